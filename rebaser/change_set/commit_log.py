@@ -1,0 +1,162 @@
+"""The one appender of an owner: it gives the log its order, and the owner its fence.
+
+Invariants: commits are appended one at a time, each with the sequence that came from loading or from our own last
+append; the state is folded from what was appended, after it was; an append whose answer is lost is repeated, the same
+bytes with the same expectation, until it is answered, and nothing else is built meanwhile.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import structlog
+
+from rebaser_client.blobs import BlobStore
+from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
+from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
+from rebaser_client.log_reader import COMMIT_OVERHEAD, Tail
+from rebaser_core.commit import BlobRef, Commit, Kind
+from rebaser_core.errors import FencedError, TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import decode_commit, encode_commit, encode_delta
+from rebaser_core.subjects import Subjects
+
+log = structlog.get_logger(__name__)
+
+APPEND_TIMEOUT = 5.0  # seconds for one try
+RETRY_MAX = 1.0  # seconds between tries, at most
+
+
+class CommitLog:
+    """Appends to the log of `key` and keeps its folded `state`.
+
+    `inline_max` is the size (bytes) above which a commit's delta goes to a blob; `now_ms` is the clock, `new_id` makes
+    ULIDs.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        key: ChangeSetKey,
+        tail: Tail,
+        *,
+        blobs: BlobStore,
+        owner: str,
+        inline_max: int,
+        retry_window: float,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.key = key
+        self.state = tail.state
+        self.weight = tail.weight
+        self._js = js
+        self._stream = subjects.commits_stream
+        self._subject = subjects.commits(key)
+        self._blobs = blobs
+        self._owner = owner
+        self._inline_max = inline_max
+        self._retry_window_ms = int(retry_window * 1000)
+        self._now_ms = now_ms
+        self._new_id = new_id
+        self._lock = anyio.Lock(fast_acquire=True)
+        self._publishing = anyio.CancelScope(shield=True)
+        self._abandoned = False
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """The right to append. What is built inside rests on a state that nobody else changes."""
+        async with self._lock:
+            yield
+
+    def abandon(self) -> None:
+        """Stop repeating an append that is not answered; it fails as fenced. For a shutdown that ran out of time."""
+        self._abandoned = True
+        self._publishing.cancel()
+
+    def draft(self, kind: Kind, **fields: Any) -> Commit:
+        """A commit that follows the state; `fields` are those of `Commit` that its kind needs."""
+        at_ms = self._now_ms()
+        return Commit(
+            id=self._new_id(),
+            previous=self.state.last,
+            kind=kind,
+            at_ms=at_ms,
+            owner=self._owner,
+            applied=fields.pop("applied", self.state.applied),
+            covers=fields.pop("covers", self.state.covers if self.state.owes else None),
+            checkpoint=fields.pop("checkpoint", self.state.checkpoint),
+            forget_before_ms=max(at_ms - self._retry_window_ms, 0),
+            **fields,
+        )
+
+    async def append(self, commit: Commit) -> int:
+        """Append and fold `commit`; call within `turn`. Returns its log sequence.
+
+        Raises `FencedError` if the log moved (or the append was abandoned), `TransientError` if it certainly did not
+        land. Once published, it is settled even if the caller is cancelled.
+        """
+        headers, payload = encode_commit(commit)
+        size = 0
+        if len(payload) > self._inline_max and commit.delta:
+            data = encode_delta(commit.delta)
+            size = len(data)
+            blob = BlobRef(await self._blobs.put(data), size)
+            headers, payload = encode_commit(replace(commit, delta=(), delta_blob=blob))
+        with anyio.CancelScope(shield=True) as self._publishing:
+            if self._abandoned:
+                self._publishing.cancel()
+            sequence = await self._publish(commit.id, headers, payload)
+            self.state.fold(sequence, commit)
+            self.weight += len(payload) + size + COMMIT_OVERHEAD
+            return sequence
+        raise FencedError("the append was not answered before the shutdown ran out of time")
+
+    async def _publish(self, commit_id: str, headers: dict[str, str], payload: bytes) -> int:
+        doubtful = False
+        pause = 0.02
+        while True:
+            try:
+                ack = await self._js.publish(
+                    self._subject,
+                    payload,
+                    headers,
+                    expected_last_subject_sequence=self.state.last,
+                    timeout=APPEND_TIMEOUT,
+                )
+            except ApiError as error:
+                if error.err_code == WRONG_LAST_SEQUENCE:
+                    return await self._landed(commit_id)
+                if error.err_code != TRY_AGAIN and not doubtful:
+                    raise TransientError(f"commit refused: {error.message}", code="commit_refused") from error
+                log.warning("append_refused", **self._fields(commit_id), reason=error.message)
+            except (RequestTimeoutError, NoRespondersError, TransientError) as error:
+                doubtful = True
+                log.warning("append_unanswered", **self._fields(commit_id), reason=error.message)
+            else:
+                return ack.sequence
+            await anyio.sleep(pause)
+            pause = min(pause * 2, RETRY_MAX)
+
+    async def _landed(self, commit_id: str) -> int:
+        """Our commit's sequence if it is what stands behind the expected one; only it could be there and be ours."""
+        while True:
+            try:
+                stored = await self._js.next(self._stream, self._subject, self.state.last + 1)
+                break
+            except TransientError as error:
+                log.warning("append_check_failed", **self._fields(commit_id), reason=error.message)
+                await anyio.sleep(RETRY_MAX)
+        if stored is not None:
+            try:
+                if decode_commit(stored.headers, stored.data).id == commit_id:
+                    return stored.sequence
+            except UnprocessableError:
+                pass  # a foreign message: it fences us like any other
+        raise FencedError(f"the log of {self.key} moved on from {self.state.last}")
+
+    def _fields(self, commit_id: str) -> dict[str, Any]:
+        return {"workspace": self.key.workspace, "change_set": self.key.change_set, "commit": commit_id}

@@ -1,0 +1,53 @@
+"""Takes decided requests out of the stream, in the background, for all owners of a server.
+
+Invariant: only sequences that a commit has decided come here. Deleting late, twice or never is harmless, because
+`applied` in the log says what is decided; what is left behind is deleted by the next owner.
+"""
+
+from collections.abc import Iterable
+
+import anyio
+import structlog
+
+from rebaser_client.jetstream import JetStream
+from rebaser_core.errors import RebaserError
+
+log = structlog.get_logger(__name__)
+
+GROUP = 256  # deletes sent at once
+GATHER = 0.05  # seconds; many deletes cost the connection as much as one
+RETRY = 1.0  # seconds
+
+
+class Deleter:
+    """Deletes from `stream`; call `run` in a task group."""
+
+    def __init__(self, js: JetStream, stream: str) -> None:
+        self._js = js
+        self._stream = stream
+        self._queue: list[int] = []
+        self._wake = anyio.Event()
+
+    def add(self, sequences: Iterable[int]) -> None:
+        """Have `sequences` deleted soon."""
+        self._queue.extend(sequences)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Delete what is added, until cancelled."""
+        while True:
+            await self._wake.wait()
+            await anyio.sleep(GATHER)
+            self._wake = anyio.Event()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Delete all that was added so far."""
+        while self._queue:
+            group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
+            try:
+                await self._js.delete_many(self._stream, group)
+            except RebaserError as error:
+                log.warning("delete_failed", count=len(group), reason=error.message)
+                self._queue.extend(group)
+                await anyio.sleep(RETRY)

@@ -1,0 +1,334 @@
+"""The shell around the lifecycle: it turns effects into I/O, and what I/O brings into events.
+
+Invariant: this module decides nothing. Every effect runs as a child of `run` and ends by posting the event that the
+lifecycle names for it.
+"""
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+
+from rebaser.change_set import checkpoint
+from rebaser.change_set.actor import Actor
+from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.lifecycle import (
+    Arrived,
+    Cancelled,
+    Decided,
+    Do,
+    DvuEnded,
+    DvuFailed,
+    Effect,
+    Event,
+    Failed,
+    JobEnded,
+    JobStarted,
+    Loaded,
+    Looked,
+    Nak,
+    Pace,
+    Phase,
+    Reason,
+    Released,
+    Stop,
+)
+from rebaser.change_set.processor import Buried, Held, Processor
+from rebaser.change_set.serial_dvu import run_dvu
+from rebaser.change_set.tasks import Task
+from rebaser.context import Context
+from rebaser_client.jetstream import Message, OrderedConsumer
+from rebaser_client.tasks import publish_task
+from rebaser_core.commit import Applied
+from rebaser_core.decide import floor
+from rebaser_core.errors import FencedError, RebaserError
+
+log = structlog.get_logger(__name__)
+
+RETRY_LOAD = 0.5  # seconds, for the nak after a failure that says nothing of its own
+BURY_RETRY_MAX = 5.0  # seconds
+ACK_TRIES = 5
+LARGE = 100_000  # values
+
+T = TypeVar("T")
+
+
+class Owner(Actor):
+    """Owns the change set of `task` until the lifecycle is done."""
+
+    def __init__(self, context: Context, task: Task, changed: Callable[[bool], None]) -> None:
+        settings = context.settings
+        super().__init__(context.now, Pace(quiescent_period=settings.quiescent_period), changed)
+        self.key = task.key
+        self.task = task
+        self.since = context.now()
+        self.scope = anyio.CancelScope(shield=True)
+        self._context = context
+        self._awaiting = False
+        self._wanted = asyncio.Event()  # the decider has something to decide
+        self._consumer: OrderedConsumer | None = None
+        self._commits: CommitLog | None = None
+        self._processor: Processor | None = None
+        self._rest: Sequence[Message] = ()  # taken from the queue, not yet decided
+        self._checkpointing = False
+        self._lease_lost = False
+
+    # -- what the server may ask -----------------------------------------------------------------------------------
+
+    @property
+    def ending(self) -> bool:
+        """Whether the task is being given back, so that a new delivery needs a new owner."""
+        return self.life.phase in (Phase.RELEASING, Phase.LOOKING, Phase.DONE)
+
+    def adopt(self, task: Task) -> None:
+        """The task was delivered again, to the server that owns it already."""
+        self.task = task
+
+    def stop(self, reason: Reason) -> None:
+        """Ask for the end; `run` returns when it is reached."""
+        if reason is Reason.FENCED:
+            self._lease_lost = True
+        self.post(Stop(reason))
+
+    def abandon(self) -> None:
+        """The time of a graceful end is over: give up an append that is not answered."""
+        if self._commits is not None:
+            self._commits.abandon()
+
+    def perform(self, effects: tuple[Effect, ...]) -> None:
+        group = self.group
+        assert group is not None  # noqa: S101 - set by `run`, which alone lets this be called
+        for effect in effects:
+            match effect:
+                case Do.LOAD:
+                    group.start_soon(self._load)
+                case Do.AWAIT:
+                    self._awaiting = True
+                    self._look_at_queue()
+                case Do.DECIDE:
+                    self._wanted.set()
+                case Do.RUN_DVU:
+                    group.start_soon(self._run_dvu)
+                case Do.CANCEL_WORK:
+                    self.cancel_work()
+                case Do.STOP_CONSUMING:
+                    self._awaiting = False
+                    group.start_soon(self.resources.aclose)
+                case Do.ACK:
+                    group.start_soon(self._ack)
+                case Do.LOOK:
+                    group.start_soon(self._look)
+                case Do.PUBLISH_TASK:
+                    group.start_soon(self._publish_task)
+                case Nak(delay=delay):
+                    group.start_soon(self._nak, delay)
+
+    # -- effects ---------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        assert self.group is not None  # noqa: S101 - as above
+        context, key = self._context, self.key
+        subjects, settings = context.subjects, context.settings
+        event: Event = Cancelled()
+        try:
+            with self.cancelled_with_work():
+                stream = await context.js.stream_info(subjects.requests_stream)
+                tail = await context.reader.load(key)
+                state = tail.state
+                start = floor(state, stream.created, stream.last_sequence)
+                self._commits = CommitLog(
+                    context.js,
+                    subjects,
+                    key,
+                    tail,
+                    blobs=context.blobs,
+                    owner=settings.server_id,
+                    inline_max=context.connection.max_payload // 2,
+                    retry_window=settings.retry_window,
+                    now_ms=context.now_ms,
+                    new_id=context.new_id,
+                )
+                self._processor = Processor(context, self._commits, Applied(stream.created, start))
+                consumer = OrderedConsumer(
+                    context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._look_at_queue
+                )
+                self._consumer = await self.resources.enter_async_context(consumer)
+                self.group.start_soon(self._decider)
+                if len(state.cells) > LARGE:
+                    gc.freeze()  # else each full collection walks through all of it
+                event = Loaded(state.owes)
+                log.info("change_set_owned", **self._names(), seq=state.last, values=len(state.cells), owes=state.owes)
+        except RebaserError as error:
+            event = self._failure_of("load_failed", error)
+        finally:
+            self.post(event)
+
+    def _look_at_queue(self) -> None:
+        """Report what is queued, if the lifecycle awaits it. The consumer calls this when it gets or ends something."""
+        consumer = self._consumer
+        if not self._awaiting or consumer is None:
+            return
+        if consumer.failure is not None and not consumer.pending:
+            self._awaiting = False
+            self.post(self._failure_of("consume_failed", consumer.failure))
+        elif consumer.pending:
+            self._awaiting = False
+            self.post(Arrived())
+
+    async def _decider(self) -> None:
+        """Decide what is queued whenever the lifecycle says so; one task for the life of the owner."""
+        event: Event = Cancelled()
+        try:
+            with self.cancelled_with_work():
+                while True:
+                    await self._wanted.wait()
+                    self._wanted.clear()
+                    event = await self._decide()
+                    if isinstance(event, Failed):
+                        return
+                    self.post(event)
+                    event = Cancelled()
+        finally:
+            self.post(event)
+
+    async def _decide(self) -> Event:
+        consumer, processor, commits = self._consumer, self._processor, self._commits
+        assert consumer is not None  # noqa: S101 - set by the load that came first, as the others are
+        assert processor is not None  # noqa: S101
+        assert commits is not None  # noqa: S101
+        settings = self._context.settings
+        try:
+            messages = self._rest or consumer.take(settings.batch_max_requests, settings.batch_max_bytes)
+            processed = await processor.process(messages)
+            self._rest = processed.rest
+            self._bury_all(processed.buried)
+        except Held as held:
+            self._bury_all(held.buried)
+            return Failed(Reason.TRANSIENT, held.delay)
+        except RebaserError as error:
+            return self._failure_of("decide_failed", error)
+        self._start_checkpoint()
+        return Decided(commits.state.owes, more=bool(self._rest) or consumer.pending > 0)
+
+    async def _run_dvu(self) -> None:
+        commits = self._commits
+        assert commits is not None  # noqa: S101 - as above
+        event: Event = DvuFailed()
+        try:
+            with self.cancelled_with_work():
+                await run_dvu(self._context, commits)
+                self._start_checkpoint()
+                event = DvuEnded(commits.state.owes)
+        except FencedError as error:
+            log.warning("dvu_fenced", **self._names(), reason=error.message)
+            event = DvuFailed(fenced=True)
+        except RebaserError as error:
+            log.warning("dvu_failed", **self._names(), attempt=self.life.failures + 1, reason=error.message)
+        except Exception:  # a defect in planning must not keep requests from being applied
+            log.exception("dvu_broken", **self._names(), attempt=self.life.failures + 1)
+        finally:
+            self.post(event)
+
+    def _bury_all(self, buried: list[Buried]) -> None:
+        for one in buried:
+            self._start_job(self._bury, one)
+
+    async def _bury(self, buried: Buried) -> None:
+        assert self._processor is not None  # noqa: S101 - it made the argument
+        pause = 0.1
+        try:
+            with self.cancelled_with_work():
+                while True:
+                    try:
+                        return await self._processor.bury(buried)
+                    except RebaserError as error:
+                        seq = buried.decision.sequence
+                        log.warning("dead_letter_failed", **self._names(), seq=seq, reason=error.message)
+                    await anyio.sleep(pause)
+                    pause = min(pause * 2, BURY_RETRY_MAX)
+        finally:
+            self.post(JobEnded())
+
+    def _start_checkpoint(self) -> None:
+        commits = self._commits
+        if commits is None or self._checkpointing:
+            return
+        if checkpoint.due(commits, self._context.settings.checkpoint_bytes):
+            self._checkpointing = True
+            self._start_job(self._write_checkpoint, commits)
+
+    def _start_job(self, run: Callable[[T], Coroutine[Any, Any, None]], argument: T) -> None:
+        assert self.group is not None  # noqa: S101 - as above
+        self.post(JobStarted())
+        self.group.start_soon(run, argument)
+
+    async def _write_checkpoint(self, commits: CommitLog) -> None:
+        try:
+            with self.cancelled_with_work():
+                await checkpoint.write(self._context, commits)
+        except FencedError:
+            self.post(Failed(Reason.FENCED))
+        except RebaserError as error:
+            log.warning("checkpoint_failed", **self._names(), reason=error.message)
+        finally:
+            self._checkpointing = False
+            self.post(JobEnded())
+
+    async def _ack(self) -> None:
+        """Ack the task, confirmed, and wait until the stream's leader says it is gone."""
+        context, subject = self._context, self._context.subjects.task(self.key)
+        try:
+            for attempt in range(ACK_TRIES):
+                if self._lease_lost:
+                    return
+                try:
+                    await self.task.ack()
+                    left = await context.js.last(context.subjects.tasks_stream, subject)
+                    if left is None or left.sequence != self.task.sequence:
+                        return
+                except RebaserError as error:
+                    log.warning("task_ack_failed", **self._names(), attempt=attempt, reason=error.message)
+                await anyio.sleep(0.02 * 2**attempt)
+        finally:
+            self.post(Released())
+
+    async def _look(self) -> None:
+        """The last look: requests that came while we were leaving, or debt that we leave behind."""
+        context, commits, processor = self._context, self._commits, self._processor
+        found = True  # if we cannot look, somebody else should
+        try:
+            if commits is not None and processor is not None:
+                subject = context.subjects.requests(self.key)
+                after = processor.epoch.sequence + 1
+                left = await context.js.next(context.subjects.requests_stream, subject, after)
+                found = left is not None or commits.state.owes
+        except RebaserError as error:
+            log.warning("last_look_failed", **self._names(), reason=error.message)
+        finally:
+            self.post(Looked(found))
+
+    async def _publish_task(self) -> None:
+        try:
+            await publish_task(self._context.js, self._context.subjects, self.key)
+        except RebaserError as error:
+            log.warning("task_publish_failed", **self._names(), reason=error.message)
+
+    async def _nak(self, delay: float) -> None:
+        if not self._lease_lost:
+            try:
+                await self.task.nak(delay)
+            except RebaserError as error:
+                log.warning("task_nak_failed", **self._names(), reason=error.message)
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _failure_of(self, what: str, error: RebaserError) -> Failed:
+        fenced = isinstance(error, FencedError)
+        log.warning(what, **self._names(), code=error.code, reason=error.message, fenced=fenced)
+        return Failed(Reason.FENCED if fenced else Reason.TRANSIENT, RETRY_LOAD)
+
+    def _names(self) -> dict[str, str]:
+        return {"workspace": self.key.workspace, "change_set": self.key.change_set}

@@ -1,0 +1,62 @@
+"""Opens the installation that a command talks to."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rebaser.settings import Settings
+    from rebaser_client import RebaserClient
+    from rebaser_client.overview import ServerInfo
+
+
+def connected(nats: str, prefix: str) -> AbstractAsyncContextManager["RebaserClient"]:
+    """A client for the installation at `nats`; what has no option (credentials, blob store) comes from the environment.
+
+    Raises `NotConnectedError` if nobody answers there, `ConfigError` for an unusable setting.
+    """
+    from rebaser.settings import load_settings
+
+    return client_of(load_settings(nats_url=nats, prefix=prefix))
+
+
+def client_of(settings: "Settings") -> AbstractAsyncContextManager["RebaserClient"]:
+    """A client for the installation that a server with `settings` belongs to."""
+    from rebaser_client import RebaserClient
+
+    return RebaserClient.connect(
+        settings.nats_url,
+        prefix=settings.prefix,
+        blobs=settings.blobs,
+        inbox_prefix=settings.inbox_prefix,
+        creds=settings.nats_creds,
+        token=_token(settings),
+    )
+
+
+def _token(settings: "Settings") -> str | None:
+    return None if settings.nats_token is None else settings.nats_token.get_secret_value()
+
+
+async def live_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - silence is an answer here
+    """Servers that answer a ping: as soon as one does, or `server` does if it is given; at most `timeout` seconds."""
+    from rebaser.settings import load_settings
+    from rebaser_client.jetstream import Connection
+    from rebaser_client.overview import ping
+    from rebaser_core.subjects import Subjects
+
+    settings = load_settings(nats_url=nats, prefix=prefix)
+    found: list[ServerInfo] = []
+    async with Connection.connect(
+        settings.nats_url,
+        name="rebaser-ping",
+        inbox_prefix=settings.inbox_prefix,
+        creds=settings.nats_creds,
+        token=_token(settings),
+    ) as connection:
+        left = timeout
+        while left > 0 and not found:
+            wait = min(0.25, left)
+            left -= wait
+            answers = await ping(connection, Subjects(settings.prefix), wait)
+            found = [one for one in answers if server is None or one.id == server]
+    return found

@@ -1,0 +1,143 @@
+"""The commands, their help, and how every run of them ends.
+
+Invariant: this module and what it imports do no work and load nothing heavy; each command imports what it needs when it
+runs.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rebaser import __version__
+from rebaser.cli import console
+from rebaser.cli.bench import bench
+from rebaser.cli.demo import demo
+from rebaser.cli.enqueue import enqueue
+from rebaser.cli.failures import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
+from rebaser.cli.functions import functions
+from rebaser.cli.get import get
+from rebaser.cli.options import examples
+from rebaser.cli.serve import dev, serve
+from rebaser.cli.status import ping, status
+
+app = typer.Typer(
+    name="rebaser",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "REBASER"},
+    epilog=examples(
+        "rebaser demo                                        see it work",
+        "rebaser dev                                         run everything here; then, elsewhere:",
+        "rebaser enqueue shop draft --set price=9.5 --set qty=3 --derive total='price * qty' --wait derived",
+        "rebaser get shop draft",
+    ),
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.write_line(f"rebaser {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version.", allow_from_autoenv=False),
+    ] = False,
+) -> None:
+    """Keeps branches of a large graph of values correct while many people and programs edit them.
+
+    Every option can also come from the environment, by the name its help shows.
+    """
+
+
+app.command(
+    epilog=examples(
+        "rebaser dev",
+        "rebaser dev --port 4333 --data /tmp/rebaser",
+    )
+)(dev)
+app.command(
+    epilog=examples(
+        "rebaser serve --nats nats://nats:4222 --spark sc://spark:15002",
+        "REBASER_NATS_URL=nats://a:4222,nats://b:4222 rebaser serve --concurrency 200",
+    )
+)(serve)
+app.command(
+    epilog=examples(
+        "rebaser enqueue shop draft --set price=9.5 --set qty=3 --derive total='price * qty' --wait derived",
+        "rebaser enqueue shop draft --set name='\"text\"' --unset price --remove qty",
+        "rebaser enqueue shop draft --file updates.jsonl --wait derived",
+        "rebaser get shop draft --updates | rebaser enqueue shop copy --file -",
+        "",
+        "A line of a file is one of:",
+        '{"op": "set", "id": "cart/1/price", "value": 9.5}',
+        '{"op": "derive", "id": "cart/total", "function": "sum", "inputs": {"values": ["cart/1/price", "fee"]}}',
+        '{"op": "unset", "id": "cart/1/price"}',
+        '{"op": "remove", "id": "cart/1/price"}',
+    )
+)(enqueue)
+app.command(
+    epilog=examples(
+        "rebaser get shop draft",
+        "rebaser get shop draft total price --json",
+        "rebaser get shop draft --json | jq 'select(.state == \"error\")'",
+        "rebaser get shop draft --updates > updates.jsonl",
+    )
+)(get)
+app.command(
+    epilog=examples(
+        "rebaser status",
+        "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt > 0)'",
+    )
+)(status)
+app.command(
+    epilog=examples(
+        "rebaser ping",
+        'rebaser ping --server "$REBASER_SERVER_ID" --timeout 5',
+    )
+)(ping)
+app.command(
+    epilog=examples(
+        "rebaser functions",
+        "rebaser functions --json | jq -r .name",
+    )
+)(functions)
+app.command(
+    epilog=examples(
+        "rebaser demo",
+        "rebaser demo --data /tmp/rebaser-demo",
+    )
+)(demo)
+app.command(
+    epilog=examples(
+        "rebaser bench",
+        "rebaser bench --change-sets 1 --in-flight 64 --requests 20000 --json",
+    )
+)(bench)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code. What nobody expected is raised, with its traceback."""
+    console.prepare_streams()
+    try:
+        code = app(arguments or ["--help"], prog_name="rebaser", standalone_mode=False)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except typer.Abort:
+        return INTERRUPTED
+    except Exception as error:
+        if is_broken_pipe(error):
+            silence_output()
+            return FAILED
+        explained = explain(error)
+        if explained is None:
+            raise
+        line, code = explained
+        console.note(f"rebaser: {line}")
+        return code
+    return code if isinstance(code, int) else DONE

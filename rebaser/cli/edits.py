@@ -1,0 +1,77 @@
+"""Updates from command-line options: `--set a=1 --derive b='a * 2' --unset c --remove d`.
+
+Invariant: what comes out is valid (`rebaser_core.updates`), and no id is edited twice, because options of different
+names have no order among themselves.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+
+from rebaser.cli.failures import usage
+from rebaser_core.envelope import ContentType, loads
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update, parse_update
+
+NamesIn = Callable[[str], Sequence[str]]
+
+
+def parse_edits(
+    sets: Sequence[str],
+    derives: Sequence[str],
+    unsets: Sequence[str],
+    removes: Sequence[str],
+    names_in: NamesIn,
+) -> list[Update]:
+    """The updates that the options ask for; `names_in` gives the free names of a formula.
+
+    Raises a usage error that names the option and what would be right.
+    """
+    updates: list[Update] = []
+    seen: set[str] = set()
+    for option, update in _each(sets, derives, unsets, removes, names_in):
+        if update.id in seen:
+            raise usage(f"{update.id!r} is edited twice; put edits that need an order into a --file", option)
+        seen.add(update.id)
+        try:
+            updates.append(parse_update(update.to_wire()))
+        except UnprocessableError as error:
+            raise usage(error.message, option) from None
+    return updates
+
+
+def _each(
+    sets: Sequence[str], derives: Sequence[str], unsets: Sequence[str], removes: Sequence[str], names_in: NamesIn
+) -> Iterator[tuple[str, Update]]:
+    for text in sets:
+        yield "--set", _set(text)
+    for text in derives:
+        yield "--derive", _derive(text, names_in)
+    for text in unsets:
+        yield "--unset", Unset(text)
+    for text in removes:
+        yield "--remove", Remove(text)
+
+
+def _set(text: str) -> Set:
+    id_, equals, raw = text.partition("=")
+    if not equals:
+        raise usage(f"{text!r} has no '='; write ID=JSON, as in --set price=9.5", "--set")
+    try:
+        value = loads(ContentType.JSON, raw.encode())
+    except (UnprocessableError, UnicodeEncodeError) as error:
+        suggestion = f"--set {shlex.quote(id_)}={shlex.quote(json.dumps(raw, ensure_ascii=False))}"
+        raise usage(f"{raw!r} is no value: {error}; text needs quotes of its own: {suggestion}", "--set") from None
+    return Set(id_, value)  # type: ignore[arg-type]  # checked with all else of the update
+
+
+def _derive(text: str, names_in: NamesIn) -> Derive:
+    id_, equals, expression = text.partition("=")
+    expression = expression.strip()
+    if not equals or not expression or expression.startswith("="):
+        raise usage(f"{text!r} has no formula; write ID=EXPR, as in --derive total='price * qty'", "--derive")
+    try:
+        names = names_in(expression)
+    except UnprocessableError as error:
+        raise usage(f"formula of {id_!r}: {error.message}", "--derive") from None
+    return Derive(id_, "cel", {name: name for name in names}, {"expr": expression})

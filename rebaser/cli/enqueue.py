@@ -1,0 +1,82 @@
+"""`rebaser enqueue`: the options, and what they mean together."""
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from rebaser.cli import console
+from rebaser.cli.failures import CommandFailed, usage
+from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.sending import Sender, Wait
+from rebaser.cli.source import opened
+
+
+def enqueue(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    *,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="ID=JSON", help="Give ID a value.", allow_from_autoenv=False),
+    ] = None,
+    derives: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--derive",
+            metavar="ID=EXPR",
+            help="Compute ID by a formula; its names are value ids.",
+            allow_from_autoenv=False,
+        ),
+    ] = None,
+    unsets: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="ID", help="Take ID's value or formula away.", allow_from_autoenv=False),
+    ] = None,
+    removes: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="ID", help="Remove ID.", allow_from_autoenv=False)
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="F|-", help="JSON Lines of updates; - is stdin.")
+    ] = None,
+    wait: Annotated[
+        Wait, typer.Option(help="End when it is sent, applied, or when derived values are true again.")
+    ] = Wait.APPLIED,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")] = 60.0,
+    batch: Annotated[int, typer.Option(min=1, max=100_000, help="Updates of a file in one request, at most.")] = 5000,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Edit a change set.
+
+    What the options of one call ask for is one request: all of it is applied, or none. A file follows, in order, in
+    batches that are each applied whole. A regular file is checked to its end before anything is sent.
+    """
+    from rebaser.cli.edits import parse_edits
+    from rebaser.cli.running import run_async
+
+    key = checked_key(workspace, change_set)
+    edits = parse_edits(sets or (), derives or (), unsets or (), removes or (), _names_in)
+    if not edits and file is None:
+        raise usage("nothing to do: give --set, --derive, --unset, --remove or --file")
+    with opened(file) as source:
+        if source is not None:
+            source.check()
+        sender = Sender(key, wait, timeout, batch)
+        code = run_async(partial(sender.run, nats, prefix, edits, source))
+    if code:
+        return code
+    if json:
+        console.write_json(sender.report())
+    if sender.error is not None:
+        raise CommandFailed(sender.error_line())
+    if not json:
+        console.write_line(sender.summary())
+    return code
+
+
+def _names_in(expression: str) -> list[str]:
+    from rebaser.dvu.cel import names_in
+
+    return list(names_in(expression))

@@ -1,0 +1,98 @@
+"""Updates from JSON Lines, one object a line, as `rebaser get --updates` writes them.
+
+Invariant: memory is bounded by one line and one batch, whatever the size of the input; a line is either in a batch or
+in an error that names its number, and nothing after a bad line is looked at. No I/O here: bytes come in by `feed`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rebaser_core.envelope import ContentType, loads
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.limits import DEFAULT_LIMITS, Limits
+from rebaser_core.updates import Update, parse_update
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One update, the number of its line (from 1), and how many bytes of input it took."""
+
+    number: int
+    size: int
+    update: Update
+
+
+class UpdateLines:
+    """Turns chunks of bytes into updates. Raises `UnprocessableError`, line number in front, for a bad line."""
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        self._parts: list[bytes] = []  # of the line that is not complete yet
+        self._held = 0
+        self._number = 0
+
+    def feed(self, chunk: bytes) -> Iterator[Line]:
+        """The updates that `chunk` completes."""
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            self._hold(chunk[start:end])
+            yield from self._complete(1)
+            start = end + 1
+        self._hold(chunk[start:])
+
+    def finish(self) -> Iterator[Line]:
+        """The last line, if it had no line end."""
+        yield from self._complete(0)
+
+    def _hold(self, part: bytes) -> None:
+        self._held += len(part)
+        if self._held > self._limits.max_request_bytes:
+            raise UnprocessableError(
+                f"line {self._number + 1}: longer than {self._limits.max_request_bytes} bytes", code="too_large"
+            )
+        if part:
+            self._parts.append(part)
+
+    def _complete(self, newline: int) -> Iterator[Line]:
+        raw = b"".join(self._parts)
+        self._parts.clear()
+        self._held = 0
+        self._number += 1
+        size = len(raw) + newline
+        if self._number == 1:
+            raw = raw.removeprefix(_BOM)
+        if not raw.strip():
+            return
+        try:
+            yield Line(self._number, size, parse_update(loads(ContentType.JSON, raw, self._limits), self._limits))
+        except UnprocessableError as error:
+            raise UnprocessableError(f"line {self._number}: {error.message}", code=error.code) from None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Updates of consecutive lines, bounded in count and bytes; a line larger than the bound goes alone."""
+
+    max_count: int
+    max_bytes: int
+    updates: list[Update] = field(default_factory=list)
+    first_line: int = 0
+    last_line: int = 0
+    size: int = 0
+
+    def has_room(self, line: Line) -> bool:
+        """Whether `line` may join."""
+        return not self.updates or (len(self.updates) < self.max_count and self.size + line.size <= self.max_bytes)
+
+    def add(self, line: Line) -> None:
+        if not self.updates:
+            self.first_line = line.number
+        self.updates.append(line.update)
+        self.last_line = line.number
+        self.size += line.size
+
+    def empty(self) -> "Batch":
+        """A fresh batch with the same bounds."""
+        return Batch(self.max_count, self.max_bytes)

@@ -1,0 +1,54 @@
+"""Runs the asynchronous part of a command on uvloop and owns the signals.
+
+Invariant: the first SIGINT or SIGTERM cancels the command's work and lets it clean up; a second one ends the process at
+once. A command never leaves a task behind.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import anyio
+import anyio.abc
+import structlog
+
+from rebaser.cli import logs
+
+Work = Callable[[], Awaitable[int | None]]
+
+
+def run_async(work: Work, *, daemon: bool = False) -> int:
+    """Run `work` to its end and return the exit code: its own, or 128 + the signal that stopped it.
+
+    A daemon that SIGTERM stopped did what it was told: 0.
+    """
+    if not structlog.is_configured():
+        logs.configure("error", "console")  # structlog's own default would write to stdout
+    code = anyio.run(
+        partial(_supervised, work), backend="asyncio", backend_options={"use_uvloop": sys.platform != "win32"}
+    )
+    return 0 if daemon and code == 128 + signal.SIGTERM else code
+
+
+async def _supervised(work: Work) -> int:
+    stopped_by = 0
+    result: int | None = None
+
+    async def listen(scope: anyio.CancelScope, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        nonlocal stopped_by
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for number in signals:
+                if stopped_by:
+                    os._exit(stopped_by)
+                stopped_by = 128 + number
+                scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as scope:
+            await group.start(partial(listen, scope))
+            result = await work()
+        group.cancel_scope.cancel()
+    return stopped_by or result or 0

@@ -1,0 +1,177 @@
+"""What `rebaser enqueue` does with its edits: sends them and keeps count of what became of them.
+
+Invariant: requests go out strictly one after the other, so a batch is sent only after the one before it was accepted;
+when one fails, the message says which lines it held and which are in, and no later line was sent.
+"""
+
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from rebaser.cli import console
+from rebaser.cli.source import Source
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.updates import Update
+
+if TYPE_CHECKING:
+    from rebaser.cli.jsonl import Batch
+    from rebaser_client import RebaserClient
+
+# Bytes of lines in one request: the message stays well below what a NATS server takes, without a blob.
+BATCH_BYTES = 256 * 1024
+
+
+class Wait(StrEnum):
+    """How far an edit has to be before the command ends."""
+
+    NONE = "none"
+    APPLIED = "applied"
+    DERIVED = "derived"
+
+
+@dataclass(slots=True)
+class Sender:
+    """Sends one call's edits. `timeout` is seconds for each answer, `batch` updates of a file in one request."""
+
+    key: ChangeSetKey
+    wait: Wait
+    timeout: float
+    batch: int
+    requests: int = 0
+    updates: int = 0
+    performed: int = 0
+    commit: int | None = None
+    last_request: str | None = None
+    applied_after: float = 0.0  # seconds
+    derived_after: float | None = None
+    error: RebaserError | None = None
+    _place: str = ""  # in the input, for an error
+    _last_line: int = 0  # of the file, accepted
+    _started: float = field(default_factory=time.perf_counter)
+
+    async def run(self, nats: str, prefix: str, edits: list[Update], source: Source | None) -> None:
+        """Send everything. An expected failure ends up in `error`, with the counts as they stand."""
+        from rebaser.cli.access import connected
+
+        async with connected(nats, prefix) as client:
+            self._started = time.perf_counter()
+            try:
+                if edits:
+                    await self._send(client, edits)
+                if source is not None:
+                    await self._send_source(client, source)
+                self.applied_after = time.perf_counter() - self._started
+                if self.wait is Wait.DERIVED and self.commit is not None:
+                    await self._wait_derived(client, self.commit)
+            except RebaserError as error:
+                self.error = error
+                self.last_request = getattr(error, "request_id", self.last_request)
+
+    async def _wait_derived(self, client: "RebaserClient", commit: int) -> None:
+        try:
+            await client.wait_covered(self.key.workspace, self.key.change_set, commit, timeout=self.timeout)
+        except TimeoutError:
+            raise TransientError(
+                f"applied as commit {commit}, but derived values were not true within {self.timeout:g} s; "
+                "they will be: `rebaser status` shows whether a server works on it",
+                code="timeout",
+            ) from None
+        self.derived_after = time.perf_counter() - self._started
+
+    async def _send(self, client: "RebaserClient", updates: list[Update]) -> None:
+        ws, cs = self.key.workspace, self.key.change_set
+        if self.wait is Wait.NONE:
+            self.last_request = await client.enqueue_updates(ws, cs, updates)
+        else:
+            response = await client.enqueue_updates_with_reply(ws, cs, updates, wait="applied", timeout=self.timeout)
+            self.last_request = response.id
+            self._count(response.status)
+        self.requests += 1
+        self.updates += len(updates)
+
+    def _count(self, status: Any) -> None:
+        from rebaser_core.messages import Success
+
+        if not isinstance(status, Success):
+            raise UnprocessableError(f"not applied: {status.message or 'it conflicts with what is there'}")
+        self.performed += status.performed
+        self.commit = status.commit
+
+    async def _send_source(self, client: "RebaserClient", source: Source) -> None:
+        from rebaser.cli.jsonl import Batch, UpdateLines
+
+        lines = UpdateLines()
+        batch = Batch(self.batch, BATCH_BYTES)
+        with console.progress("sending", source.size) as bar:
+            async with aclosing(source.chunks()) as chunks:
+                while True:
+                    self._place = f"{source.name}, "
+                    chunk = await anext(chunks, b"")
+                    for line in lines.feed(chunk) if chunk else lines.finish():
+                        if not batch.has_room(line):
+                            await self._send_batch(client, source, batch)
+                            batch = batch.empty()
+                        batch.add(line)
+                    bar.advance(bar.task_ids[0], len(chunk))
+                    if not chunk:
+                        break
+            if batch.updates:
+                await self._send_batch(client, source, batch)
+        self._place = ""
+
+    async def _send_batch(self, client: "RebaserClient", source: Source, batch: "Batch") -> None:
+        self._place = f"{source.name}, lines {batch.first_line} to {batch.last_line}: "
+        await self._send(client, batch.updates)
+        self._last_line = batch.last_line
+        self._place = f"{source.name}, "
+
+    # -- telling ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _verb(self) -> str:
+        return "sent" if self.wait is Wait.NONE else "applied"
+
+    def error_line(self) -> str:
+        """What went wrong, where in the input, and what is in already."""
+        assert self.error is not None  # noqa: S101 - asked for only then
+        line = self._place + self.error.message
+        if self._last_line:
+            line += f"; lines 1 to {self._last_line} were {self._verb}"
+        elif self.requests and self._place:
+            line += f"; the edits of the options were {self._verb}"
+        return f"{line}; nothing after that was sent" if self._place else line
+
+    def summary(self) -> str:
+        """One line for people."""
+        if not self.requests:
+            return "no updates: nothing sent"
+        what = f"{self.updates:,} update{'' if self.updates == 1 else 's'}"
+        if self.requests > 1:
+            what += f" in {self.requests:,} requests"
+        if self.wait is Wait.NONE:
+            return f"sent {what}, last request {self.last_request}"
+        line = f"applied {what}, commit {self.commit}, {console.span(self.applied_after)}"
+        if self.derived_after is None:
+            return line
+        return f"{line}; derived values true after {console.span(self.derived_after)}"
+
+    def report(self) -> dict[str, Any]:
+        """The same for machines."""
+        out: dict[str, Any] = {
+            "workspaceId": self.key.workspace,
+            "changeSetId": self.key.change_set,
+            "status": "success" if self.error is None else "error",
+            "requests": self.requests,
+            "updates": self.updates,
+            "performed": self.performed,
+            "commit": self.commit,
+            "lastRequestId": self.last_request,
+            "derived": self.derived_after is not None,
+            "seconds": round(self.derived_after or self.applied_after, 6),
+        }
+        if self.error is not None:
+            out["error"] = {"code": self.error.code, "message": self.error.message}
+        return out

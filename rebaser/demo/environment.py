@@ -1,0 +1,63 @@
+"""The real input: which distributions are installed, how large each is, and what each requires.
+
+A requirement counts if its marker holds here without any extra (PEP 508). Names are normalised as in PEP 503.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import Distribution as Installed
+from importlib.metadata import distributions
+from typing import TypeAlias
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """`size`: bytes of its files on disk. `requires`: names, sorted, installed or not."""
+
+    name: str
+    size: int
+    requires: tuple[str, ...]
+
+    def requiring(self, *names: str) -> "Distribution":
+        """The same with other requirements."""
+        return replace(self, requires=tuple(sorted(set(names))))
+
+
+Environment: TypeAlias = Mapping[str, Distribution]
+
+
+def read_environment() -> dict[str, Distribution]:
+    """Every installed distribution by name. The first one on `sys.path` wins, as it does for an import."""
+    found: dict[str, Distribution] = {}
+    for installed in distributions():
+        if "Name" not in installed.metadata:
+            continue  # what a broken installation left behind
+        name = canonicalize_name(installed.metadata["Name"])
+        if name not in found:
+            found[name] = Distribution(name, _size(installed), _requires(installed))
+    return dict(sorted(found.items()))
+
+
+def _size(installed: Installed) -> int:
+    total = 0
+    for file in installed.files or ():
+        try:
+            total += file.locate().stat().st_size  # type: ignore[attr-defined]  # a Path, whatever the protocol says
+        except OSError:
+            continue  # recorded, but not there any more
+    return total
+
+
+def _requires(installed: Installed) -> tuple[str, ...]:
+    names: set[str] = set()
+    for text in installed.requires or ():
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue  # no installer could have followed it either
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            names.add(canonicalize_name(requirement.name))
+    return tuple(sorted(names))

@@ -1,0 +1,65 @@
+"""The environment as updates. Per distribution `d`:
+
+    dist/d/size      set      bytes on disk
+    dist/d/requires  set      names
+    dist/d/self      object   {d: size}
+    dist/d/closure   merge    {name: size} of d and all it brings along
+    dist/d/total     sum      size of the closure
+    dist/d/indirect  cel      how many of the closure d does not ask for itself
+    dist/d/below     max      depth of its deepest requirement, null if it has none
+    dist/d/depth     cel      levels of requirements under it
+
+and over all of them `env/count`, `env/size`, `env/largest` (total) and `env/deepest` (depth).
+"""
+
+from collections.abc import Iterator
+
+from rebaser.demo.environment import Distribution, Environment
+from rebaser_core.updates import Derive, Set, Update
+
+INDIRECT = "size(closure) - size(requires) - 1"
+DEPTH = "below == null ? 0 : below + 1"
+
+
+def whole(environment: Environment) -> list[Update]:
+    """Everything, for an empty change set."""
+    updates: list[Update] = []
+    for distribution in environment.values():
+        updates.append(resized(distribution))
+        updates.extend(_own(distribution.name))
+        updates.extend(rewired(distribution))
+    names = list(environment)
+    updates.append(Derive("env/count", "count", {"values": _all("size", names)}))
+    updates.append(Derive("env/size", "sum", {"values": _all("size", names)}))
+    updates.append(Derive("env/largest", "max", {"values": _all("total", names)}))
+    updates.append(Derive("env/deepest", "max", {"values": _all("depth", names)}))
+    return updates
+
+
+def resized(distribution: Distribution) -> Update:
+    """What a new size changes."""
+    return Set(f"dist/{distribution.name}/size", distribution.size)
+
+
+def rewired(distribution: Distribution) -> list[Update]:
+    """What new requirements change."""
+    name, requires = distribution.name, distribution.requires
+    return [
+        Set(f"dist/{name}/requires", list(requires)),
+        Derive(f"dist/{name}/closure", "merge", {"maps": [f"dist/{name}/self", *_all("closure", requires)]}),
+        Derive(f"dist/{name}/below", "max", {"values": _all("depth", requires)}),
+    ]
+
+
+def _own(name: str) -> Iterator[Update]:
+    at = f"dist/{name}"
+    yield Derive(f"{at}/self", "object", {name: f"{at}/size"})
+    yield Derive(f"{at}/total", "sum", {"values": f"{at}/closure"})
+    yield Derive(
+        f"{at}/indirect", "cel", {"closure": f"{at}/closure", "requires": f"{at}/requires"}, {"expr": INDIRECT}
+    )
+    yield Derive(f"{at}/depth", "cel", {"below": f"{at}/below"}, {"expr": DEPTH})
+
+
+def _all(what: str, names: list[str] | tuple[str, ...]) -> list[str]:
+    return [f"dist/{name}/{what}" for name in names]

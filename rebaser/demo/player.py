@@ -1,0 +1,73 @@
+"""Plays the steps: sends each edit, waits until derived values are true, compares, shows.
+
+Invariant: every value is compared after every step with what `check` computes; one difference fails the demo.
+"""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import anyio
+
+from rebaser.cli.failures import CommandFailed
+from rebaser.demo import model
+from rebaser.demo.check import Facts, differences
+from rebaser.demo.environment import Environment
+from rebaser.demo.screen import Screen, Step
+from rebaser.demo.story import edits
+from rebaser_client import RebaserClient
+from rebaser_core.messages import Success
+from rebaser_core.updates import Update
+
+WORKSPACE = "demo"
+TIME_LIMIT = 600.0  # seconds for all of it, on however slow a machine
+REPLY_TIMEOUT = 60.0
+
+
+class Player:
+    """Sends the steps of one run and checks what comes of them."""
+
+    def __init__(self, client: RebaserClient, screen: Screen, warm: anyio.Event, environment: Environment) -> None:
+        self._client = client
+        self._screen = screen
+        self._warm = warm
+        self._base = environment
+        self._facts = Facts.read()
+        self.change_set = f"run-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+        self._checked = 0
+        self._differences: list[str] = []
+
+    async def play(self) -> bool:
+        """All steps; whether every figure was right."""
+        was_warm = self._warm.is_set()
+        before = await self._do(model.whole(self._base))
+        self._check("the environment as it is", before, self._base)
+        self._screen.first(before, self._base, was_warm=was_warm)
+        for number, edit in enumerate(edits(self._base), 2):
+            after = await self._do(edit.updates)
+            self._check(edit.title, after, edit.after)
+            self._screen.step(number, edit, before, after)
+            before = after
+        self._screen.verdict(self._checked, self._differences)
+        return not self._differences
+
+    async def _do(self, updates: Sequence[Update]) -> Step:
+        client, key = self._client, (WORKSPACE, self.change_set)
+        start = time.perf_counter()
+        response = await client.enqueue_updates_with_reply(*key, updates, wait="applied", timeout=REPLY_TIMEOUT)
+        applied = time.perf_counter() - start
+        if not isinstance(response.status, Success):
+            raise CommandFailed(f"the demo's edit was not applied: {response.status.message}")
+        await client.wait_covered(*key, response.status.commit, timeout=TIME_LIMIT)
+        derived = time.perf_counter() - start
+        return Step(len(updates), await client.values(*key), applied, derived)
+
+    def _check(self, title: str, step: Step, environment: Environment) -> None:
+        """Compare with facts that were read independently; only what an edit changed is taken from the story."""
+        changed = {name: one for name, one in environment.items() if one != self._base[name]}
+        facts = self._facts.edited(
+            {name: one.size for name, one in changed.items()},
+            {name: set(one.requires) for name, one in changed.items()},
+        )
+        self._checked += len(step.values)
+        self._differences += [f"{title}: {line}" for line in differences(step.values, facts)]

@@ -1,0 +1,55 @@
+"""Plays the demo on the real system: nats-server, a server and Spark, started here and gone at the end.
+
+Invariant: whatever happens in between, nothing that was started here outlives it.
+"""
+
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+
+from rebaser.cli.access import client_of
+from rebaser.cli.failures import CommandFailed
+from rebaser.demo.environment import read_environment
+from rebaser.demo.player import TIME_LIMIT, WORKSPACE, Player
+from rebaser.demo.screen import Screen
+from rebaser.embedded.nats import embedded_nats
+from rebaser.server import serve
+from rebaser.settings import Settings, load_settings
+
+
+async def play(data: Path, spark: str | None, screen: Screen) -> int:
+    """Play it all; returns the exit code. Raises `ConfigError` if something needed is not installed."""
+    environment = read_environment()
+    screen.opening(environment, data)
+    started = time.perf_counter()
+    try:
+        with anyio.fail_after(TIME_LIMIT):
+            async with AsyncExitStack() as stack:
+                nats = await stack.enter_async_context(embedded_nats(data / "nats"))
+                group = await stack.enter_async_context(anyio.create_task_group())
+                settings = load_settings(nats_url=nats.url, spark=spark, scratch=data / "spark")
+                warm = await _start_server(group, settings)
+                screen.ready(time.perf_counter() - started)
+                client = await stack.enter_async_context(client_of(settings))
+                player = Player(client, screen, warm, environment)
+                good = await player.play()
+                group.cancel_scope.cancel()
+    except TimeoutError:
+        raise CommandFailed(f"the demo did not end within {TIME_LIMIT:.0f} s") from None
+    screen.closing(data, WORKSPACE, player.change_set, next(iter(environment)), time.perf_counter() - started)
+    return 0 if good else 1
+
+
+async def _start_server(group: TaskGroup, settings: Settings) -> anyio.Event:
+    """Start a server and return when it takes requests; the event tells when Spark is warm."""
+    ready, warm = anyio.Event(), anyio.Event()
+
+    async def run() -> None:
+        await serve(settings, ready=ready.set, warm=warm.set)
+
+    group.start_soon(run)
+    await ready.wait()
+    return warm

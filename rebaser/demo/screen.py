@@ -1,0 +1,144 @@
+"""What the demo shows: one screen of text, with colours on a terminal and plain through a pipe."""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from rebaser.cli import console
+from rebaser.demo.environment import Environment
+from rebaser.demo.story import Edit
+from rebaser_core.values import State, Value
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+TOP = 3
+SHOWN_DIFFERENCES = 10
+LONGEST = 240  # characters of one value
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one request of so many updates came to, and the seconds until applied and until derived values were true."""
+
+    updates: int
+    values: Mapping[str, Value]
+    applied: float
+    derived: float
+
+
+class Screen:
+    """Prints the play as it goes."""
+
+    def __init__(self) -> None:
+        self._out = console.out()
+        self._busy: Status | None = None
+
+    def opening(self, environment: Environment, data: Path) -> None:
+        edges = sum(len(one.requires) for one in environment.values())
+        self._line("Rebaser demo", "bold")
+        self._line(f"{len(environment)} Python distributions are installed here, with {edges} requirements among them.")
+        self._line("Sizes and requirements are values set by hand; closures, totals and depths are derived on Spark.")
+        self._line(f"Starting nats-server, a Rebaser server and Spark in {data} ...", "dim")
+        self._wait("starting")
+
+    def ready(self, seconds: float) -> None:
+        self._line(f"Taking requests after {console.span(seconds)}; Spark starts in the background.", "dim")
+        self._wait("applying, then deriving")
+
+    def first(self, step: Step, environment: Environment, *, was_warm: bool) -> None:
+        values = step.values
+        self._head(1, "The environment as it is", step.updates)
+        note = "" if was_warm else ", Spark's start included"
+        self._facts(f"applied in {console.span(step.applied)}, derived in {console.span(step.derived)}{note}")
+        names = sorted(environment, key=lambda name: _number(values, f"dist/{name}/total"), reverse=True)[:TOP]
+        for name in names:
+            total, depth = _shown(values, f"dist/{name}/total"), _shown(values, f"dist/{name}/depth")
+            self._fact(f"{name} brings along", f"{_shown(values, f'dist/{name}/closure')}, {total}, depth {depth}")
+        self._fact("all together", f"{_shown(values, 'env/size')}, deepest {_shown(values, 'env/deepest')}")
+        self._wait("editing")
+
+    def step(self, number: int, edit: Edit, before: Step, after: Step) -> None:
+        changed = sum(1 for id_, value in after.values.items() if before.values.get(id_) != value)
+        self._head(number, edit.title, after.updates)
+        self._facts(
+            f"applied in {console.span(after.applied)}, derived in {console.span(after.derived)}; "
+            f"{changed} of {len(after.values)} values changed"
+        )
+        for id_ in edit.watch:
+            old, new = _shown(before.values, id_, brief=True), _shown(after.values, id_)
+            self._fact(id_, new if old == new else f"{old} -> {new}")
+        self._wait("editing")
+
+    def verdict(self, checked: int, differences: Sequence[str]) -> None:
+        """The outcome of the independent check."""
+        self.stop()
+        self._line()
+        if differences:
+            self._line(f"WRONG: {len(differences)} figures differ from those computed independently:", "bold red")
+            for line in differences[:SHOWN_DIFFERENCES]:
+                self._line(f"   {line}", "red")
+            return
+        self._line(f"All {checked:,} figures equal those computed straight from importlib.metadata.", "bold green")
+
+    def closing(self, data: Path, workspace: str, change_set: str, name: str, seconds: float) -> None:
+        """The last words: where to look next, with distribution `name` as the example."""
+        self.stop()
+        self._line(f"Everything started here has ended; it took {seconds:.0f} s.", "dim")
+        self._line("Look around in what it made:", "bold")
+        rebaser = "uv run rebaser" if "UV_RUN_RECURSION_DEPTH" in os.environ else "rebaser"  # how we were called
+        what = f"{workspace} {change_set}"
+        self._line(f"   {rebaser} dev --data {shlex.quote(str(data))}        # and, while it runs, elsewhere:")
+        self._line(f"   {rebaser} get {what} env/size dist/{name}/total dist/{name}/closure")
+        self._line(f"   {rebaser} enqueue {what} --set dist/{name}/size=1 --wait derived")
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def _head(self, number: int, title: str, updates: int) -> None:
+        self._line()
+        word = "update" if updates == 1 else "updates"
+        self._out.print(Text.assemble((f"{number}  {title}", "bold cyan"), (f"  ({updates} {word})", "dim")))
+
+    def _facts(self, text: str) -> None:
+        self._line(f"   {text}")
+
+    def _fact(self, name: str, text: str) -> None:
+        self._out.print(Text.assemble("     ", (f"{console.safe(name):<38}", "dim"), " ", console.safe(text)))
+
+    def _line(self, text: str = "", style: str = "") -> None:
+        self._out.print(Text(console.safe(text), style))
+
+    def _wait(self, what: str) -> None:
+        """A sign of life where somebody looks."""
+        self.stop()
+        if self._out.is_terminal:
+            self._busy = self._out.status(what)
+            self._busy.start()
+
+    def stop(self) -> None:
+        """Take the sign of life away."""
+        if self._busy is not None:
+            self._busy.stop()
+            self._busy = None
+
+
+def _number(values: Mapping[str, Value], id_: str) -> float:
+    value = values[id_].value
+    return value if isinstance(value, (int, float)) else -1
+
+
+def _shown(values: Mapping[str, Value], id_: str, *, brief: bool = False) -> str:
+    value = values[id_]
+    if value.state is State.ERROR and value.error is not None:
+        more = f": {value.error.message}" if value.error.code == "cycle" and not brief else ""
+        return f"error {value.error.code}{more}"[:LONGEST]
+    if id_.endswith("/closure") and isinstance(value.value, dict):
+        return f"{len(value.value)} distribution{'' if len(value.value) == 1 else 's'}"
+    if id_.endswith(("/size", "/total", "/largest")) and isinstance(value.value, int):
+        return console.size(value.value)
+    return console.json_text(value.value)

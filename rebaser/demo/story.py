@@ -1,0 +1,116 @@
+"""Which edits the demo makes: picked from the environment by rule, so that they mean something wherever it runs.
+
+Pure: an environment in, edits out.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from rebaser.demo import model
+from rebaser.demo.environment import Distribution, Environment
+from rebaser_core.updates import Update
+
+GROWTH = 25_000_000
+LONGEST_CYCLE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One step: what it is called, what is sent, the environment after it, and the ids worth a look."""
+
+    title: str
+    updates: tuple[Update, ...]
+    after: Environment
+    watch: tuple[str, ...]
+
+
+def edits(environment: Environment) -> list[Edit]:
+    """A package grows, a requirement appears, a cycle is made and mended; a step nothing here allows is left out."""
+    reach = _reach(environment)
+    users = {name: sorted(other for other in reach if name in reach[other] and other != name) for name in environment}
+    sound = [name for name in environment if name not in reach[name]]
+    out: list[Edit] = []
+    grown = max(sound, key=lambda name: (len(users[name]), name), default=None)
+    if grown is not None:
+        environment = _grow(out, environment, grown, users[grown])
+    pair = _new_requirement([name for name in sound if name != grown], reach, users)
+    if pair is not None:
+        environment = _require(out, environment, *pair, users[pair[0]])
+    seen = {grown, *(pair or ())}  # the cycle shows more where nothing happened yet
+    ring = _ring(environment, _reach(environment), seen)
+    if ring is not None:
+        _cycle(out, environment, *ring)
+    return out
+
+
+def _grow(out: list[Edit], environment: Environment, name: str, users: list[str]) -> Environment:
+    new = replace(environment[name], size=environment[name].size + GROWTH)
+    after = _with(environment, new)
+    watch = tuple(f"dist/{one}/total" for one in (name, *users[:1]))
+    out.append(Edit(f"{name} grows by {GROWTH // 1_000_000} MB", (model.resized(new),), after, (*watch, "env/size")))
+    return after
+
+
+def _require(out: list[Edit], environment: Environment, name: str, other: str, users: list[str]) -> Environment:
+    new = environment[name].requiring(*environment[name].requires, other)
+    after = _with(environment, new)
+    watch = (f"dist/{name}/total", f"dist/{name}/depth", *(f"dist/{one}/total" for one in users[:1]))
+    out.append(Edit(f"{name} now requires {other}", tuple(model.rewired(new)), after, watch))
+    return after
+
+
+def _cycle(out: list[Edit], environment: Environment, low: str, high: str) -> None:
+    bent = environment[low].requiring(*environment[low].requires, high)
+    broken = _with(environment, bent)
+    watch = (f"dist/{low}/closure", f"dist/{low}/total", "env/largest")
+    made = Edit(f"{low} requires {high}, which needs it: a cycle", tuple(model.rewired(bent)), broken, watch)
+    mended = Edit(f"{low} lets go of {high}: mended", tuple(model.rewired(environment[low])), environment, watch)
+    out += [made, mended]
+
+
+def _with(environment: Environment, changed: Distribution) -> dict[str, Distribution]:
+    return {**environment, changed.name: changed}
+
+
+def _reach(environment: Environment) -> dict[str, frozenset[str]]:
+    """For each name, what it leads to in one step or more."""
+    reach: dict[str, frozenset[str]] = {}
+    for name in environment:
+        found: set[str] = set()
+        todo = list(environment[name].requires)
+        while todo:
+            one = todo.pop()
+            if one not in found:
+                found.add(one)
+                todo.extend(environment[one].requires if one in environment else ())
+        reach[name] = frozenset(found)
+    return reach
+
+
+def _new_requirement(
+    sound: list[str], reach: Mapping[str, frozenset[str]], users: Mapping[str, list[str]]
+) -> tuple[str, str] | None:
+    """(a, b): a does not lead to b, nor b to a; a is in much use, and b brings much along."""
+    fits = ((a, b) for a in sound for b in sound if a != b and b not in reach[a] and a not in reach[b])
+    return max(fits, key=lambda pair: (min(len(users[pair[0]]), len(reach[pair[1]])), *pair), default=None)
+
+
+def _ring(
+    environment: Environment, reach: Mapping[str, frozenset[str]], seen: AbstractSet[str | None]
+) -> tuple[str, str] | None:
+    """(low, high): low requiring high closes a cycle; of a few members, and low none of `seen`, if there is such."""
+
+    def members(low: str, high: str) -> int:
+        return sum(1 for name in reach[high] | {high} if name == low or low in reach.get(name, ()))
+
+    pairs = [
+        (low, high)
+        for high in environment
+        for low in reach[high]
+        if low in environment and high not in reach[low] and low not in reach[low]
+    ]
+    sizes = [(members(low, high), low, high) for low, high in pairs]
+    few = [one for one in sizes if 3 <= one[0] <= LONGEST_CYCLE] or sizes
+    best = max([one for one in few if one[1] not in seen] or few, default=None)
+    return None if best is None else best[1:]

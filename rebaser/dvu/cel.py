@@ -1,0 +1,275 @@
+"""Formulas in the Common Expression Language (github.com/google/cel-spec), evaluated by `cel-expr-python`.
+
+Invariant: an operator decides by the two numbers it gets, integer with integer and double with double as CEL has it;
+where one is a double the other becomes one. So `a * b` works with 3 and 3.5, and `a` being 3 or 3.0 never makes a
+formula fail. `/` on two integers gives an integer where it comes out even, else a double: 6 / 2 is 3, 7 / 2 is 3.5.
+
+How: CEL's own overloads stay and ours for mixed numbers join them. Division is renamed in the syntax tree, because an
+overload of CEL cannot be replaced. Types are not checked before evaluation, so names need no declared types.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from cel_expr_python import cel
+
+from rebaser.dvu import cel_syntax, faults
+from rebaser.dvu.packet import weight
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.values import INT64_MAX, INT64_MIN, Json
+
+MAX_LENGTH = 8192  # characters of a formula; the parser itself refuses more than 32 nested levels
+_MAX_BYTES = 1 << 30  # what a formula may build at the very most, see `_check_growth`
+_MAX_ITERATIONS = 10_000  # of all macros in one evaluation, a bound inside the library
+_COMPILED = 4096  # formulas kept compiled
+
+_NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
+_RESERVED = re.compile(  # cel-spec, langdef.md, "Syntax"
+    "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void|"
+    "while"
+)
+_WHERE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
+_STATUS = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
+_DIVIDE = "#/#"  # as long as `_/_`, so that it fits into the serialized tree, and nothing a user can write
+
+_INT, _DOUBLE, _DYN = cel.Type.INT, cel.Type.DOUBLE, cel.Type.DYN
+_MIXED = ((_INT, _DOUBLE), (_DOUBLE, _INT))
+
+
+class FormulaError(Exception):
+    """A formula gives no value; `code` and the text are the fault's."""
+
+    def __init__(self, message: str, code: str = faults.FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    run: Any
+    syntax: cel_syntax.Syntax
+    checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # input names -> what is wrong with them
+
+
+def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
+    """The value of a formula, its names being `inputs`. Raises `FormulaError`."""
+    if not isinstance(expression, str):
+        raise FormulaError("params need expr, a formula")
+    program = _compile(expression)
+    if isinstance(program, FormulaError):
+        raise FormulaError(str(program), program.code)
+    wrong = _check_names(program, tuple(inputs))
+    if wrong:
+        raise FormulaError(wrong)
+    if program.syntax.macros or program.syntax.copies > 16:
+        _check_growth(program.syntax, inputs)
+    try:
+        return _plain(program.run.eval(data=inputs))
+    except RuntimeError as error:
+        raise _failure(str(error)) from None
+
+
+def names_in(expression: str) -> list[str]:
+    """The free names of a formula in order of appearance; raises `UnprocessableError` if it is none."""
+    program = _compile(expression)
+    if isinstance(program, FormulaError):
+        raise UnprocessableError(str(program), code="invalid_formula")
+    return list(program.syntax.names)
+
+
+def is_name(text: str) -> bool:
+    """Whether a formula can name `text`."""
+    return _NAME.fullmatch(text) is not None and _RESERVED.fullmatch(text) is None
+
+
+@lru_cache(maxsize=_COMPILED)
+def _compile(expression: str) -> _Program | FormulaError:
+    """The compiled formula, or why there is none: both are worth keeping."""
+    if len(expression) > MAX_LENGTH:
+        return FormulaError(f"the formula is longer than {MAX_LENGTH} characters")
+    try:
+        parsed = _ENVIRONMENT.compile(expression, disable_check=True).serialize()
+        syntax = cel_syntax.read(parsed)
+        if syntax.messages:
+            return FormulaError("a formula cannot build protocol buffer messages")
+        tree = bytearray(parsed)
+        for at in syntax.divisions:
+            tree[at : at + len(_DIVIDE)] = _DIVIDE.encode()
+        return _Program(_ENVIRONMENT.deserialize(bytes(tree)), syntax)
+    except RuntimeError as error:
+        return _failure(str(error))
+
+
+def _check_names(program: _Program, names: tuple[str, ...]) -> str:
+    known = program.checked.get(names)
+    if known is not None:
+        return known
+    wrong = ""
+    bad = next((name for name in names if not is_name(name)), None)
+    missing = next((name for name in program.syntax.names if name not in names), None)
+    if bad is not None:
+        wrong = f"input name {faults.quote(bad)} cannot be used in a formula: letters, digits and _ only"
+    elif missing is not None:
+        wrong = f"the formula names {faults.quote(missing)}, which is not an input"
+    if len(program.checked) < 64:
+        program.checked[names] = wrong
+    return wrong
+
+
+def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json]) -> None:
+    """Refuse what could build gigabytes, for instance by doubling a text in macro after macro.
+
+    The library bounds iterations but not sizes. Each macro may multiply what it is given by the number of operators
+    and literals in it that copy, and one of them may do so once an element.
+    """
+    size = sum([weight(value) for value in inputs.values()]) + MAX_LENGTH
+    most = size * (syntax.copies + 1) * (syntax.repeated + 1) ** syntax.macros
+    if syntax.repeated:
+        most *= min(_MAX_ITERATIONS, size // 9)
+    if most > _MAX_BYTES:
+        raise FormulaError("the formula could build too large a value from these inputs", faults.TOO_LARGE)
+
+
+def _plain(result: Any) -> Json:
+    """The JSON value of a CEL value.
+
+    `value()` of a null drops a reference that the library does not own, and `None` dies after some thousand of them
+    (cel-expr-python 0.1.3): so the type is asked first, and lists and maps are taken item by item.
+    """
+    return _convert(result, [DEFAULT_LIMITS.max_value_bytes])
+
+
+def _convert(item: Any, room: list[int]) -> Json:
+    kind = item.type().name()
+    if kind in ("INT", "DOUBLE", "BOOL", "UINT"):
+        scalar: Json = item.value()
+        return scalar
+    if kind == "STRING":
+        text: str = item.value()
+        _spend(room, len(text))
+        return text
+    if kind == "NULL":
+        return None
+    if kind == "ERROR":
+        raise _failure(item.value())
+    if kind.startswith("LIST"):
+        children = item.value()
+        _spend(room, len(children))
+        return [_convert(child, room) for child in children]
+    if kind.startswith("MAP"):
+        entries = item.value()
+        _spend(room, len(entries))
+        return {key: _convert(child, room) for key, child in entries.items()}
+    raise FormulaError(f"the result is of type {kind.lower()}, which JSON does not have")
+
+
+def _spend(room: list[int], count: int) -> None:
+    room[0] -= count
+    if room[0] < 0:
+        raise FormulaError(f"the result is larger than {DEFAULT_LIMITS.max_value_bytes} bytes", faults.TOO_LARGE)
+
+
+def _failure(text: str) -> FormulaError:
+    """What the library says, without its status words and source excerpts."""
+    if "recursion" in text:
+        return FormulaError("the formula is nested deeper than 32 levels (a chain of operators counts, use sum)")
+    if "Iteration budget" in text:
+        return FormulaError(f"the formula needs more than {_MAX_ITERATIONS} iterations")
+    where = _WHERE.search(text)
+    if where is not None:
+        line, column, message = where.groups()
+        return FormulaError(f"line {line}, column {column}: {message[:200]}")
+    message = _STATUS.sub("", text).replace(_DIVIDE, "_/_")
+    return FormulaError(message[:200], faults.OVERFLOW if "overflow" in message else faults.FAILED)
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def _divide(left: float, right: float) -> int | float:
+    if not right:
+        raise ZeroDivisionError("divide by zero")  # for doubles too: an infinity would fail later and say less
+    if isinstance(left, int) and isinstance(right, int) and not left % right:
+        quotient = left // right
+        if quotient > INT64_MAX:
+            raise OverflowError("integer overflow")
+        return quotient
+    return left / right
+
+
+def _remainder(left: float, right: float) -> float:
+    if not right:
+        raise ZeroDivisionError("modulus by zero")
+    return math.fmod(left, right)  # the sign is that of `left`, as for CEL's integers
+
+
+def _binary(name: str, call: Callable[[Any, Any], Any], pairs: tuple[tuple[Any, Any], ...]) -> Any:
+    overloads = [
+        cel.Overload(f"rebaser {name} {left.name()} {right.name()}", _DYN, [left, right], False, call)
+        for left, right in pairs
+    ]
+    return cel.FunctionDecl(name, overloads)
+
+
+def _unary(name: str, call: Callable[[float], float]) -> Any:
+    """`math.ceil` and the like: a double of a double; an integer is whole already."""
+    whole = _magnitude if name == "math.abs" else int
+    return cel.FunctionDecl(
+        name,
+        [
+            cel.Overload(f"rebaser {name} INT", _INT, [_INT], False, whole),
+            cel.Overload(f"rebaser {name} DOUBLE", _DOUBLE, [_DOUBLE], False, call),
+        ],
+    )
+
+
+def _magnitude(value: int) -> int:
+    if value == INT64_MIN:
+        raise OverflowError("integer overflow")
+    return abs(value)
+
+
+def _round(value: float) -> float:
+    """Halves away from zero, as a spreadsheet has it."""
+    if not math.isfinite(value):
+        return value
+    whole = math.trunc(value)
+    return float(whole + int(math.copysign(1, value))) if abs(value - whole) >= 0.5 else float(whole)
+
+
+def _sqrt(value: float) -> float:
+    if value < 0:
+        raise ValueError("square root of a negative number")
+    return math.sqrt(value)
+
+
+_ALL = ((_INT, _INT), (_DOUBLE, _DOUBLE), *_MIXED)
+_ENVIRONMENT = cel.NewEnv(
+    extensions=[
+        cel.CelExtension(
+            "rebaser",
+            [
+                _binary("_+_", lambda left, right: left + right, _MIXED),
+                _binary("_-_", lambda left, right: left - right, _MIXED),
+                _binary("_*_", lambda left, right: left * right, _MIXED),
+                _binary("_%_", _remainder, (*_MIXED, (_DOUBLE, _DOUBLE))),
+                _binary(_DIVIDE, _divide, _ALL),
+                _binary("math.greatest", max, _ALL),
+                _binary("math.least", min, _ALL),
+                _unary("math.abs", abs),
+                _unary("math.ceil", lambda value: float(math.ceil(value)) if math.isfinite(value) else value),
+                _unary("math.floor", lambda value: float(math.floor(value)) if math.isfinite(value) else value),
+                _unary("math.round", _round),
+                cel.FunctionDecl(
+                    "math.sqrt",
+                    [cel.Overload(f"rebaser sqrt {of.name()}", _DOUBLE, [of], False, _sqrt) for of in (_INT, _DOUBLE)],
+                ),
+            ],
+        )
+    ]
+)

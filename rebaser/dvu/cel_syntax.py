@@ -1,0 +1,161 @@
+"""What a parsed formula is made of, read from its serialized syntax tree (`cel.expr.ParsedExpr`, syntax.proto).
+
+Invariant: text constants, comments and escapes are never mistaken for code, because nothing here looks at the source.
+The tree is walked with a stack of our own; its depth is the parser's bound, its size that of the formula.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Field numbers of syntax.proto.
+_ANY_VALUE, _PARSED_EXPR = 2, 2
+_IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 4, 5, 6, 7, 8, 9
+_NAME = 1
+_OPERAND = 1
+_TARGET, _FUNCTION, _ARGS = 1, 2, 3
+_ELEMENTS = 1
+_MESSAGE_NAME, _ENTRIES = 1, 2
+_MAP_KEY, _ENTRY_VALUE = 3, 4
+_ITER_VAR, _ITER_RANGE, _ACCU_VAR, _ACCU_INIT, _CONDITION, _STEP, _RESULT, _ITER_VAR2 = range(1, 9)
+
+_ACCUMULATOR = "@result"  # what macros collect into; no user can write this name
+_NAMESPACE = "math"  # `math.ceil(x)` parses as a call on a name
+TYPE_NAMES = frozenset(
+    {"bool", "bytes", "double", "dyn", "google", "int", "list", "map", "null_type", "string", "type", "uint"}
+)
+
+_Field = tuple[int, int, int]  # number, and where its bytes start and end
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """`names` that are free, in order of appearance; how many copies operators and literals may make of what they are
+    given, apart (`copies`) and within what macros repeat (`repeated`); how many `macros` there are; where the names of
+    division operators start; whether it builds `messages`."""
+
+    names: tuple[str, ...]
+    copies: int
+    repeated: int
+    macros: int
+    divisions: tuple[int, ...]
+    messages: bool
+
+
+_Todo = tuple[int, int, frozenset[str], bool]  # where an expression is, names bound there, whether a macro repeats it
+
+
+def read(data: bytes) -> Syntax:
+    """Read what `Expression.serialize()` of an unchecked formula gives."""
+    names: dict[str, None] = {}
+    divisions: list[int] = []
+    copies = [0, 0]
+    macros = 0
+    messages = False
+    start, end = _only(data, 0, len(data), _ANY_VALUE)
+    stack: list[_Todo] = [(*_only(data, start, end, _PARSED_EXPR), TYPE_NAMES, False)]
+    while stack:
+        start, end, bound, repeated = stack.pop()
+        todo: list[_Todo] = []
+        for number, left, right in _fields(data, start, end):
+            inner: list[tuple[int, int]] = []
+            if number == _IDENT:
+                name = _text(data, *_only(data, left, right, _NAME)).removeprefix(".")
+                if name not in bound:
+                    names[name] = None
+            elif number == _SELECT:
+                inner = _all(data, left, right, _OPERAND)
+            elif number == _CALL:
+                function, grows, inner = _call(data, left, right)
+                copies[repeated] += grows
+                if _text(data, *function) == "_/_":
+                    divisions.append(function[0])
+            elif number == _LIST:
+                inner = _all(data, left, right, _ELEMENTS)
+                copies[repeated] += len(inner)
+            elif number == _STRUCT:
+                messages = messages or bool(_all(data, left, right, _MESSAGE_NAME))
+                entries = _all(data, left, right, _ENTRIES)
+                inner = [(a, b) for one in entries for n, a, b in _fields(data, *one) if n in (_MAP_KEY, _ENTRY_VALUE)]
+                copies[repeated] += len(entries)
+            elif number == _COMPREHENSION:
+                macros += 1
+                todo.extend(_comprehension(data, left, right, bound, repeated=repeated))
+            todo.extend((*span, bound, repeated) for span in inner)
+        stack.extend(reversed(todo))
+    return Syntax(tuple(names), copies[False], copies[True], macros, tuple(divisions), messages)
+
+
+def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
+    """Where the function's name is, how many copies it makes, and the target and arguments to walk."""
+    fields = list(_fields(data, start, end))
+    function = next((a, b) for n, a, b in fields if n == _FUNCTION)
+    target = [(a, b) for n, a, b in fields if n == _TARGET]
+    args = [(a, b) for n, a, b in fields if n == _ARGS]
+    if target and _ident(data, *target[0]) == _NAMESPACE:
+        target = []
+    if _text(data, *function) != "_+_":
+        return function, 0, target + args
+    if _ident(data, *args[0]) == _ACCUMULATOR:  # `@result + [item]` of a macro: walk the item only
+        lists = [(a, b) for n, a, b in _fields(data, *args[1]) if n == _LIST]
+        return function, 0, [item for span in lists for item in _all(data, *span, _ELEMENTS)]
+    return function, 1, args
+
+
+def _comprehension(data: bytes, start: int, end: int, bound: frozenset[str], *, repeated: bool) -> list[_Todo]:
+    fields = {n: (a, b) for n, a, b in _fields(data, start, end)}
+    accumulator = bound | {_text(data, *fields[_ACCU_VAR])}
+    inside = accumulator | {_text(data, *fields[n]) for n in (_ITER_VAR, _ITER_VAR2) if n in fields}
+    scopes = (
+        (_ITER_RANGE, bound, repeated),
+        (_ACCU_INIT, bound, repeated),
+        (_CONDITION, inside, True),
+        (_STEP, inside, True),
+        (_RESULT, accumulator, repeated),
+    )
+    return [(*fields[number], names, again) for number, names, again in scopes if number in fields]
+
+
+def _ident(data: bytes, start: int, end: int) -> str | None:
+    """The name, if the expression is nothing but a name."""
+    for number, left, right in _fields(data, start, end):
+        if number == _IDENT:
+            return _text(data, *_only(data, left, right, _NAME))
+    return None
+
+
+def _text(data: bytes, start: int, end: int) -> str:
+    return data[start:end].decode()
+
+
+def _all(data: bytes, start: int, end: int, wanted: int) -> list[tuple[int, int]]:
+    return [(left, right) for number, left, right in _fields(data, start, end) if number == wanted]
+
+
+def _only(data: bytes, start: int, end: int, wanted: int) -> tuple[int, int]:
+    return next((left, right) for number, left, right in _fields(data, start, end) if number == wanted)
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
+    """The length-delimited fields of a message (protobuf.dev/programming-guides/encoding); others are stepped over."""
+    while at < end:
+        tag, at = _varint(data, at)
+        wire = tag & 7
+        if wire == 2:
+            size, at = _varint(data, at)
+            yield tag >> 3, at, at + size
+            at += size
+        elif wire == 0:
+            _, at = _varint(data, at)
+        else:
+            at += 8 if wire == 1 else 4
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7

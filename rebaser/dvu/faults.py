@@ -1,0 +1,68 @@
+"""The words of every fault a derived value can have.
+
+Invariant: a fault is a function of the graph and its values only, never of roots, packets or waves; so a value that
+was updated step by step carries the very fault that a full recompute would give it.
+"""
+
+from collections.abc import Iterable
+
+from rebaser_core.values import Fault
+
+CYCLE = "cycle"
+FAILED = "failed"
+UNKNOWN_FUNCTION = "unknown_function"
+MISSING_INPUT = "missing_input"
+FAILED_INPUT = "failed_input"
+NOT_FINITE = "not_finite"
+OVERFLOW = "overflow"
+TOO_LARGE = "too_large"
+
+# Faults whose text names another value; the rest come from the value's own function.
+FROM_INPUTS = frozenset({CYCLE, MISSING_INPUT, FAILED_INPUT})
+
+_NAMED_MEMBERS = 32
+_SHOWN_ID = 80
+
+
+def quote(id_: str) -> str:
+    """An id as it stands in a message: quoted, and cut to a bounded length."""
+    return f"'{id_}'" if len(id_) <= _SHOWN_ID else f"'{id_[: _SHOWN_ID - 1]}…'"
+
+
+def cycle(members: Iterable[str]) -> Fault:
+    """The one fault that all members of a cycle share; its origin is the smallest of them."""
+    names = sorted(members)
+    if len(names) == 1:
+        return Fault(CYCLE, f"{quote(names[0])} depends on itself", names[0])
+    shown = ", ".join(quote(name) for name in names[:_NAMED_MEMBERS])
+    more = len(names) - _NAMED_MEMBERS
+    return Fault(CYCLE, f"these depend on each other: {shown}" + (f" and {more} more" if more > 0 else ""), names[0])
+
+
+def missing_input(id_: str, input_id: str) -> Fault:
+    """`id_` names an input that does not exist."""
+    return Fault(MISSING_INPUT, f"input {quote(input_id)} does not exist", id_)
+
+
+def failed_input(input_id: str, fault: Fault) -> Fault:
+    """What depends on `input_id`, which has `fault`, fails too and names where the trouble started."""
+    return Fault(
+        FAILED_INPUT, f"input {quote(input_id)} failed: {_cause(fault)} in {quote(fault.origin)}", fault.origin
+    )
+
+
+def _cause(fault: Fault) -> str:
+    """The code at the origin of `fault`. A `failed_input` has it in its text only, right before the origin."""
+    if fault.code != FAILED_INPUT:
+        return fault.code
+    return fault.message.removesuffix(f" in {quote(fault.origin)}").rpartition(" ")[2]
+
+
+def unknown_function(name: str) -> tuple[str, str]:
+    """Code and message for a definition whose function nobody provides."""
+    return UNKNOWN_FUNCTION, f"there is no function {quote(name)}"
+
+
+def inputs_too_large(limit: int) -> tuple[str, str]:
+    """Code and message for inputs that together weigh more than `limit` bytes."""
+    return TOO_LARGE, f"inputs take more than {limit} bytes together"

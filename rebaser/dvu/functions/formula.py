@@ -1,0 +1,23 @@
+"""The function `cel`: a formula over the inputs.
+
+Invariant: what a formula may do is decided in `rebaser.dvu.cel`; here it only becomes a function.
+"""
+
+from rebaser.dvu import cel
+from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin
+from rebaser_core.values import Json
+
+
+@builtin("cel", "names")
+def cel_(inputs: Inputs, params: Params) -> Json:
+    """The value of the formula in the param `expr` (Common Expression Language), its names being the inputs.
+
+    Integers and doubles mix freely; `/` gives an integer only where it comes out even: 6 / 2 is 3, 7 / 2 is 3.5.
+    """
+    try:
+        return cel.evaluate(inputs, params.get("expr"))
+    except cel.FormulaError as error:
+        raise FunctionError(str(error), error.code) from None
+
+
+ALL = (cel_,)

@@ -1,0 +1,131 @@
+"""Built-in functions over numbers.
+
+Invariant: integers stay integers and are exact; as soon as one double takes part the result is a double. A sum of
+doubles is the exactly rounded one, so that neither the Python version nor a later vectorised form can change it.
+"""
+
+import contextlib
+import decimal
+import math
+from fractions import Fraction
+from typing import Any
+
+from rebaser.dvu import faults
+from rebaser.dvu.functions.base import FunctionError, Params, builtin, flatten, kind, only
+from rebaser_core.values import INT64_MAX, Json
+
+_NUMBERS = frozenset({int, float})
+_DIGITS = 18
+
+
+def _numbers(values: list[Json]) -> tuple[list[int | float], bool]:
+    """All numbers in `values`, and whether each is an integer."""
+    kinds = set(map(type, values))
+    if not kinds <= _NUMBERS:
+        values = flatten(values)
+        kinds = set(map(type, values))
+        for value in values if not kinds <= _NUMBERS else ():
+            if type(value) not in _NUMBERS:
+                raise FunctionError(f"{kind(value)} is not a number")
+    return values, float not in kinds  # type: ignore[return-value]
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise FunctionError("the result is not a finite number", faults.NOT_FINITE)
+    return value
+
+
+def _add(numbers: list[int | float], exact: bool) -> int | float:
+    if exact:
+        return sum(numbers)
+    with contextlib.suppress(OverflowError):  # on the way, which depends on the order
+        return math.fsum(numbers)
+    try:
+        return float(sum(map(Fraction, numbers)))
+    except OverflowError:
+        raise FunctionError("the result is not a finite number", faults.NOT_FINITE) from None
+
+
+@builtin("sum")
+def sum_(values: list[Json], _: Params) -> Json:
+    """Sum of all inputs. Lists count as their items, maps as their values, null as nothing; of nothing it is 0."""
+    return _add(*_numbers(values))
+
+
+@builtin("product")
+def product(values: list[Json], _: Params) -> Json:
+    """Product of all inputs, spread out as in `sum`; of nothing it is 1."""
+    numbers, exact = _numbers(values)
+    if exact:
+        if 0 in numbers:
+            return 0
+        whole: int | float = 1
+        for number in numbers:
+            whole *= number
+            if abs(whole) > INT64_MAX + 1:  # it can only grow from here; stop before it gets huge
+                raise FunctionError("the result does not fit in 64 bits", faults.OVERFLOW)
+        return whole
+    result = 1.0
+    for number in numbers:
+        result *= number
+    return _finite(result)
+
+
+@builtin("mean")
+def mean(values: list[Json], _: Params) -> Json:
+    """Arithmetic mean of all inputs as a double, spread out as in `sum`; of nothing it is null."""
+    numbers, exact = _numbers(values)
+    return _add(numbers, exact) / len(numbers) if numbers else None
+
+
+def _comparable(values: list[Json]) -> list[Any]:
+    """All values, spread out, if they are all numbers or all text."""
+    flat = flatten(values)
+    return flat if all(type(value) is str for value in flat) else _numbers(flat)[0]
+
+
+@builtin("min")
+def min_(values: list[Json], _: Params) -> Json:
+    """Smallest input, all numbers or all text, spread out as in `sum`; of nothing it is null."""
+    return min(_comparable(values), default=None)
+
+
+@builtin("max")
+def max_(values: list[Json], _: Params) -> Json:
+    """Largest input, all numbers or all text, spread out as in `sum`; of nothing it is null."""
+    return max(_comparable(values), default=None)
+
+
+@builtin("count")
+def count(values: list[Json], _: Params) -> Json:
+    """How many values there are that are not null, spread out as in `sum`."""
+    return len(flatten(values))
+
+
+@builtin("abs")
+def abs_(values: list[Json], _: Params) -> Json:
+    """Absolute value of one number; null stays null."""
+    numbers, _exact = _numbers([only(values)])
+    return abs(numbers[0]) if numbers else None
+
+
+@builtin("round")
+def round_(values: list[Json], params: Params) -> Json:
+    """One number rounded to `digits` (0 unless given, -18 to 18) decimals, halves away from zero; null stays null."""
+    digits = params.get("digits", 0)
+    if type(digits) is not int or abs(digits) > _DIGITS:
+        raise FunctionError(f"digits is a whole number from -{_DIGITS} to {_DIGITS}")
+    numbers, exact = _numbers([only(values)])
+    if not numbers or (exact and digits >= 0):
+        return numbers[0] if numbers else None
+    with decimal.localcontext() as context:
+        context.prec = 400  # more than the digits of any double: nothing is lost on the way
+        # `repr` is what the user wrote: 1.005 rounds to 1.01, though the double is a little below.
+        rounded = decimal.Decimal(repr(numbers[0])).quantize(
+            decimal.Decimal(1).scaleb(-digits), rounding=decimal.ROUND_HALF_UP
+        )
+    return int(rounded) if exact else float(rounded) + 0.0  # no negative zero
+
+
+ALL = (sum_, product, mean, min_, max_, count, abs_, round_)

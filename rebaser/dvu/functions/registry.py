@@ -1,0 +1,79 @@
+"""All functions by name: the built-in ones and those of installed plug-ins.
+
+Invariant: a plug-in can neither replace a built-in nor stop the server: one that does not load is reported and missing.
+"""
+
+import importlib.metadata
+import inspect
+import sys
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from rebaser.dvu import fingerprint
+from rebaser.dvu.functions import formula, numbers, structure, text
+from rebaser.dvu.functions.base import Function
+
+GROUP = "rebaser.functions"
+
+
+@dataclass(frozen=True)
+class Registry:
+    """`functions` by name; `broken` tells by plug-in name why it did not load."""
+
+    functions: Mapping[str, Function]
+    broken: Mapping[str, str]
+
+    def fingerprints(self, names: Iterable[str]) -> dict[str, str | None]:
+        """The code of each function: empty for a built-in, None where nobody provides it."""
+        found = {name: self.functions.get(name) for name in names}
+        return {name: function.fingerprint if function else None for name, function in found.items()}
+
+
+def builtins() -> dict[str, Function]:
+    """The functions that come with Rebaser, by name."""
+    return {function.name: function for function in (*numbers.ALL, *text.ALL, *structure.ALL, *formula.ALL)}
+
+
+@cache
+def registry() -> Registry:
+    """The functions of this process; plug-ins are looked for once."""
+    return load(importlib.metadata.entry_points(group=GROUP))
+
+
+def load(entries: Iterable[importlib.metadata.EntryPoint]) -> Registry:
+    """Built-ins and the plug-ins behind `entries`: each a `Function`, or a callable `(inputs, params)` named by its
+    entry."""
+    found = builtins()
+    broken: dict[str, str] = {}
+    for entry in sorted(entries, key=lambda one: (one.name, one.value)):
+        try:
+            function = _load_one(entry, found)
+            found[function.name] = function
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may fail in any way
+            broken[entry.name] = f"{type(error).__name__}: {error}"[:300]
+            import structlog  # noqa: PLC0415 - every Spark worker imports this module, and this is a third of its time
+
+            log = structlog.get_logger(__name__)
+            log.warning("plugin_not_loaded", plugin=entry.name, value=entry.value, reason=broken[entry.name])
+    return Registry(MappingProxyType(found), MappingProxyType(broken))
+
+
+def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Function:
+    loaded = entry.load()
+    if not isinstance(loaded, Function):
+        if not callable(loaded):
+            raise TypeError(f"{entry.value} is neither a Function nor callable")
+        loaded = Function(name=entry.name, call=loaded, doc=inspect.getdoc(loaded) or "")
+    if loaded.name in taken:
+        raise ValueError(f"there is a function {loaded.name!r} already")
+    return replace(loaded, fingerprint=_fingerprint(entry))
+
+
+def _fingerprint(entry: importlib.metadata.EntryPoint) -> str:
+    """Where the code is from, its version, and the source of its module: an edit during development counts too."""
+    source = getattr(sys.modules[entry.module], "__file__", None)
+    version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
+    return fingerprint.digest(entry.value.encode(), version.encode(), Path(source).read_bytes() if source else b"")

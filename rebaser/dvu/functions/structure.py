@@ -1,0 +1,118 @@
+"""Built-in functions that choose, build and take apart.
+
+Invariant: the order of every result follows from the declared order of the inputs or from sorted keys, never from
+how a map happened to be built.
+"""
+
+from rebaser.dvu import faults
+from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, kind, only
+from rebaser_core.values import Json, canonical
+
+
+@builtin("if", "names")
+def if_(inputs: Inputs, params: Params) -> Json:
+    """`then` where the input `condition` is true, `else` where it is false or null.
+
+    `then` and `else` are inputs or params; one that is not given is null.
+    """
+    condition = inputs.get("condition")
+    if condition is not None and not isinstance(condition, bool):
+        raise FunctionError(f"condition is {kind(condition)}, not true or false")
+    name = "then" if condition else "else"
+    return inputs[name] if name in inputs else params.get(name)
+
+
+@builtin("coalesce")
+def coalesce(values: list[Json], params: Params) -> Json:
+    """The first input that is not null, or the param `default`."""
+    return next((value for value in values if value is not None), params.get("default"))
+
+
+@builtin("object", "names")
+def object_(inputs: Inputs, params: Params) -> Json:
+    """A map of all inputs by name, on top of the params."""
+    return {**params, **inputs}
+
+
+@builtin("list")
+def list_(values: list[Json], _: Params) -> Json:
+    """A list of all inputs in declared order, null included."""
+    return values
+
+
+@builtin("lookup", "names")
+def lookup(inputs: Inputs, params: Params) -> Json:
+    """What the input `in`, a map or a list, has at `key` (an input or a param); else the param `default`.
+
+    A list is counted from 0. Without a `default`, a key that is not there is an error.
+    """
+    where = inputs.get("in")
+    key = inputs["key"] if "key" in inputs else params.get("key")
+    if isinstance(where, dict) and isinstance(key, str):
+        if key in where:
+            return where[key]
+    elif isinstance(where, list) and isinstance(key, int) and not isinstance(key, bool):
+        if 0 <= key < len(where):
+            return where[key]
+    elif where is not None and key is not None:
+        raise FunctionError(f"cannot look up {kind(key)} in {kind(where)}")
+    if "default" in params:
+        return params["default"]
+    raise FunctionError(f"nothing at {faults.quote(str(key))}")
+
+
+@builtin("merge")
+def merge(values: list[Json], _: Params) -> Json:
+    """All inputs, which are maps, as one map; a later one wins. Null counts as nothing."""
+    out: dict[str, Json] = {}
+    for value in values:
+        if isinstance(value, dict):
+            out.update(value)
+        elif value is not None:
+            raise FunctionError(f"{kind(value)} is not a map")
+    return out
+
+
+@builtin("union")
+def union(values: list[Json], _: Params) -> Json:
+    """Every distinct value once, in the order of first appearance; lists count as their items, null as nothing."""
+    out: dict[object, Json] = {}
+    for value in values:
+        for item in value if isinstance(value, list) else (value,):
+            if item is not None:
+                out.setdefault(item if isinstance(item, str) else canonical(item), item)
+    return list(out.values())
+
+
+@builtin("keys")
+def keys(values: list[Json], _: Params) -> Json:
+    """The sorted keys of one map; null stays null."""
+    value = only(values)
+    return sorted(_map(value)) if value is not None else None  # type: ignore[return-value]
+
+
+@builtin("values")
+def values_(values: list[Json], _: Params) -> Json:
+    """The values of one map, in the order of its sorted keys; null stays null."""
+    value = only(values)
+    return [item for _key, item in sorted(_map(value).items())] if value is not None else None
+
+
+@builtin("length")
+def length(values: list[Json], _: Params) -> Json:
+    """How many characters a text, items a list or entries a map has; null stays null."""
+    value = only(values)
+    if value is None:
+        return None
+    if not isinstance(value, (str, list, dict)):
+        raise FunctionError(f"{kind(value)} has no length")
+    return len(value)
+
+
+def _map(value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise FunctionError(f"{kind(value)} is not a map")
+    return value
+
+
+ALL = (if_, coalesce, object_, list_, lookup, merge, union, keys, values_, length)

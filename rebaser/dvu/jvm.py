@@ -1,0 +1,226 @@
+"""The embedded Spark: a JVM of our own that runs a Spark Connect server on a loopback port.
+
+Invariant: the JVM never outlives this process, however that ends (it reads its end of a pipe and exits with it), and
+servers on one machine share nothing: the port is the system's choice, the folder and the token are new each time.
+
+It is started as PySpark starts it (`pyspark/java_gateway.py` and `SparkSession._start_connect_server` of 4.3), but
+outside PySpark's process-wide state, so that it can be started again after it died, and says nothing on our stderr.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rebaser_core.errors import ConfigError, DvuError
+
+_JAVA = 17
+_VERSION = re.compile(r'version "(\d+)')
+_START_SECONDS = 90.0
+_STOP_SECONDS = 5.0
+_SOCKET_FOLDER_BYTES = 60
+_HOW = (
+    f"install a Java runtime, {_JAVA} or newer (Debian: apt install openjdk-17-jre-headless, macOS: brew install "
+    "openjdk@17), or use a Spark Connect server (sc://host:port)"
+)
+
+
+def check_java() -> None:
+    """Raise `ConfigError`, one line that says what to install, unless Spark will find a Java that it can use."""
+    home = os.environ.get("JAVA_HOME")  # wins over PATH, as in Spark's own scripts
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    where = f"JAVA_HOME={home}" if home else "PATH"
+    if java is None or not os.access(java, os.X_OK):
+        raise ConfigError(f"Spark needs Java and there is none in {where}: {_HOW}", code="no_java")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"Java in {where} does not run ({type(error).__name__}): {_HOW}", code="no_java") from None
+    found = _VERSION.search(done.stderr + done.stdout)
+    if found is None or int(found[1]) < _JAVA:
+        version = found[1] if found else "an unknown version"
+        raise ConfigError(f"Spark needs Java {_JAVA} or newer and {where} has {version}: {_HOW}", code="no_java")
+
+
+class Jvm:
+    """One JVM with a Connect server. `start` and `stop` block; `kill` may be called from any thread, also during
+    `start`, which then fails."""
+
+    def __init__(self, master: str, *, memory: str, scratch: Path | None) -> None:
+        self._master = master
+        self._memory = memory
+        self._scratch = scratch
+        self._folder: Path | None = None
+        self._sockets: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._ended = False
+        self.url = ""  # holds the token: not for logs
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start and wait until the Connect server listens. Raises `DvuError` with the JVM's last words."""
+        if self._scratch is not None:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="rebaser-spark-", dir=self._scratch))
+        self._sockets = _socket_folder(folder)
+        token = secrets.token_urlsafe(32)
+        where = folder / "gateway"
+        with (folder / "log").open("wb") as log, self._lock:
+            if self._ended:
+                raise DvuError("Spark was stopped while it started")
+            self._process = subprocess.Popen(  # noqa: S603 - a fixed program; memory and master are the operator's
+                _command(self._master, self._memory, folder, self._sockets),
+                stdin=subprocess.PIPE,  # the JVM exits when this pipe breaks
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env=_environment(where, token),
+                start_new_session=True,  # Ctrl-C is ours to handle
+            )
+        try:
+            self._await(where)
+            self.url = f"sc://localhost:{_start_server(where)}/;token={token}"
+        except Exception as error:  # noqa: BLE001 - PySpark, Py4J and the system each have their own
+            self.kill()
+            raise DvuError(f"the embedded Spark does not start: {self._last_words() or error}") from None
+
+    def stop(self) -> None:
+        """End the JVM and remove its folder. Never raises for a JVM that is dead or hung."""
+        with self._lock:
+            self._ended = True
+            process = self._process
+        if process is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()  # type: ignore[union-attr] # it is a pipe
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(_STOP_SECONDS)
+        for folder in (self._folder, self._sockets):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End the JVM at once."""
+        with self._lock:
+            self._ended = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _await(self, where: Path) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not where.exists():  # written under another name first, so it is complete
+            if not self.alive:
+                raise DvuError("Java ended")
+            if time.monotonic() > deadline:
+                raise DvuError(f"Java is not up after {_START_SECONDS:.0f} s")
+            time.sleep(0.02)
+
+    def _last_words(self) -> str:
+        if self._folder is None:
+            return ""
+        with contextlib.suppress(OSError):
+            lines = (self._folder / "log").read_text(errors="replace").splitlines()
+            telling = [line.strip() for line in lines if "rror" in line or "xception" in line or "nvalid" in line]
+            return "; ".join((telling or lines)[:3])[:300]
+        return ""
+
+
+def _socket_folder(folder: Path) -> Path | None:
+    """Where Python workers listen: `folder`, or one with a shorter name, since the path of a socket has 104 bytes on
+    some systems and Spark takes 42 of them. None if there is no such place."""
+    if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
+        return folder
+    short = Path(tempfile.mkdtemp(prefix="rebaser-", dir="/tmp" if Path("/tmp").is_dir() else None))  # noqa: S108
+    if len(os.fsencode(short)) <= _SOCKET_FOLDER_BYTES:
+        return short
+    short.rmdir()
+    return None
+
+
+def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> list[str]:
+    import pyspark  # noqa: PLC0415 - half a second, and only embedded servers need the whole of it
+
+    settings = {
+        "spark.master": master,
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.sql.artifact.isolation.enabled": "true",
+        "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+        "spark.scheduler.mode": "FAIR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        # Over TCP each job waits 40 ms for a delayed ack.
+        "spark.python.unix.domain.socket.enabled": "true" if sockets else "false",
+        "spark.python.unix.domain.socket.dir": str(sockets or folder),
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    script = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    return [str(script), *options, "pyspark-shell"]
+
+
+def _environment(where: Path, token: str) -> dict[str, str]:
+    """What the JVM and its Python workers get. The token is here and not among the arguments, which anybody sees."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("SPARK_REMOTE", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_TESTING", "PYSPARK_SUBMIT_ARGS")
+    }
+    root = Path(__file__).parent.parent.parent
+    paths = [inherited["PYTHONPATH"]] if inherited.get("PYTHONPATH") else []
+    if str(root) not in site.getsitepackages():  # a checkout: the workers must find this very code
+        paths.insert(0, str(root))
+    return inherited | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONNECT_MODE": "0",
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(where),
+    }
+
+
+def _start_server(where: Path) -> int:
+    """Make the JVM behind the gateway start Spark, which starts the Connect server; returns its port."""
+    from py4j.clientserver import (  # type: ignore[import-untyped] # noqa: PLC0415 - as above
+        ClientServer,
+        JavaParameters,
+        PythonParameters,
+    )
+    from pyspark.serializers import UTF8Deserializer, read_int  # noqa: PLC0415
+
+    with where.open("rb") as info:
+        port = read_int(info)
+        secret = UTF8Deserializer().loads(info)
+    gateway: Any = ClientServer(
+        java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
+        python_parameters=PythonParameters(port=0, eager_load=False),
+    )
+    try:
+        gateway.jvm.org.apache.spark.sql.classic.SparkSession.builder().getOrCreate()
+        service = getattr(gateway.jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+        return int(getattr(service, "MODULE$").localPort())
+    finally:
+        gateway.close()

@@ -1,0 +1,179 @@
+"""Has a Spark session ready, always: opens it, hands it out, and replaces it when it is lost or has been sent enough.
+
+Invariant: a session that is handed out has carried a job; one that is replaced takes no more jobs and is closed when
+those that run on it are over.
+"""
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from rebaser.dvu import fingerprint
+from rebaser.dvu.guard import Late, guard
+from rebaser.dvu.jvm import Jvm, check_java
+from rebaser.dvu.packet import NEVER, Packet, Results, Shape
+from rebaser.dvu.session import Session
+from rebaser_core.errors import ConfigError, DvuError, RebaserError
+
+_log = structlog.get_logger(__name__)
+
+_GRACE = 5.0  # seconds a server has to let a session go
+_FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Times are seconds, sizes bytes. `scratch` is where an embedded Spark keeps its files (default: the system's
+    temporary folder); `parallelism` how many tasks a job may have."""
+
+    driver_memory: str = "1g"
+    scratch: Path | None = None
+    job_timeout: float = 600.0
+    start_timeout: float = 120.0
+    job_bytes: int = 32 * 1024 * 1024
+    renew_after_bytes: int = 256 * 1024 * 1024
+    parallelism: int = field(default_factory=lambda: min(os.cpu_count() or 1, 8))
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A session in use, and what happens to it."""
+
+    session: Session
+    over: anyio.Event = field(default_factory=anyio.Event)  # takes no more jobs
+    idle: anyio.Event = field(default_factory=anyio.Event)  # set whenever its last job ends
+    running: int = 0
+    lost: bool = False
+
+    def lose(self) -> None:
+        """The session is no longer good."""
+        self.lost = True
+        self.over.set()
+
+
+class Keeper:
+    """`run` keeps `held` filled; `down` is told the reason each time Spark could not be had.
+
+    `ready` is set when the first session has carried a job, `state` says in words how things stand.
+    """
+
+    def __init__(self, remote: str, settings: EngineSettings, down: Callable[[str], None]) -> None:
+        if not remote.startswith(("local", "sc://")):
+            raise ConfigError(f"Spark is local[*] or sc://host:port, not {remote[:80]!r}")
+        self.ready = anyio.Event()
+        self.state = "starting"
+        self._remote = remote
+        self._settings = settings
+        self._down = down
+        self._embedded = remote.startswith("local")
+        self._jvm: Jvm | None = None
+        self._held: Held | None = None
+        self._available = anyio.Event()
+
+    async def check(self) -> None:
+        """Raise `ConfigError` if Spark cannot ever be had: no usable Java, or a URL that is none."""
+        await to_thread.run_sync(check_java if self._embedded else lambda: Session(self._remote).cut())
+
+    async def held(self) -> Held:
+        """The session to use now; waits until there is one."""
+        while True:
+            await self._available.wait()
+            if self._held is not None and not self._held.over.is_set():
+                return self._held
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        backoff = _FIRST_BACKOFF
+        while True:
+            try:
+                held = Held(await self._open())
+            except Exception as error:  # noqa: BLE001 - whatever it is, requests are applied meanwhile; try again
+                reason = self._reason(error)
+                self.state = f"down: {reason}"
+                self._down(reason)
+                _log.warning("spark_down", reason=reason, retry_seconds=backoff)
+                await anyio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+                backoff = min(backoff * 2, _LAST_BACKOFF)
+                continue
+            backoff = _FIRST_BACKOFF
+            self._held = held
+            self.state = "ready"
+            self.ready.set()
+            self._available.set()
+            _log.info("spark_ready", embedded=self._embedded)
+            await held.over.wait()
+            self._available = anyio.Event()
+            if held.lost:
+                self.state = "restarting"
+                held.session.cut()
+            while held.running:
+                held.idle = anyio.Event()
+                await held.idle.wait()
+            self._held = None
+            await self._end(held)
+
+    async def close(self) -> None:
+        """End the session and the embedded Spark; bounded, and to be shielded."""
+        self.state = "stopped"
+        if self._held is not None:
+            await self._end(self._held)
+        if self._jvm is not None:
+            await to_thread.run_sync(self._jvm.stop)
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, RebaserError):
+            return error.message
+        if isinstance(error, Late):
+            return f"not up after {self._settings.start_timeout:g} s"
+        return f"{type(error).__name__}: {error}"[:300]
+
+    async def _open(self) -> Session:
+        seconds = self._settings.start_timeout
+        if self._embedded and (self._jvm is None or not self._jvm.alive):
+            if self._jvm is not None:
+                await to_thread.run_sync(self._jvm.stop)
+            jvm = self._jvm = Jvm(self._remote, memory=self._settings.driver_memory, scratch=self._settings.scratch)
+
+            async def kill(_: anyio.Event) -> None:
+                jvm.kill()
+
+            await guard(jvm.start, kill, seconds=seconds)
+        session = await to_thread.run_sync(Session, self._jvm.url if self._jvm else self._remote)
+
+        async def cut(_: anyio.Event) -> None:
+            session.cut()
+
+        try:
+            await guard(lambda: _try_out(session, self._settings.parallelism), cut, seconds=seconds)
+        except BaseException:
+            session.cut()
+            if self._jvm is not None:  # whatever it has, a new one has not
+                self._jvm.kill()
+            raise
+        return session
+
+    async def _end(self, held: Held) -> None:
+        with anyio.move_on_after(_GRACE):
+            await to_thread.run_sync(held.session.close, abandon_on_cancel=True)
+        held.session.cut()  # if `close` still waits for a server that is gone, this ends it
+
+
+def _try_out(session: Session, tasks: int) -> None:
+    """Reach the server and let every worker load its modules, so that the first caller need not wait for that."""
+    session.open()
+    for result in session.run([_warm_up()] * tasks, tag="rebaser-warm-up", tasks=tasks):
+        if Results.decode(result[0]).values != [3]:
+            raise DvuError("the workers do not count as this server does")
+
+
+def _warm_up() -> bytes:
+    """A packet that adds 1 and 2."""
+    packet = Packet(0, fingerprint.code(), {"sum": ""}, [Shape("sum", (("values", 2),), {})], [1, 2])
+    packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER]
+    return packet.encode()

@@ -1,0 +1,125 @@
+"""One Spark Connect session, with blocking calls: for threads, never for the event loop.
+
+Invariant: every exception that leaves this module is a `SessionError` (the session or the server is no longer good) or
+a `DvuError` (this job is not); PySpark's own stay inside.
+"""
+
+import contextlib
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from rebaser.dvu import evaluate
+from rebaser_core.errors import ConfigError, DvuError
+
+_ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
+_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",  # a row is a packet, and may be big
+}
+_RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.*)$", re.MULTILINE)
+
+
+class SessionError(DvuError):
+    """The session is lost or cannot be had; another may be."""
+
+    default_code = "session"
+
+
+class Session:
+    """A session at `url` (sc://…). Calls from several threads at once are fine."""
+
+    def __init__(self, url: str) -> None:
+        """Make the client; nothing is sent yet. Raises `ConfigError` for a URL that is none."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - a second to load; not for the command line
+        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
+        from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
+
+        # PySpark warns of what it then raises.
+        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
+        self._foreign: tuple[type[Exception], ...] = (PySparkException, *_grpc_errors())
+        self.sent = 0  # bytes; the server keeps what it was sent until the session ends
+        try:
+            self._spark: Any = SparkSession(connection=url)
+        except PySparkException as error:
+            raise ConfigError(f"the Spark URL is not valid: {_first_line(error)}") from None
+        # By default a dead server is asked for 10 minutes, and a thread hangs as long.
+        self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
+
+    def open(self) -> None:
+        """Reach the server and prepare the session. Raises `SessionError`."""
+        try:
+            for name, value in _SETTINGS.items():
+                self._spark.conf.set(name, value)
+        except self._foreign as error:
+            raise SessionError(f"no session with Spark: {_first_line(error)}") from None
+
+    def run(self, packets: Sequence[bytes], *, tag: str, tasks: int) -> list[list[bytes]]:
+        """Compute packets in one job of at most `tasks` tasks; the results of each, in order.
+
+        Raises `DvuError` if a worker refused or failed, `SessionError` if the session did.
+        """
+        from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType  # noqa: PLC0415
+
+        given = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
+        schema = StructType([StructField("slot", IntegerType()), StructField("result", BinaryType())])
+        self.sent += sum(map(len, packets))
+        rows = pa.table([pa.array(range(len(packets)), pa.int32()), pa.array(packets, pa.binary())], schema=_ROWS)
+        self._spark.addTag(tag)
+        try:
+            frame = self._spark.createDataFrame(rows)
+            if len(packets) > tasks:
+                frame = frame.coalesce(tasks)
+            frame._cached_schema = given  # noqa: SLF001 - or the server is asked for it, a tenth of a small job
+            found = frame.mapInArrow(evaluate.evaluate_batches, schema).toArrow()
+        except self._foreign as error:
+            raise self._translated(error) from None
+        finally:
+            self._spark.removeTag(tag)
+        results: list[list[bytes]] = [[] for _ in packets]
+        for slot, result in zip(found.column("slot").to_pylist(), found.column("result"), strict=True):
+            results[slot].append(result.as_py())
+        return results
+
+    def _translated(self, error: Exception) -> DvuError:
+        """What went wrong with a job, in one line; whose fault it is by type."""
+        from pyspark.errors import PythonException  # noqa: PLC0415
+
+        if isinstance(error, PythonException):
+            raised = _RAISED.findall(str(error))  # the text holds the worker's traceback; its last line says what
+            name, message = raised[-1] if raised else ("PythonException", _first_line(error))
+            return DvuError(message[:300] if name == "DvuError" else f"a Spark worker failed: {name}: {message[:300]}")
+        with contextlib.suppress(*self._foreign):
+            self._spark.conf.get("spark.sql.adaptive.enabled")  # it answers: only the job is lost
+            return DvuError(f"the Spark job failed: {_first_line(error)}")
+        return SessionError(f"Spark is lost: {_first_line(error)}")
+
+    def interrupt(self, tag: str) -> None:
+        """Make the server stop the job with `tag`; its `run` raises. Raises `SessionError`."""
+        try:
+            self._spark.interruptTag(tag)
+        except self._foreign as error:
+            raise SessionError(f"no interrupt: {_first_line(error)}") from None
+
+    def cut(self) -> None:
+        """Close the connection under all that use it; every call that waits for the server raises."""
+        self._spark.client._channel.close()  # noqa: SLF001 - `close()` would wait for the server first
+
+    def close(self) -> None:
+        """End the session on the server, and the connection. A server that is gone is no error."""
+        with contextlib.suppress(*self._foreign):
+            self._spark.stop()
+
+
+def _grpc_errors() -> tuple[type[Exception], ...]:
+    import grpc  # noqa: PLC0415
+
+    return grpc.RpcError, ValueError  # grpc says ValueError of a channel that was closed
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]

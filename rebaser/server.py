@@ -1,0 +1,282 @@
+"""The daemon: pulls tasks for the slots it has free, and owns a change set for each.
+
+Invariant: one owner per change set in this process; progress acks go out from a loop of their own, whatever owners do;
+a cancelled server settles what it published, gives every task back at once, and leaves nothing running.
+"""
+
+import gc
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from rebaser import __version__
+from rebaser.change_set.dead_letters import DeadLetters
+from rebaser.change_set.deleter import Deleter
+from rebaser.change_set.lifecycle import Phase, Reason
+from rebaser.change_set.owner import Owner
+from rebaser.change_set.tasks import Task
+from rebaser.context import Context
+from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.settings import Settings
+from rebaser_client.blobs import open_blobs
+from rebaser_client.jetstream import Connection, JetStream, PullConsumer, PullMessage
+from rebaser_client.log_reader import LogReader
+from rebaser_client.topology import ensure_topology
+from rebaser_core.envelope import JSON, dumps
+from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey, ulid
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TASKS_CONSUMER
+
+log = structlog.get_logger(__name__)
+
+CROWD_CHECK = 1.0  # seconds between looks at the tasks that wait, while all slots are taken
+FAILED_OWNER_DELAY = 1.0  # seconds until the task of an owner that broke is delivered again
+
+
+class Server:
+    """Owns change sets until it is cancelled. `context` must be open; see `serve`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._owners: dict[ChangeSetKey, Owner] = {}
+        self._next: dict[ChangeSetKey, Task] = {}  # delivered while the owner before was ending
+        self._pull: PullConsumer | None = None
+        self._credit = 0  # tasks that were asked for and have not come
+        self._taken = 0  # owners that hold a slot
+        self._stopping = False
+        self._ended = anyio.Event()  # set when an owner ends
+        self._progress_at = context.now()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Serve; `ready` is called when tasks are being pulled."""
+        context = self._context
+        consumer = PullConsumer(context.js, context.subjects.tasks_stream, TASKS_CONSUMER)
+        async with anyio.create_task_group() as owners, consumer as self._pull:
+            try:
+                async with anyio.create_task_group() as loops:
+                    loops.start_soon(self._progress_loop)
+                    loops.start_soon(self._crowd_loop)
+                    loops.start_soon(context.deleter.run)
+                    self._fill_slots()
+                    ready()
+                    async for message in consumer:
+                        self._accept(owners, message)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._shut_down(owners)
+
+    def describe(self) -> dict[str, object]:
+        """What a ping is answered with."""
+        context = self._context
+        return {
+            "id": context.settings.server_id,
+            "version": __version__,
+            "owned": len(self._owners),
+            "slots": context.settings.concurrency,
+            "dvu": context.engine.state,
+        }
+
+    # -- tasks and slots -------------------------------------------------------------------------------------------
+
+    def _accept(self, owners: TaskGroup, message: PullMessage) -> None:
+        self._credit -= 1
+        try:
+            _, key = self._context.subjects.parse(message.subject)
+        except UnprocessableError as error:
+            log.warning("task_unreadable", subject=message.subject[:120], reason=error.message)
+            owners.start_soon(self._context.js.term, message)
+            return
+        task = Task(key, message, self._context.js)
+        owner = self._owners.get(key)
+        if owner is None:
+            self._start(owners, task)
+        elif owner.ending:
+            self._next[key] = task
+        else:
+            owner.adopt(task)
+        self._fill_slots()
+
+    def _start(self, owners: TaskGroup, task: Task) -> None:
+        owner = self._owners[task.key] = Owner(self._context, task, changed=self._slot_changed)
+        self._taken += 1
+        owners.start_soon(self._own, owners, owner)
+
+    async def _own(self, owners: TaskGroup, owner: Owner) -> None:
+        """Run `owner` to its end; what breaks in it is its own affair."""
+        try:
+            with owner.scope:  # shielded: a cancelled server ends its owners through the lifecycle
+                await owner.run()
+        except Exception:
+            log.exception("owner_failed", workspace=owner.key.workspace, change_set=owner.key.change_set)
+            await owner.task.nak(FAILED_OWNER_DELAY)
+        finally:
+            del self._owners[owner.key]
+            self._ended.set()
+            if owner.life.holds_slot:
+                self._taken -= 1
+            task = self._next.pop(owner.key, None)
+            if task is not None:
+                self._start(owners, task)
+            self._fill_slots()
+
+    def _slot_changed(self, taken: bool) -> None:
+        self._taken += 1 if taken else -1
+        self._fill_slots()
+
+    def _fill_slots(self) -> None:
+        """Pull for what is free: slots that nobody holds and no pull asks for already."""
+        free = self._context.settings.concurrency - self._taken - self._credit
+        if free > 0 and self._pull is not None and not self._stopping:
+            self._credit += free
+            self._pull.add_credit(free)
+
+    # -- loops -----------------------------------------------------------------------------------------------------
+
+    async def _progress_loop(self) -> None:
+        """Tell the server that our tasks are being worked on; notice if we were paused for too long to say so."""
+        context = self._context
+        ack_wait = context.settings.ack_wait
+        while True:
+            now = context.now()
+            if now - self._progress_at > ack_wait:
+                log.warning("lease_lost", paused=round(now - self._progress_at, 1), owned=len(self._owners))
+                for owner in self._owners.values():
+                    owner.stop(Reason.FENCED)
+                self._next.clear()
+            self._progress_at = now
+            tasks = [owner.task for owner in self._owners.values() if owner.life.phase is not Phase.DONE]
+            for task in [*tasks, *self._next.values()]:
+                try:
+                    await task.progress()
+                except RebaserError as error:
+                    log.warning("progress_failed", reason=error.message)
+                    break
+            await anyio.sleep(ack_wait / 3)
+
+    async def _crowd_loop(self) -> None:
+        """When tasks wait and every slot is taken, ask owners past their turn to yield: idle ones first."""
+        context = self._context
+        settings = context.settings
+        while True:
+            await anyio.sleep(CROWD_CHECK)
+            holders = [owner for owner in self._owners.values() if owner.life.holds_slot]
+            if len(holders) < settings.concurrency:
+                continue
+            try:
+                info = await context.js.consumer_info(context.subjects.tasks_stream, TASKS_CONSUMER)
+            except RebaserError as error:
+                log.warning("crowd_check_failed", reason=error.message)
+                continue
+            now = context.now()
+            idle = [owner for owner in holders if not owner.life.queued and not owner.life.busy]
+            idle.sort(key=lambda owner: owner.life.active_at)
+            late = [owner for owner in holders if owner not in idle and now - owner.since > settings.turn]
+            late.sort(key=lambda owner: owner.since)
+            for owner in [*idle, *late][: info.num_pending]:
+                owner.stop(Reason.YIELD)
+
+    async def _shut_down(self, owners: TaskGroup) -> None:
+        """Settle what is in flight and give every task back, within the grace period."""
+        context = self._context
+        log.info("shutting_down", owned=len(self._owners))
+        self._stopping = True
+        if self._pull is not None:
+            await self._pull.stop()
+        self._next, waiting = {}, self._next
+        with anyio.move_on_after(context.settings.shutdown_grace):
+            for task in waiting.values():
+                await task.nak(0)
+            for owner in self._owners.values():
+                owner.stop(Reason.SHUTDOWN)
+            while self._owners:
+                self._ended = anyio.Event()
+                await self._ended.wait()
+            await context.deleter.flush()
+        for owner in self._owners.values():
+            owner.abandon()
+            owner.scope.cancel()
+        owners.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_context(settings: Settings) -> AsyncIterator[Context]:
+    """Connect, make sure of the streams, start Spark in the background."""
+    subjects = Subjects(settings.prefix)
+    async with AsyncExitStack() as stack:
+        token = settings.nats_token.get_secret_value() if settings.nats_token else None
+        connection = await stack.enter_async_context(
+            Connection.connect(
+                settings.nats_url,
+                name=f"rebaser {settings.server_id}",
+                inbox_prefix=settings.inbox_prefix,
+                creds=settings.nats_creds,
+                token=token,
+            )
+        )
+        js = JetStream(connection)
+        await ensure_topology(js, subjects, settings.topology())
+        engine = await stack.enter_async_context(
+            Engine(
+                settings.spark,
+                EngineSettings(
+                    driver_memory=settings.spark_driver_memory,
+                    # The JVM has a working folder of its own, where a relative path would name another place.
+                    scratch=settings.scratch.absolute() if settings.scratch else None,
+                    job_timeout=settings.dvu_timeout,
+                ),
+            )
+        )
+        blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
+        yield Context(
+            settings=settings,
+            connection=connection,
+            js=js,
+            subjects=subjects,
+            blobs=blobs,
+            reader=LogReader(js, subjects, blobs, settings.limits),
+            engine=engine,
+            deleter=Deleter(js, subjects.requests_stream),
+            dead_letters=DeadLetters(js, subjects, blobs, settings.server_id),
+            now=time.monotonic,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
+        )
+
+
+async def serve(
+    settings: Settings, *, ready: Callable[[], None] = lambda: None, warm: Callable[[], None] = lambda: None
+) -> None:
+    """Run a server until cancelled. `ready`: requests are taken; `warm`: the first DVU will not wait for Spark.
+
+    Raises `ConfigError` for what only a person can mend, `NotConnectedError` if NATS cannot be reached at first.
+    """
+    # Requests make many short-lived objects and hardly a cycle: the default looks for cycles every 700 of them.
+    gc.set_threshold(50_000, 10, 10)
+    async with open_context(settings) as context, anyio.create_task_group() as group:
+        server = Server(context)
+
+        async def tell_warm() -> None:
+            await context.engine.ready.wait()
+            log.info("dvu_ready", spark=settings.spark)
+            warm()
+
+        def tell_ready() -> None:
+            log.info("server_ready", server=settings.server_id, concurrency=settings.concurrency)
+            ready()
+
+        group.start_soon(tell_warm)
+        group.start_soon(_answer_pings, context, server)
+        await server.run(tell_ready)
+
+
+async def _answer_pings(context: Context, server: Server) -> None:
+    async with context.connection.subscribe(context.subjects.ping) as pings:
+        async for ping in pings:
+            if ping.reply:
+                await context.connection.publish(ping.reply, dumps(JSON, server.describe()))

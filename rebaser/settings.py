@@ -1,0 +1,81 @@
+"""Every setting of a server, read from flags and from the environment (`REBASER_…`). Data only, no behaviour."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from rebaser_core.errors import ConfigError
+from rebaser_core.limits import Limits
+from rebaser_core.topology import TopologyOptions
+
+
+class Settings(BaseSettings):
+    """Times are seconds, sizes bytes. `Settings()` reads the environment; arguments win over it."""
+
+    model_config = SettingsConfigDict(env_prefix="REBASER_", extra="ignore", frozen=True)
+
+    # Where things are
+    nats_url: str = Field("nats://127.0.0.1:4222", description="NATS server, or several separated by commas.")
+    nats_creds: Path | None = Field(None, description="NATS credentials file.")
+    nats_token: SecretStr | None = Field(None, description="NATS token.")
+    prefix: str = Field("", description="Put in front of every stream and subject name.")
+    inbox_prefix: str = Field("_INBOX", description="Replies go nowhere else.")
+    spark: str = Field("local[*]", description="`local[*]`, or a Spark Connect server: sc://host:port.")
+    spark_driver_memory: str = Field("1g", description="Memory of the embedded Spark's JVM.")
+    scratch: Path | None = Field(None, description="Folder for Spark's temporary files.")
+    blobs: str | None = Field(None, description="Blob store: file://, s3://, gs:// or az://; default: in NATS.")
+    server_id: str = Field(default_factory=lambda: f"{socket.gethostname()[:40]}-{os.getpid()}")
+
+    # How much at once
+    concurrency: int = Field(1000, ge=1, le=100_000, description="Change sets worked on at once.")
+    # Small enough that a client works on the answers of one commit while the next is made.
+    batch_max_requests: int = Field(32, ge=1, le=10_000, description="Requests in one commit, at most.")
+    batch_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Bytes of requests in one commit, at most.")
+
+    # When
+    quiescent_period: float = Field(10.0, ge=0, le=86_400, description="Let an idle change set go after this long.")
+    turn: float = Field(5.0, gt=0, description="When others wait and all slots are taken, an owner yields after this.")
+    ack_wait: float = Field(10.0, ge=0.5, le=3600, description="A silent server's tasks go to another after this.")
+    retry_for: float = Field(
+        30.0, ge=0, description="How long a request of a newer version, or one whose blob is away, waits."
+    )
+    max_attempts: int = Field(5, ge=1, description="Tries of a request that fails for an unknown reason.")
+    retry_window: float = Field(900.0, ge=1, description="How long the outcome of a request is remembered.")
+    dvu_timeout: float = Field(600.0, gt=0, description="Time limit of one Spark job.")
+    shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
+
+    # Streams
+    storage: Literal["file", "memory"] = "file"
+    replicas: int = Field(1, ge=1, le=5)
+    max_requests_per_change_set: int = Field(100_000, ge=1)
+    duplicate_window: float = Field(120.0, ge=0.1)
+    checkpoint_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Smallest log tail that earns a checkpoint.")
+
+    # Logging
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "console", "json"] = "auto"
+
+    limits: Limits = Limits()
+
+    def topology(self) -> TopologyOptions:
+        return TopologyOptions(
+            storage=self.storage,
+            replicas=self.replicas,
+            max_requests_per_change_set=self.max_requests_per_change_set,
+            duplicate_window=self.duplicate_window,
+            ack_wait=self.ack_wait,
+        )
+
+
+def load_settings(**given: object) -> Settings:
+    """Settings from `given` (None: not given) over the environment over defaults; raises `ConfigError` in one line."""
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"setting {name} (REBASER_{name.upper()}): {first['msg']}") from None

@@ -1,0 +1,30 @@
+"""Talk to Rebaser from Python: send updates, read values, follow commits."""
+
+from rebaser_client.client import RebaserClient
+from rebaser_client.errors import NotConnectedError, NotReadyError, QueueFull, RequestRejected, RequestTimeout
+from rebaser_core.commit import Commit
+from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.values import Fault, State, Value
+
+__all__ = [
+    "Commit",
+    "Conflicts",
+    "Derive",
+    "EnqueueUpdatesResponse",
+    "Failure",
+    "Fault",
+    "NotConnectedError",
+    "NotReadyError",
+    "QueueFull",
+    "RebaserClient",
+    "Remove",
+    "RequestRejected",
+    "RequestTimeout",
+    "Set",
+    "State",
+    "Success",
+    "Unset",
+    "Update",
+    "Value",
+]

@@ -1,0 +1,16 @@
+"""Content-addressed blobs: batches, deltas and checkpoints too large for a message."""
+
+from rebaser_client.blobs.jetstream import JetStreamBlobs
+from rebaser_client.blobs.store import BlobCorrupt, BlobMissing, BlobStore
+from rebaser_client.jetstream import JetStream
+
+__all__ = ["BlobCorrupt", "BlobMissing", "BlobStore", "JetStreamBlobs", "open_blobs"]
+
+
+def open_blobs(url: str | None, js: JetStream, bucket: str) -> BlobStore:
+    """The store at `url` (file://, s3://, gs://, az://), or the one in NATS; raises `ConfigError` for a bad url."""
+    if url is None:
+        return JetStreamBlobs(js, bucket)
+    from rebaser_client.blobs.objects import ObjectStoreBlobs  # noqa: PLC0415 - obstore is large, and seldom needed
+
+    return ObjectStoreBlobs(url)

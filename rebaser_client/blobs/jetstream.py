@@ -1,0 +1,201 @@
+"""Blobs in NATS, in the layout of its object store (ADR-20), so that its tools can look inside.
+
+Invariants: chunks go under a name that no other put uses and are never touched again, so that readers and writers of
+the same content cannot harm each other; the description is published last, with its ack; only chunks of a put that
+failed are removed, and only one's own.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeGuard
+
+import anyio
+import structlog
+
+from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
+from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+
+log = structlog.get_logger(__name__)
+
+CHUNK = 128 * 1024  # bytes, as ADR-20 has it
+ROLLUP = {"Nats-Rollup": "sub"}
+MAX_DESCRIPTION = 64 * 1024  # bytes; ours has some hundred
+TRIES = 5
+PAUSE = 0.05  # seconds, doubled from try to try
+SILENCE = 10.0  # seconds without a chunk, until we say that one is missing
+HASH_ASIDE = 256 * 1024  # bytes above which hashing would hold up the event loop
+
+_NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """What a put leaves to be found by its name."""
+
+    nuid: str
+    size: int
+    chunks: int
+    digest: str
+
+
+class JetStreamBlobs:
+    """A `BlobStore` on the stream `OBJ_<bucket>`. Object names are addresses."""
+
+    def __init__(self, js: JetStream, bucket: str) -> None:
+        self._js = js
+        self._bucket = bucket
+        self._stream = f"OBJ_{bucket}"
+
+    async def put(self, data: bytes) -> str:
+        address = await _address_of(data)
+        if await self._is_there(address, len(data)):
+            return address
+        pause = PAUSE
+        for attempt in range(1, TRIES + 1):
+            try:
+                await self._write(address, data)
+                await self.get(address, max_bytes=len(data))
+            except TransientError as error:
+                if attempt == TRIES:
+                    raise
+                log.warning("blob_put_failed", address=address, attempt=attempt, reason=error.message)
+            else:
+                return address
+            await anyio.sleep(pause)
+            pause *= 2
+        raise AssertionError("the last try returns or raises")
+
+    async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
+        check_address(address)
+        found = await self._describe(address)
+        if found is None:
+            raise BlobMissing(f"there is no blob {address}")
+        if found.size > max_bytes:
+            raise UnprocessableError(f"blob {address} has {found.size} bytes; at most {max_bytes}", code="too_large")
+        data = await self._read(address, found)
+        if len(data) > HASH_ASIDE:
+            return await anyio.to_thread.run_sync(verify, address, data)
+        return verify(address, data)
+
+    async def _is_there(self, address: str, size: int) -> bool:
+        try:
+            await self.get(address, max_bytes=size)
+        except (BlobMissing, BlobCorrupt, UnprocessableError):
+            return False
+        return True
+
+    async def _write(self, address: str, data: bytes) -> None:
+        nuid = self._js.connection.new_name()
+        subject = self._chunks_of(nuid)
+        count = -(-len(data) // CHUNK)
+        description = {
+            "name": address,
+            "bucket": self._bucket,
+            "nuid": nuid,
+            "size": len(data),
+            "chunks": count,
+            "digest": _digest(address),
+            "mtime": datetime.now(UTC).isoformat(),
+            "options": {"max_chunk_size": CHUNK},
+        }
+        try:
+            await self._js.publish_all(subject, _split(data))
+        except BaseException:
+            # Nobody knows of these chunks. A description that timed out may have landed: its chunks stay.
+            self._js.connection.spawn(self._remove, subject)
+            raise
+        await self._publish_description(address, json.dumps(description).encode())
+
+    async def _publish_description(self, address: str, description: bytes) -> None:
+        """Repeated until it is answered: it is the same each time, and replaces itself."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                await self._js.publish(self._meta_of(address), description, ROLLUP)
+            except TransientError as error:
+                if attempt == TRIES:
+                    raise
+                log.warning("blob_description_unanswered", address=address, attempt=attempt, reason=error.message)
+                await anyio.sleep(PAUSE * 2**attempt)
+            else:
+                return
+
+    async def _remove(self, subject: str) -> None:
+        try:
+            await self._js.purge(self._stream, subject)
+        except RebaserError as error:
+            log.warning("blob_chunks_left", subject=subject, reason=error.message)
+
+    async def _describe(self, address: str) -> _Description | None:
+        # From the leader: a replica might not know of it yet.
+        stored = await self._js.last(self._stream, self._meta_of(address))
+        if stored is None:
+            return None
+        try:
+            raw = json.loads(stored.data) if len(stored.data) <= MAX_DESCRIPTION else None
+        except (ValueError, RecursionError):
+            raw = None
+        if type(raw) is dict and raw.get("deleted"):
+            return None
+        if not _is_description(raw) or raw["digest"].lower() != _digest(address).lower():
+            raise BlobCorrupt(f"the description of blob {address} is damaged")
+        return _Description(raw["nuid"], raw["size"], raw["chunks"], raw["digest"])
+
+    async def _read(self, address: str, found: _Description) -> bytes:
+        if found.chunks == 0:
+            return b""
+        subject = self._chunks_of(found.nuid)
+        if found.chunks == 1:
+            stored = await self._js.last(self._stream, subject)
+            if stored is None:
+                raise BlobMissing(f"the chunk of blob {address} is not there")
+            return stored.data
+        chunks: list[bytes] = []
+        room = found.size
+        async with OrderedConsumer(self._js, self._stream, subject) as consumer:
+            while len(chunks) < found.chunks:
+                with anyio.move_on_after(SILENCE) as silence:
+                    await consumer.wait()
+                if silence.cancelled_caught:
+                    raise BlobMissing(f"of blob {address}, {len(chunks)} of {found.chunks} chunks are there")
+                for message in consumer.take(found.chunks - len(chunks)):
+                    room -= len(message.data)
+                    if room < 0:
+                        raise BlobCorrupt(f"blob {address} is larger than its description says")
+                    chunks.append(message.data)
+        return b"".join(chunks)
+
+    def _chunks_of(self, nuid: str) -> str:
+        return f"$O.{self._bucket}.C.{nuid}"
+
+    def _meta_of(self, address: str) -> str:
+        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(address.encode()).decode()}"
+
+
+def _is_description(raw: Any) -> TypeGuard[dict[str, Any]]:
+    return (
+        type(raw) is dict
+        and type(raw.get("nuid")) is str
+        and _NUID.fullmatch(raw["nuid"]) is not None
+        and type(raw.get("digest")) is str
+        and all(type(raw.get(name)) is int and raw[name] >= 0 for name in ("size", "chunks"))
+    )
+
+
+def _digest(address: str) -> str:
+    return "SHA-256=" + base64.urlsafe_b64encode(bytes.fromhex(address.partition(":")[2])).decode()
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), CHUNK):
+        yield data[start : start + CHUNK]
+
+
+async def _address_of(data: bytes) -> str:
+    if len(data) > HASH_ASIDE:
+        return await anyio.to_thread.run_sync(address_of, data)
+    return address_of(data)

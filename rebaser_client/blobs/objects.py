@@ -1,0 +1,109 @@
+"""Blobs in a folder, or in S3, Google or Azure storage, through obstore.
+
+Invariants: a blob appears whole or not at all; one that is there and good is never written again. What a store says
+about a failure is not passed on: it may hold signed addresses.
+"""
+
+import os
+from collections.abc import Awaitable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+from obstore.store import LocalStore, from_url
+
+from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
+from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
+
+T = TypeVar("T")
+
+SCHEMES = ("file", "s3", "gs", "az")
+BOUND = 120.0  # seconds for one operation, its retries included
+RETRY = {"max_retries": 5, "retry_timeout": timedelta(seconds=BOUND / 2)}
+
+
+class ObjectStoreBlobs:
+    """A `BlobStore` at `url`: file:///folder, s3://bucket/prefix, gs://…, az://….
+
+    Credentials come from where each cloud's tools look for them. Raises `ConfigError` for a url that cannot be used.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        if parts.scheme not in SCHEMES:
+            raise ConfigError(f"blob store {shown!r} is none of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+        local = parts.scheme == "file"
+        given: dict[str, Any] = {"mkdir": True} if local else {"retry_config": RETRY}
+        try:
+            self._store = from_url(url, **given)
+        except (BaseError, ValueError, OSError) as error:
+            raise ConfigError(f"blob store {shown} cannot be opened ({type(error).__name__})") from None
+        self._folder = Path(parts.path) if local and isinstance(self._store, LocalStore) else None
+
+    async def put(self, data: bytes) -> str:
+        address = await anyio.to_thread.run_sync(address_of, data)
+        try:
+            await self.get(address, max_bytes=len(data))
+        except BlobMissing:
+            await self._write(address, data, "create")
+        except (BlobCorrupt, UnprocessableError):
+            await self._write(address, data, "overwrite")
+        else:
+            return address
+        await self.get(address, max_bytes=len(data))
+        return address
+
+    async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
+        path = _path(check_address(address))
+        try:
+            found = await _bounded(obstore.get_async(self._store, path), "read")
+            size = found.meta["size"]
+            if size > max_bytes:
+                raise UnprocessableError(f"blob {address} has {size} bytes; at most {max_bytes}", code="too_large")
+            data = bytes(await _bounded(found.bytes_async(), "read"))
+        except FileNotFoundError:
+            raise BlobMissing(f"there is no blob {address}") from None
+        return await anyio.to_thread.run_sync(verify, address, data)
+
+    async def _write(self, address: str, data: bytes, mode: Any) -> None:
+        path = _path(address)
+        try:
+            await _bounded(obstore.put_async(self._store, path, data, mode=mode, use_multipart=False), "written")
+        except AlreadyExistsError:
+            return  # by somebody else, meanwhile; the caller reads it back
+        except NotSupportedError:
+            await _bounded(obstore.put_async(self._store, path, data, use_multipart=False), "written")
+        if self._folder is not None:
+            await anyio.to_thread.run_sync(_sync, self._folder / path)
+
+
+async def _bounded(work: Awaitable[T], what: str) -> T:
+    """Await `work`, its failures translated but for those that callers tell apart."""
+    try:
+        with anyio.fail_after(BOUND):
+            return await work
+    except (FileNotFoundError, AlreadyExistsError, NotSupportedError):
+        raise
+    except (BaseError, OSError, ValueError) as error:
+        raise TransientError(f"a blob could not be {what} ({type(error).__name__})", code="blob_store") from None
+
+
+def _path(address: str) -> str:
+    """Spread over folders, because some file systems are slow with a million files in one."""
+    algorithm, _, digest = address.partition(":")
+    return f"{algorithm}/{digest[:2]}/{digest}"
+
+
+def _sync(path: Path) -> None:
+    """Have the disk keep the file and its name."""
+    for one in (path, path.parent):
+        descriptor = os.open(one, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

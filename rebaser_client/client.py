@@ -1,0 +1,294 @@
+"""The client: sends updates, waits for what becomes of them, reads values, follows commits.
+
+Invariant: a request is durable (its ack awaited) before its change set is woken, and a request id that was handed out
+stays good: sending the same one again is answered, never applied twice.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+
+from rebaser_client.blobs import BlobStore, open_blobs
+from rebaser_client.covers import Covers
+from rebaser_client.errors import NotReadyError, QueueFull, RequestRejected, RequestTimeout
+from rebaser_client.jetstream import ApiError, Connection, JetStream, Msg, NoRespondersError, RequestTimeoutError
+from rebaser_client.jetstream.errors import STREAM_NOT_FOUND, is_full
+from rebaser_client.log_reader import LogReader
+from rebaser_client.overview import Overview, read_overview
+from rebaser_client.waker import Waker
+from rebaser_core.commit import Commit
+from rebaser_core.envelope import MESSAGE_ID, REPLY_INBOX
+from rebaser_core.ids import ChangeSetKey, check_token, ulid
+from rebaser_core.limits import DEFAULT_LIMITS, Limits
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesResponse,
+    Failure,
+    Success,
+    decode,
+    encode,
+    encode_updates_blob,
+)
+from rebaser_core.state import ChangeSetState
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Update, check_updates
+from rebaser_core.values import Value
+
+Wait: TypeAlias = Literal["applied", "derived"]
+
+PUBLISH_TIMEOUT = 5.0  # seconds for one try
+RETRY_MAX = 1.0  # seconds between tries
+NOT_READY_AFTER = 2.0  # seconds without anybody to store requests, until we say so
+
+
+class RebaserClient:
+    """A connection to one installation. Safe to share between the tasks of an event loop.
+
+    Make one with `connect`:
+
+        async with RebaserClient.connect("nats://127.0.0.1:4222") as client:
+            await client.enqueue_updates("shop", "main", [Set("price", 9.5)])
+    """
+
+    def __init__(
+        self, connection: Connection, subjects: Subjects, blobs: BlobStore, limits: Limits, group: TaskGroup
+    ) -> None:
+        self._connection = connection
+        self._js = JetStream(connection)
+        self._subjects = subjects
+        self._blobs = blobs
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._reader = LogReader(self._js, subjects, blobs, limits)
+        self._id_time = self._id_random = 0
+        self._waker = Waker(self._js, subjects, group)
+        self._covers = Covers(self._reader, group)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        url: str = "nats://127.0.0.1:4222",
+        *,
+        prefix: str = "",
+        blobs: str | None = None,
+        inbox_prefix: str = "_INBOX",
+        creds: Path | None = None,
+        token: str | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> AsyncIterator[Self]:
+        """Connect to NATS at `url` (several: separated by commas).
+
+        `prefix` and `blobs` must be those of the servers. Raises `NotConnectedError` if nobody answers.
+        """
+        subjects = Subjects(prefix)
+        failure: Exception | None = None
+        async with (
+            Connection.connect(url, name="rebaser-client", inbox_prefix=inbox_prefix, creds=creds, token=token) as nats,
+            anyio.create_task_group() as group,
+        ):
+            store = open_blobs(blobs, JetStream(nats), subjects.blobs_bucket)
+            try:
+                yield cls(nats, subjects, store, limits, group)
+            except Exception as error:  # noqa: BLE001 - raised again below, free of the group that it passed through
+                failure = error
+            finally:
+                group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def enqueue_updates(
+        self,
+        workspace: str,
+        change_set: str,
+        updates: Iterable[Update],
+        *,
+        request_id: str | None = None,
+        from_change_set: str | None = None,
+        timeout: float = 30.0,  # noqa: ASYNC109 - the error must carry the request id
+    ) -> str:
+        """Store a request and make sure that somebody will take it up; returns its id.
+
+        The id may be given, to send a request again that may or may not have arrived. Raises `UnprocessableError` for
+        an invalid update, `QueueFull`, `NotReadyError`, or `RequestTimeout` (with the id: it may still be applied).
+        """
+        key = ChangeSetKey.of(workspace, change_set)
+        request_id = self._request_id(request_id)
+        deadline = self._loop.time() + timeout
+        try:
+            await self._publish(key, request_id, updates, from_change_set, inbox=None, deadline=deadline)
+            with anyio.fail_after(deadline - self._loop.time()):
+                await self._waker.wake(key)
+        except TimeoutError:
+            raise RequestTimeout(request_id, timeout) from None
+        return request_id
+
+    async def enqueue_updates_with_reply(
+        self,
+        workspace: str,
+        change_set: str,
+        updates: Iterable[Update],
+        *,
+        wait: Wait = "applied",
+        timeout: float = 60.0,  # noqa: ASYNC109 - the error must carry the request id
+        request_id: str | None = None,
+        from_change_set: str | None = None,
+    ) -> EnqueueUpdatesResponse:
+        """Send a request and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
+
+        Raises as `enqueue_updates`, and `RequestRejected` if the request cannot be processed.
+        """
+        key = ChangeSetKey.of(workspace, change_set)
+        request_id = self._request_id(request_id)
+        deadline = self._loop.time() + timeout
+        inbox, reply = self._connection.open_reply()
+        # A timer, not a cancel scope: this is the hot path, and a scope costs as much as encoding the request.
+        timer = self._loop.call_at(deadline, _expire, reply)
+        try:
+            await self._publish(key, request_id, updates, from_change_set, inbox=inbox, deadline=deadline)
+            self._waker.start_unless_answered(key, reply)
+            message = await reply
+            self._waker.answered(key)
+            response = decode(message.headers, message.data, self._limits, expect=EnqueueUpdatesResponse)
+            if wait == "derived" and isinstance(response.status, Success):
+                with anyio.fail_after(deadline - self._loop.time()):
+                    await self._covers.wait(key, response.status.commit)
+        except TimeoutError:
+            raise RequestTimeout(request_id, timeout) from None
+        finally:
+            timer.cancel()
+            self._connection.close_reply(inbox)
+        if isinstance(response.status, Failure):
+            raise RequestRejected(request_id, response)
+        return response
+
+    async def values(self, workspace: str, change_set: str) -> dict[str, Value]:
+        """All values by id, as of the newest commit; empty for a change set that nobody wrote to."""
+        return (await self.state(workspace, change_set)).values()
+
+    async def state(self, workspace: str, change_set: str) -> ChangeSetState:
+        """The folded state as of the newest commit: values with their definitions, and what is owed."""
+        with _no_stream_means_not_ready():
+            return (await self._reader.load(ChangeSetKey.of(workspace, change_set))).state
+
+    async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncIterator[Commit]:
+        """Commits as they are appended, their deltas included: those behind log sequence `after`, or from now on.
+
+        Commits below the checkpoint before the current one are purged; a watcher that comes later begins behind them.
+        """
+        key = ChangeSetKey.of(workspace, change_set)
+        with _no_stream_means_not_ready():
+            if after is None:
+                last = await self._reader.last(key)
+                after = 0 if last is None else last.sequence
+            async for commit in self._reader.follow(key, after):
+                yield await self._reader.with_delta(commit)
+
+    async def wait_covered(
+        self,
+        workspace: str,
+        change_set: str,
+        commit: int,
+        *,
+        timeout: float = 60.0,  # noqa: ASYNC109 - part of the client's vocabulary
+    ) -> None:
+        """Return when derived values are true as of the commit at log sequence `commit`; raises `TimeoutError`."""
+        with anyio.fail_after(timeout):
+            await self._covers.wait(ChangeSetKey.of(workspace, change_set), commit)
+
+    async def status(self, workspace: str | None = None) -> Overview:
+        """Servers that answer, change sets with what they wait for, and the streams."""
+        if workspace is not None:
+            check_token(workspace, "workspace")
+        return await read_overview(self._connection, self._js, self._subjects, self._reader, workspace)
+
+    # -- publishing ------------------------------------------------------------------------------------------------
+
+    def _request_id(self, given: str | None) -> str:
+        """`given`, checked, or a new ULID; within a millisecond its random part counts up, as the format has it."""
+        if given is not None:
+            return check_token(given, "request id")
+        now = time.time_ns() // 1_000_000
+        if now > self._id_time:
+            self._id_time, self._id_random = now, int.from_bytes(os.urandom(9), "big")  # 72 bits: room to count
+        self._id_random += 1
+        return ulid(self._id_time, self._id_random.to_bytes(10, "big"))
+
+    async def _publish(
+        self,
+        key: ChangeSetKey,
+        request_id: str,
+        updates: Iterable[Update],
+        from_change_set: str | None,
+        *,
+        inbox: str | None,
+        deadline: float,
+    ) -> None:
+        """Store the request, its ack awaited; tried again until then, under the same id. Raises `TimeoutError`."""
+        headers, payload = await self._encode(key, request_id, check_updates(updates, self._limits), from_change_set)
+        headers[MESSAGE_ID] = message_id = f"{key}.{request_id}"
+        if inbox is not None:
+            headers[REPLY_INBOX] = inbox
+        subject = self._subjects.requests(key)
+        pause, started = 0.05, self._loop.time()
+        while (left := deadline - self._loop.time()) > 0:
+            try:
+                ack = await self._js.publish(subject, payload, headers, timeout=min(left, PUBLISH_TIMEOUT))
+            except ApiError as error:
+                if is_full(error):
+                    raise QueueFull(key, error.message) from error
+            except NoRespondersError as error:
+                if self._loop.time() - started > NOT_READY_AFTER:
+                    raise NotReadyError from error
+            except RequestTimeoutError:
+                pass
+            else:
+                if not ack.duplicate or inbox is None or headers[MESSAGE_ID] != message_id:
+                    return
+                # Sent before, perhaps long decided: only a message of its own brings this inbox its answer. The log
+                # knows the request by its id, and does not apply it again.
+                headers[MESSAGE_ID] = f"{message_id}#{inbox}"
+                continue
+            await anyio.sleep(pause)
+            pause = min(pause * 2, RETRY_MAX)
+        raise TimeoutError
+
+    async def _encode(
+        self, key: ChangeSetKey, request_id: str, updates: tuple[Update, ...], from_change_set: str | None
+    ) -> tuple[dict[str, str], bytes]:
+        """Headers and payload; updates too large for a message go to the blob store first."""
+        request = EnqueueUpdatesRequest(
+            request_id, key.workspace, key.change_set, updates, None, from_change_set_id=from_change_set
+        )
+        headers, payload = encode(request)
+        if len(payload) > self._connection.max_payload // 2:
+            address = await self._blobs.put(encode_updates_blob(updates))
+            headers, payload = encode(
+                EnqueueUpdatesRequest(
+                    request_id, key.workspace, key.change_set, None, address, from_change_set_id=from_change_set
+                )
+            )
+        return headers, payload
+
+
+def _expire(reply: asyncio.Future[Msg]) -> None:
+    if not reply.done():
+        reply.set_exception(TimeoutError())
+
+
+@contextmanager
+def _no_stream_means_not_ready() -> Iterator[None]:
+    """A stream that is not there was never made: no server has run yet."""
+    try:
+        yield
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise NotReadyError from error
+        raise

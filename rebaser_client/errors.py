@@ -1,0 +1,56 @@
+"""What the client can tell its caller, beyond the classes of `rebaser_core.errors`."""
+
+from typing import ClassVar
+
+from rebaser_core.errors import Disposition, RebaserError, TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesResponse, Failure
+
+
+class NotConnectedError(TransientError):
+    """There is no connection to NATS just now, or there never was one. Nothing was sent."""
+
+    default_code = "not_connected"
+
+
+class NotReadyError(TransientError):
+    """NATS is there, but nobody stores requests: no server has set up the streams yet."""
+
+    default_code = "not_ready"
+
+    def __init__(self) -> None:
+        super().__init__("NATS answers, but Rebaser's streams are not there: has a server been started?")
+
+
+class QueueFull(TransientError):  # noqa: N818 - a state of the queue
+    """The change set has as many requests waiting as it may. Nothing was stored; try later."""
+
+    default_code = "queue_full"
+
+    def __init__(self, key: ChangeSetKey, reason: str) -> None:
+        super().__init__(f"the queue of {key} is full: {reason}")
+        self.key = key
+
+
+class RequestTimeout(TransientError):  # noqa: N818 - as above
+    """No answer in time. The request may still be applied: send it again with the same `request_id` to find out."""
+
+    default_code = "request_timeout"
+
+    def __init__(self, request_id: str, timeout: float) -> None:
+        super().__init__(f"request {request_id} was not answered within {timeout:g} s; it may still be applied")
+        self.request_id = request_id
+
+
+class RequestRejected(RebaserError):  # noqa: N818 - as above
+    """The server decided that the request cannot be applied; `response` says why. Sending it again changes nothing."""
+
+    disposition: ClassVar[Disposition] = Disposition.REJECT
+    default_code = "rejected"
+
+    def __init__(self, request_id: str, response: EnqueueUpdatesResponse) -> None:
+        status = response.status
+        code, message = (status.code, status.message) if isinstance(status, Failure) else (None, "rejected")
+        super().__init__(f"request {request_id} was rejected: {message}", code=code)
+        self.request_id = request_id
+        self.response = response

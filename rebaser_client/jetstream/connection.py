@@ -1,0 +1,318 @@
+"""The connection to NATS that everything else shares.
+
+Invariants: one inbox subscription serves all requests; a lost connection is replaced by a new one, however long it
+takes, and what has to start anew is told so; what is published meanwhile fails at once and is never sent later.
+"""
+
+import asyncio
+import random
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVarTuple
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream.errors import NoRespondersError
+from rebaser_client.jetstream.interest import Interest
+from rebaser_client.jetstream.link import Link, Options, parse_servers, translated, without_secrets
+from rebaser_client.jetstream.messages import STATUS, Msg
+from rebaser_client.jetstream.reader import Handler
+from rebaser_client.jetstream.replies import Replies
+from rebaser_core.errors import RebaserError, UnprocessableError
+
+log = structlog.get_logger(__name__)
+Args = TypeVarTuple("Args")
+
+TICK = 0.5  # seconds between two calls of what was given to `on_tick`
+CONNECT_BOUND = 5.0  # seconds
+RETRY_MAX = 2.0  # seconds between tries to connect again
+QUEUE = 4096  # messages that a `subscribe` keeps for its reader
+HEADER_LINE = 4  # bytes of a header besides its name and value
+
+
+class Connection:
+    """Make one with `connect`. All methods belong to its event loop (asyncio, uvloop included)."""
+
+    def __init__(self, options: Options, group: TaskGroup) -> None:
+        self._options = options
+        self._group = group
+        self._loop = asyncio.get_running_loop()
+        self._link: Link | None = None
+        self._linked = anyio.Event()
+        self._interests: dict[Interest, None] = {}
+        self._on_reconnect: dict[Callable[[], None], None] = {}
+        self._on_tick: dict[Callable[[], None], None] = {}
+        self._id = secrets.token_hex(8)
+        self._count = 0
+        self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
+        self.max_payload = 1024 * 1024
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        url: str,
+        *,
+        name: str = "rebaser",
+        inbox_prefix: str = "_INBOX",
+        creds: Path | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        tls_hostname: str | None = None,
+        timeout: float = CONNECT_BOUND,  # noqa: ASYNC109 - also bounds the tries of a later reconnect
+        ping_interval: float = 5.0,
+    ) -> AsyncIterator[Self]:
+        """Connect to NATS at `url` (several: separated by commas), and stay connected.
+
+        Raises `NotConnectedError` within `timeout` seconds, `ConfigError` for options that cannot be right. A dead
+        peer is noticed after three `ping_interval`s (seconds).
+        """
+        servers = parse_servers(url)
+        options = Options(servers, name, inbox_prefix, ping_interval, creds, user, password, token, tls, tls_hostname)
+        failure: Exception | None = None
+        async with anyio.create_task_group() as group:
+            connection = cls(options, group)
+            try:
+                await connection._open(timeout)
+                yield connection
+            except Exception as error:  # noqa: BLE001 - raised again below, free of the group that it passed through
+                failure = error
+            finally:
+                group.cancel_scope.cancel()
+                await connection._close()
+        if failure is not None:
+            raise failure
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        return self._link is not None
+
+    async def wait_connected(self) -> None:
+        """Return when there is a connection. Waits for ever; cancel it."""
+        while self._link is None:
+            await self._linked.wait()
+
+    async def publish(
+        self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None, *, reply: str = ""
+    ) -> None:
+        """Hand a message to the connection. No answer, no promise.
+
+        Raises `NotConnectedError`, or `UnprocessableError` for a message that cannot be one (too large, bad names).
+        """
+        link = self._link
+        if link is None:
+            raise NotConnectedError("there is no connection to NATS")
+        if headers:
+            # The server counts headers as payload, nats-py does not: it would lose the connection over this.
+            size = len(payload) + sum([len(key) + len(value) + HEADER_LINE for key, value in headers.items()])
+            if size * 4 > self.max_payload and _size(payload, headers) > self.max_payload:
+                raise UnprocessableError("the message is larger than the server takes", code="too_large")
+        with translated():
+            await link.publish(subject, payload, reply, headers)
+
+    def post(self, subject: str, payload: bytes = b"") -> None:
+        """`publish` for those who cannot wait, soon; lost if there is no connection."""
+        self._group.start_soon(self._post, subject, payload)
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        headers: dict[str, str] | None = None,
+        *,
+        timeout: float = 5.0,  # noqa: ASYNC109 - a timer for each request costs a tenth of a cancel scope
+    ) -> Msg:
+        """Publish and await one answer. Without a connection it waits for one, within `timeout` (seconds).
+
+        Raises `NoRespondersError`, `RequestTimeoutError` (no answer in time, or the connection was lost meanwhile),
+        and as `publish`.
+        """
+        if self._link is None:
+            began = self._loop.time()
+            with anyio.move_on_after(timeout):
+                await self.wait_connected()
+            timeout = max(timeout - (self._loop.time() - began), 0.0)
+        inbox, future, timer = self._replies.open_request(subject, timeout)
+        try:
+            await self.publish(subject, payload, headers, reply=inbox)
+            message = await future
+        finally:
+            timer.cancel()
+            self._replies.close(inbox)
+        if message.headers.get(STATUS) == "503" and not message.data:
+            raise NoRespondersError(f"nobody answers on {subject}")
+        return message
+
+    def open_reply(self) -> tuple[str, asyncio.Future[Msg]]:
+        """A subject for one answer, and where it will be. Close it; it outlives a reconnect."""
+        return self._replies.open()
+
+    def close_reply(self, inbox: str) -> None:
+        """Expect no answer on `inbox` any more."""
+        self._replies.close(inbox)
+
+    def new_inbox(self) -> str:
+        """A literal subject that nobody else uses."""
+        return f"{self._options.inbox_prefix}.{self.new_name()}"
+
+    def new_name(self) -> str:
+        """A subject token that nobody else uses."""
+        self._count += 1
+        return f"{self._id}{self._count:x}"
+
+    # -- listening -------------------------------------------------------------------------------------------------
+
+    async def listen(self, subject: str, handler: Handler, *, lasting: bool = True) -> Interest:
+        """Have `handler` called, in the read loop, for each message on `subject`.
+
+        A `lasting` interest may begin without a connection and outlives a reconnect; another is gone with its link.
+        """
+        link = self._link
+        if link is None and not lasting:
+            raise NotConnectedError("there is no connection to NATS")
+        interest = Interest(self, subject, handler, lasting)
+        self._interests[interest] = None
+        if link is not None:
+            try:
+                await interest.attach(link)
+            except BaseException as error:
+                if not (lasting and isinstance(error, NotConnectedError)):
+                    self.forget(interest)
+                    raise
+        return interest
+
+    @asynccontextmanager
+    async def subscribe(self, subject: str, *, max_pending: int = QUEUE) -> AsyncIterator[AsyncIterator[Msg]]:
+        """Messages on `subject` as they come. What a slow reader has no room for is dropped, loudly."""
+        send, receive = anyio.create_memory_object_stream[Msg](max_pending)
+
+        def handle(got: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
+            try:
+                send.send_nowait(Msg(got, reply, data, headers))
+            except anyio.WouldBlock:
+                log.warning("message_dropped", subject=got, pending=max_pending)
+
+        interest = await self.listen(subject, handle)
+        try:
+            with send, receive:
+                yield receive
+        finally:
+            with anyio.CancelScope(shield=True):
+                await interest.close()
+
+    def wants(self, interest: Interest) -> bool:
+        """Part of `Interest`, as `forget` is."""
+        return interest in self._interests
+
+    def forget(self, interest: Interest) -> None:
+        self._interests.pop(interest, None)
+
+    # -- hooks -----------------------------------------------------------------------------------------------------
+
+    def on_reconnect(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after each reconnect; returns what takes that back."""
+        self._on_reconnect[callback] = None
+        return lambda: self._on_reconnect.pop(callback, None)
+
+    def on_tick(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` each `TICK` seconds that this loop really ran; returns what takes that back."""
+        self._on_tick[callback] = None
+        return lambda: self._on_tick.pop(callback, None)
+
+    def spawn(self, run: Callable[[*Args], Coroutine[Any, Any, None]], *args: *Args) -> None:
+        """Run in the background for as long as the connection is open. `run` must handle its errors."""
+        self._group.start_soon(run, *args)
+
+    # -- the life of the links -------------------------------------------------------------------------------------
+
+    async def _open(self, timeout: float) -> None:  # noqa: ASYNC109 - passed on
+        link = Link()
+        await link.open(self._options, self._options.servers, timeout)
+        self._interests[Interest(self, self._replies.inbox + "*", self._replies.handle, lasting=True)] = None
+        await self._attach(link)
+        self._group.start_soon(self._supervise, link)
+        self._group.start_soon(self._ticks)
+
+    async def _attach(self, link: Link) -> None:
+        # Others come and go while we wait for each.
+        while missing := [interest for interest in self._interests if not interest.is_at(link)]:
+            for interest in missing:
+                await interest.attach(link)
+            if not link.up:
+                raise NotConnectedError(f"the new connection to NATS is gone again: {link.reason}")
+        self.max_payload = link.client.max_payload
+        self._link = link
+        self._linked.set()
+
+    async def _supervise(self, link: Link) -> None:
+        while True:
+            while link.up:
+                with anyio.move_on_after(self._options.ping_interval):
+                    await link.closed.wait()
+            self._detach()
+            log.warning("nats_disconnected", name=self._options.name, reason=link.reason)
+            # A cluster tells us its other servers; they may be what is left of it.
+            discovered = [server.geturl() for server in link.client.servers]
+            await link.close()
+            link = await self._open_again(list(dict.fromkeys([*self._options.servers, *discovered])))
+            server = link.client.connected_url
+            log.info("nats_reconnected", name=self._options.name, server=server and without_secrets(server.netloc))
+            for callback in list(self._on_reconnect):
+                callback()
+
+    def _detach(self) -> None:
+        self._link = None
+        self._linked = anyio.Event()
+        self._interests = {interest: None for interest in self._interests if interest.lasting}
+        self._replies.lose()
+
+    async def _open_again(self, servers: list[str]) -> Link:
+        pause = 0.05
+        while True:
+            link = Link()
+            try:
+                await link.open(self._options, servers, CONNECT_BOUND)
+                await self._attach(link)
+            except RebaserError as error:
+                await link.close()
+                log.warning("nats_reconnect_failed", name=self._options.name, reason=error.message)
+            else:
+                return link
+            await anyio.sleep(pause * (0.5 + random.random()))  # noqa: S311 - jitter
+            pause = min(pause * 2, RETRY_MAX)
+
+    async def _close(self) -> None:
+        link = self._link
+        self._detach()
+        if link is not None:
+            await link.close()
+        self._replies.close_all()
+        log.debug("nats_closed", name=self._options.name)
+
+    async def _ticks(self) -> None:
+        while True:
+            await anyio.sleep(TICK)
+            for callback in list(self._on_tick):
+                callback()
+
+    async def _post(self, subject: str, payload: bytes) -> None:
+        try:
+            await self.publish(subject, payload)
+        except RebaserError as error:
+            log.debug("post_failed", subject=subject, reason=error.message)
+
+
+def _size(payload: bytes, headers: dict[str, str]) -> int:
+    """Bytes as the server counts them, an upper bound."""
+    lines = sum(len(key.encode()) + len(value.encode()) + HEADER_LINE for key, value in headers.items())
+    return len(payload) + lines + len(b"NATS/1.0\r\n\r\n")

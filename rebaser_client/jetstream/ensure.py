@@ -1,0 +1,77 @@
+"""Makes streams and consumers be as they are wanted, whoever else is doing the same at the same time.
+
+Invariant: what is wanted is set, what is not named stays as an operator left it. Servers that start together all
+succeed, because create and update of the same configuration are no-ops.
+"""
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
+
+from rebaser_client.jetstream.errors import CONSUMER_EXISTS, CONSUMER_NAME_IN_USE, STREAM_NAME_IN_USE, ApiError
+from rebaser_core.errors import ConfigError
+
+NO_PEERS = 10005  # code 400, but a cluster that is still starting says so too
+
+
+class Call(Protocol):
+    """`JetStream.call`."""
+
+    def __call__(self, subject: str, body: Mapping[str, Any] | None = None, /) -> Awaitable[dict[str, Any]]: ...
+
+
+async def ensure_stream(call: Call, config: Mapping[str, Any]) -> None:
+    """See `JetStream.ensure_stream`."""
+    name = config["name"]
+    what = f"stream {name}"
+    try:
+        await call(f"STREAM.CREATE.{name}", config)
+    except ApiError as error:
+        if error.err_code != STREAM_NAME_IN_USE:
+            raise _final(error, what) from error
+    else:
+        return
+    found = (await call(f"STREAM.INFO.{name}"))["config"]
+    if _differences(found, config):
+        try:
+            await call(f"STREAM.UPDATE.{name}", {**found, **config})
+        except ApiError as error:
+            raise _final(error, what, _differences(found, config)) from error
+
+
+async def ensure_consumer(call: Call, stream: str, config: Mapping[str, Any]) -> None:
+    """See `JetStream.ensure_consumer`."""
+    name = config["name"]
+    what = f"consumer {name} of stream {stream}"
+    subject = f"CONSUMER.CREATE.{stream}.{name}" + (
+        f".{config['filter_subject']}" if "filter_subject" in config else ""
+    )
+    try:
+        await call(subject, {"stream_name": stream, "config": config, "action": "create"})
+    except ApiError as error:
+        if error.err_code not in (CONSUMER_EXISTS, CONSUMER_NAME_IN_USE):
+            raise _final(error, what) from error
+    else:
+        return
+    found = (await call(f"CONSUMER.INFO.{stream}.{name}"))["config"]
+    if _differences(found, config):
+        try:
+            await call(subject, {"stream_name": stream, "config": {**found, **config}, "action": "update"})
+        except ApiError as error:
+            raise _final(error, what, _differences(found, config)) from error
+
+
+def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Field -> (found, wanted). The server leaves out what is false, empty or zero."""
+    return {
+        name: (found.get(name), value) for name, value in wanted.items() if (found.get(name) or None) != (value or None)
+    }
+
+
+def _final(error: ApiError, what: str, differences: Mapping[str, tuple[Any, Any]] | None = None) -> Exception:
+    """The error to raise: a `ConfigError` where trying again is in vain."""
+    if error.status in (404, 503) or error.err_code == NO_PEERS:
+        return error
+    if not differences:
+        return ConfigError(f"{what} cannot be created: {error.description}")
+    fields = "; ".join(f"{name} is {found!r}, wanted {value!r}" for name, (found, value) in differences.items())
+    return ConfigError(f"{what} cannot be changed ({error.description}): {fields}")

@@ -1,0 +1,88 @@
+"""What JetStream tells about streams, consumers and accounts, as far as Rebaser reads it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from rebaser_client.jetstream.messages import as_int
+
+
+class PubAck(NamedTuple):
+    """A stored message. `duplicate`: it stood there already, by its `Nats-Msg-Id`."""
+
+    sequence: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """`created` (an opaque word) tells a stream from another of the same name; sequences are 0 in an empty stream."""
+
+    name: str
+    created: str
+    config: Mapping[str, Any]
+    messages: int
+    bytes: int
+    first_sequence: int
+    last_sequence: int
+    subjects: int
+    consumers: int
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        config, state = answer.get("config") or {}, answer.get("state") or {}
+        return cls(
+            str(config.get("name", "")),
+            str(answer.get("created", "")),
+            config,
+            as_int(state.get("messages")),
+            as_int(state.get("bytes")),
+            as_int(state.get("first_seq")),
+            as_int(state.get("last_seq")),
+            as_int(state.get("num_subjects")),
+            as_int(state.get("consumer_count")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo:
+    """`delivered_stream`: the stream sequence up to which it has delivered, so that it goes on behind that one."""
+
+    stream: str
+    name: str
+    config: Mapping[str, Any]
+    num_pending: int
+    num_ack_pending: int
+    num_redelivered: int
+    num_waiting: int
+    delivered_consumer: int
+    delivered_stream: int
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        delivered = answer.get("delivered") or {}
+        return cls(
+            str(answer.get("stream_name", "")),
+            str(answer.get("name", "")),
+            answer.get("config") or {},
+            as_int(answer.get("num_pending")),
+            as_int(answer.get("num_ack_pending")),
+            as_int(answer.get("num_redelivered")),
+            as_int(answer.get("num_waiting")),
+            as_int(delivered.get("consumer_seq")),
+            as_int(delivered.get("stream_seq")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AccountInfo:
+    """Sizes are bytes."""
+
+    memory: int
+    storage: int
+    streams: int
+    consumers: int
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        return cls(*(as_int(answer.get(name)) for name in ("memory", "storage", "streams", "consumers")))

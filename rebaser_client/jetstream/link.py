@@ -1,0 +1,243 @@
+"""One nats-py client for as long as its socket lives: opened within a bound, never reconnected, closed for sure.
+
+Invariant: nothing that was handed to a link is ever sent after the link broke. nats-py's own reconnect would flush what
+it buffered, and an ack meant for one delivery could hit the next. `Connection` opens a new link instead.
+"""
+
+import re
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription
+from nats.protocol.command import hpub_cmd
+
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream.reader import Handler, Reader
+from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
+
+log = structlog.get_logger(__name__)
+
+MAX_KEPT_LINE = 128  # bytes
+CLOSE_BOUND = 2.0  # seconds
+COMMAND_BOUND = 5.0  # seconds for one command to reach the socket
+FLUSHER_QUEUE = 64 * 1024  # commands that may wait for it: thousands subscribe at once after a reconnect
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to connect. `servers` are checked URLs; times are seconds."""
+
+    servers: list[str]
+    name: str
+    inbox_prefix: str
+    ping_interval: float
+    creds: Path | None = None
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    tls_hostname: str | None = None
+
+
+def parse_servers(url: str) -> list[str]:
+    """The servers of a comma-separated list; raises `ConfigError` for what cannot be one."""
+    servers = [part.strip() for part in url.split(",") if part.strip()]
+    for server in servers:
+        try:
+            parts = urlsplit(server if "://" in server else f"nats://{server}")
+            usable = parts.scheme in ("nats", "tls", "ws", "wss") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ConfigError(f"{without_secrets(server)!r} is not a NATS server: use nats://host:port")
+    if not servers:
+        raise ConfigError("no NATS server is given: use nats://host:port")
+    return servers
+
+
+def without_secrets(url: str) -> str:
+    """`url` as it may be shown."""
+    return url.rpartition("@")[2]
+
+
+class Link:
+    """A connected nats-py client. `closed` is set when it broke, and `reason` says why."""
+
+    def __init__(self) -> None:
+        self.client = Client()
+        self.closed = anyio.Event()
+        self.reason = "closed"
+        self._reader = Reader(self.client)
+        self.client._ps = self._reader  # type: ignore[assignment] # noqa: SLF001 - see there
+
+    @property
+    def up(self) -> bool:
+        return self.client.is_connected
+
+    async def open(self, options: Options, servers: list[str], timeout: float) -> None:  # noqa: ASYNC109 - names itself
+        """Connect to any of `servers`, or raise `NotConnectedError` (`ConfigError` for unusable credentials)."""
+        credentials = _credentials(options)
+        try:
+            with anyio.fail_after(timeout):
+                await self.client.connect(
+                    servers,
+                    error_cb=self._on_error,
+                    closed_cb=self._on_closed,
+                    name=options.name,
+                    inbox_prefix=options.inbox_prefix,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=max(1, int(timeout)),
+                    ping_interval=options.ping_interval,  # type: ignore[arg-type] # any number is slept for
+                    flush_timeout=COMMAND_BOUND,
+                    flusher_queue_size=FLUSHER_QUEUE,
+                    **credentials,
+                )
+        except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
+            # Where no server is left or time ran out, what went wrong was told to the callback before.
+            told = isinstance(error, (nats.errors.NoServersError, TimeoutError)) and self.reason != "closed"
+            reason = self.reason if told else _text(error)
+            await self.close()
+            if isinstance(error, ImportError):
+                raise ConfigError(f"these NATS options need a package that is missing: {error.name}") from error
+            where = ", ".join(without_secrets(server) for server in servers)
+            raise NotConnectedError(f"no connection to NATS at {where}: {reason}") from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close, within a bound."""
+        with anyio.move_on_after(CLOSE_BOUND, shield=True):
+            try:
+                await self.client.close()
+            except (OSError, RuntimeError, AssertionError, nats.errors.Error) as error:  # it may not have come far
+                log.debug("nats_close_failed", reason=_text(error))
+        self._reader.handlers.clear()
+        self.closed.set()
+
+    async def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> None:
+        """Hand a message to nats-py; raises its errors. Size and connection are the caller's to check.
+
+        With headers this takes the place of `Client.publish`, which checks each name and value letter by letter: most
+        lines of a connection are the same few, and that is half of what a publish costs.
+        """
+        client = self.client
+        if not headers:
+            return await client.publish(subject, payload, reply)
+        if not client.is_connected:
+            raise nats.errors.ConnectionClosedError
+        for name in (subject, reply or subject):
+            if not name or not name.isascii() or not name.isprintable() or " " in name:
+                raise nats.errors.BadSubjectError
+        block = b"".join([b"NATS/1.0\r\n", *[_header_line(pair) for pair in headers.items()], b"\r\n"])
+        await client._send_command(hpub_cmd(subject, reply, block, payload))  # noqa: SLF001 - what `publish` calls
+        if client._flush_queue is not None and client._flush_queue.empty():  # noqa: SLF001
+            await client._flush_pending()  # noqa: SLF001
+        return None
+
+    async def subscribe(self, subject: str, handler: Handler) -> Subscription:
+        """Have `handler` called for each message on `subject`; raises `NotConnectedError`."""
+        with translated(), anyio.fail_after(COMMAND_BOUND):
+            subscription = await self.client.subscribe(subject)
+        self._reader.handlers[subscription._id] = handler  # noqa: SLF001 - the number that comes with each message
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Take interest away; what arrives from now on is dropped."""
+        self._reader.handlers.pop(subscription._id, None)  # noqa: SLF001 - as above
+        if self.up:
+            with translated(), anyio.fail_after(COMMAND_BOUND):
+                await subscription.unsubscribe()
+
+    async def drain(self, subscription: Subscription) -> None:
+        """Take interest away, and return when the handler has seen everything that was on its way."""
+        try:
+            if self.up:
+                with translated(), anyio.fail_after(COMMAND_BOUND):
+                    await subscription.drain()  # type: ignore[no-untyped-call]
+        finally:
+            self._reader.handlers.pop(subscription._id, None)  # noqa: SLF001 - as above
+
+    async def _on_error(self, error: Exception) -> None:
+        self.reason = _text(error)
+        log.debug("nats_error", reason=self.reason)
+
+    async def _on_closed(self) -> None:
+        if self.client.last_error is not None:
+            self.reason = _text(self.client.last_error)
+        self.closed.set()
+
+
+_HEADER_NAME = re.compile(r"[!-9;-~]+")
+_LINES: dict[tuple[str, str], bytes] = {}
+_MAX_LINES = 256  # the first ones of a process are those that come again: content types, message types, versions
+
+
+def _header_line(pair: tuple[str, str]) -> bytes:
+    """A header as it goes over the wire; raises `BadHeaderError` for a name that is none. Values lose line breaks."""
+    line = _LINES.get(pair)
+    if line is None:
+        name, value = pair[0].strip(), pair[1].strip()
+        if _HEADER_NAME.fullmatch(name) is None:
+            raise nats.errors.BadHeaderError(name)
+        if "\r" in value or "\n" in value:
+            value = value.replace("\r", " ").replace("\n", " ")
+        line = f"{name}: {value}\r\n".encode()
+        if len(_LINES) < _MAX_LINES and len(line) <= MAX_KEPT_LINE:
+            _LINES[pair] = line
+    return line
+
+
+class translated:  # noqa: N801 - reads as a statement
+    """Inside, nats-py's exceptions become ours. A class, not a generator: it stands on the path of every publish."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, (nats.errors.Error, OSError)):
+            raise _translate(error) from error
+
+
+def _translate(error: Exception) -> RebaserError:
+    if isinstance(error, nats.errors.MaxPayloadError):
+        return UnprocessableError("the message is larger than the server takes", code="too_large")
+    if isinstance(error, nats.errors.BadSubjectError):
+        return UnprocessableError("not a subject", code="invalid_subject")
+    if isinstance(error, nats.errors.BadHeaderError):
+        return UnprocessableError("not a header name", code="invalid_header")
+    if isinstance(
+        error,
+        (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError, nats.errors.OutboundBufferLimitError),
+    ):
+        return NotConnectedError("the connection to NATS is down")
+    return TransientError(f"NATS: {_text(error)}")
+
+
+def _credentials(options: Options) -> dict[str, Any]:
+    given = {
+        "user": options.user,
+        "password": options.password,
+        "token": options.token,
+        "tls": options.tls,
+        "tls_hostname": options.tls_hostname,
+        "user_credentials": str(options.creds) if options.creds is not None else None,
+    }
+    if options.creds is not None and not options.creds.is_file():
+        raise ConfigError(f"there is no NATS credentials file {options.creds}")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _text(error: Exception) -> str:
+    return (str(error) or type(error).__name__).removeprefix("nats: ")

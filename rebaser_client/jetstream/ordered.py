@@ -1,0 +1,346 @@
+"""Our own ordered consumer (push, ephemeral, in memory, no acks): what ADR-17 promises and nats-py's does not keep.
+
+Invariants: a message is queued only if it is the next one of this generation's *consumer* sequence (deletes leave gaps
+in the stream's); a generation in which anything was missed is thrown away, and the next begins behind the last message
+that was queued, or at the pinned start if none was; every generation has a name and an inbox of its own, listened on
+before the consumer is created. So nothing is lost, doubled or reordered, whatever is dropped on the way.
+
+All is done in the connection's read loop and its ticks; a task exists only while a consumer is being replaced.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import structlog
+
+from rebaser_client.jetstream.api import JetStream
+from rebaser_client.jetstream.connection import TICK
+from rebaser_client.jetstream.errors import ApiError
+from rebaser_client.jetstream.interest import Interest
+from rebaser_client.jetstream.messages import DESCRIPTION, STATUS, Message, as_int
+from rebaser_client.jetstream.ordered_calls import (
+    RETRY_MAX,
+    RETRY_MIN,
+    Start,
+    delete_in_time,
+    find_loss,
+    ordered_config,
+)
+from rebaser_core.errors import RebaserError, TransientError
+
+log = structlog.get_logger(__name__)
+
+DELETE_BOUND = 2.0  # seconds
+MAX_COUNT = 65_536
+MAX_BYTES = 32 * 1024 * 1024
+
+
+class _Generation:
+    """One consumer on the server: its name, where it delivers, and how far it has."""
+
+    __slots__ = ("flow", "inbox", "interest", "name", "sequence")
+
+    def __init__(self, name: str, inbox: str) -> None:
+        self.name = name
+        self.inbox = inbox
+        self.interest: Interest | None = None
+        self.sequence = 0  # consumer sequence of the newest message that was queued
+        self.flow = ""  # where to say that what is queued has been taken
+
+
+class OrderedConsumer:
+    """Messages of `filter_subject` in `stream`, in order, each once, from `start` (a stream sequence, or a policy) on.
+
+    At most `max_count` messages and about `max_bytes` are kept for a reader who is slow; the rest waits in the stream.
+    After `last_per_subject` was interrupted, superseded messages may come too, before the newest.
+    `on_ready` is called, in the read loop, when the queue fills and when the consumer ended.
+    Opening raises `ApiError` (error 10059: no such stream). A stream that is deleted, recreated, or set back under the
+    consumer ends it: once what is queued is taken, `wait` and iteration raise `TransientError` (code `stream_lost`).
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        stream: str,
+        filter_subject: str,
+        *,
+        start: Start = "all",
+        headers_only: bool = False,
+        idle_heartbeat: float = 5.0,
+        max_count: int = MAX_COUNT,
+        max_bytes: int = MAX_BYTES,
+        on_ready: Callable[[], None] | None = None,
+    ) -> None:
+        self._js = js
+        self._connection = js.connection
+        self._stream = stream
+        self._filter = filter_subject
+        self._start = start
+        self._headers_only = headers_only
+        self._heartbeat = idle_heartbeat
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._queue: deque[Message] = deque()
+        self._bytes = 0
+        self._last = 0
+        self._created = ""
+        self._generation: _Generation | None = None
+        self._filled = asyncio.Event()
+        self._on_ready = on_ready
+        self._failure: TransientError | None = None
+        self._full = False
+        self._heard = False
+        self._silent_ticks = 0
+        self._silence = max(int(2 * idle_heartbeat / TICK), 2)
+        self._replacing: anyio.CancelScope | None = None
+        self._hooks: list[Any] = []
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        # Asked for before the consumer is made: whoever replaces the stream later cannot do so unnoticed. It is known
+        # from the second consumer of a stream on, so that a cold start takes one round trip.
+        self._created = await self._js.stream_created(self._stream)
+        self._replacing = anyio.CancelScope()  # a successor has to wait until the place to begin is known
+        await self._begin()
+        self._replacing = None
+        if self._generation is None and not self._full:
+            self._replace()
+        self._hooks = [self._connection.on_tick(self._tick), self._connection.on_reconnect(self._reconnected)]
+        return self
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        self._closed = True
+        for remove in self._hooks:
+            remove()
+        if self._replacing is not None:
+            self._replacing.cancel()
+        generation, self._generation = self._generation, None
+        if generation is not None:
+            await self._discard_now(generation)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Messages that can be taken at once."""
+        return len(self._queue)
+
+    @property
+    def failure(self) -> TransientError | None:
+        """What ended the consumer, if anything did; messages may be queued all the same."""
+        return self._failure
+
+    async def wait(self) -> None:
+        """Return when something can be taken; raises what ended the consumer once all is taken."""
+        while not self._queue:
+            if self._failure is not None:
+                raise self._failure
+            self._filled.clear()
+            await self._filled.wait()
+
+    def take(self, max_count: int, max_bytes: int = MAX_BYTES) -> list[Message]:
+        """What is queued, oldest first, within the bounds; but one message at least, if there is any."""
+        queue = self._queue
+        taken: list[Message] = []
+        room = max_bytes
+        while queue and len(taken) < max_count:
+            size = len(queue[0].data)
+            if taken and size > room:
+                break
+            room -= size
+            taken.append(queue.popleft())
+        self._bytes -= max_bytes - room
+        self._after_take()
+        return taken
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        await self.wait()
+        message = self._queue.popleft()
+        self._bytes -= len(message.data)
+        self._after_take()
+        return message
+
+    def _after_take(self) -> None:
+        generation = self._generation
+        if generation is None:
+            if self._full and len(self._queue) * 2 <= self._max_count and self._bytes * 2 <= self._max_bytes:
+                self._full = False
+                self._replace()
+        elif generation.flow and not self._queue:
+            self._connection.post(generation.flow)
+            generation.flow = ""
+
+    # -- what the server sends -------------------------------------------------------------------------------------
+
+    def _on_message(
+        self, generation: _Generation, subject: str, reply: str, data: bytes, headers: dict[str, str] | None
+    ) -> None:
+        if generation is not self._generation:
+            return
+        self._heard = True
+        if headers is not None and STATUS in headers and not reply.startswith("$JS.ACK."):
+            self._on_status(generation, reply, headers)
+            return
+        try:
+            message = Message(subject, reply, data, headers)
+        except ValueError:
+            log.warning("ordered_foreign_message", **self._names(), subject=subject[:120])
+            return
+        if message.consumer_sequence != generation.sequence + 1:
+            self._reset(f"message {generation.sequence + 1} was missed")
+            return
+        queue = self._queue
+        if queue and (len(queue) >= self._max_count or self._bytes + len(data) > self._max_bytes):
+            self._full = True
+            self._reset("the queue is full")
+            return
+        queue.append(message)
+        self._bytes += len(data)
+        self._last = message.stream_sequence
+        generation.sequence += 1
+        if len(queue) == 1:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._filled.set()
+        if self._on_ready is not None:
+            self._on_ready()
+
+    def _on_status(self, generation: _Generation, reply: str, headers: dict[str, str]) -> None:
+        status = headers[STATUS]
+        if status != "100":
+            self._reset(f"status {status} {headers.get(DESCRIPTION, '')}".strip())
+            return
+        if reply:  # flow control: the server goes on when we say that we have taken what it sent
+            flow = reply
+        else:
+            delivered = headers.get("Nats-Last-Consumer")
+            if delivered is not None and as_int(delivered) != generation.sequence:
+                self._reset(f"the server delivered {delivered} messages, {generation.sequence} came")
+                return
+            flow = headers.get("Nats-Consumer-Stalled", "")
+        if flow:
+            if self._queue:
+                generation.flow = flow
+            else:
+                self._connection.post(flow)
+
+    # -- replacing -------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self._heard:
+            self._heard = False
+            self._silent_ticks = 0
+        elif self._generation is not None and self._replacing is None:
+            self._silent_ticks += 1
+            if self._silent_ticks >= self._silence:
+                self._reset("heartbeats were missed")
+
+    def _reconnected(self) -> None:
+        if self._generation is not None:
+            self._reset("reconnected")
+
+    def _reset(self, reason: str) -> None:
+        """Throw the generation away. Its successor comes at once, or when a full queue has been worked off."""
+        generation, self._generation = self._generation, None
+        if generation is None or self._closed:
+            return
+        log.info("ordered_reset", **self._names(), reason=reason, seq=self._last)
+        self._connection.spawn(self._discard, generation)
+        if not self._full:
+            self._replace()
+
+    def _replace(self) -> None:
+        if self._replacing is None and not self._closed and self._failure is None:
+            self._replacing = anyio.CancelScope()
+            self._connection.spawn(self._run_replace, self._replacing)
+
+    async def _run_replace(self, scope: anyio.CancelScope) -> None:
+        with scope:
+            try:
+                await self._try_replace()
+            except Exception as error:
+                log.exception("ordered_failed", **self._names())
+                self._failure = TransientError(f"the consumer on {self._stream} broke: {error!r}")
+                self._tell()
+        self._replacing = None
+
+    async def _try_replace(self) -> None:
+        pause, attempt = RETRY_MIN, 0
+        # What is being made may be thrown away already while its answer is under way: then once more.
+        while self._generation is None and not self._full:
+            try:
+                await self._connection.wait_connected()
+                self._failure = await find_loss(self._js, self._stream, self._created, self._last)
+                if self._failure is not None:
+                    log.error("ordered_stream_lost", **self._names(), reason=self._failure.message)
+                    self._tell()
+                    return
+                await self._begin()
+            except RebaserError as error:
+                attempt += 1
+                log.warning("ordered_reset_failed", **self._names(), attempt=attempt, reason=error.message)
+                await anyio.sleep(pause * (0.5 + random.random()))  # noqa: S311 - jitter
+                pause = min(pause * 2, RETRY_MAX)
+
+    async def _begin(self) -> None:
+        """Listen, then create the consumer. What it delivers may come before the answer."""
+        generation = _Generation(self._connection.new_name(), self._connection.new_inbox())
+
+        def handle(subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
+            self._on_message(generation, subject, reply, data, headers)
+
+        self._silent_ticks = 0
+        self._generation = generation
+        try:
+            generation.interest = await self._connection.listen(generation.inbox, handle, lasting=False)
+            info = await self._js.create_consumer(self._stream, self._config(generation))
+        except BaseException as error:
+            if self._generation is generation:
+                self._generation = None
+            if isinstance(error, ApiError) and generation.interest is not None:
+                await generation.interest.close()  # refused: there is no consumer
+            else:
+                await self._discard_now(generation)
+            raise
+        if isinstance(self._start, str) and self._start != "last_per_subject":
+            # "New" and "last" are another place each time they are asked for; a later generation must begin at this.
+            self._start = info.delivered_stream + 1
+        if self._generation is not generation:
+            await self._discard(generation)  # the first time it may not have been there yet
+
+    def _config(self, generation: _Generation) -> dict[str, Any]:
+        return ordered_config(
+            generation.name,
+            self._filter,
+            generation.inbox,
+            self._last + 1 if self._last else self._start,
+            idle_heartbeat=self._heartbeat,
+            headers_only=self._headers_only,
+        )
+
+    async def _discard_now(self, generation: _Generation) -> None:
+        """Discard before returning, unless that would take long: then in the background."""
+        if self._connection.connected:
+            with anyio.move_on_after(DELETE_BOUND, shield=True):
+                await self._discard(generation)
+        else:
+            self._connection.spawn(self._discard, generation)
+
+    async def _discard(self, generation: _Generation) -> None:
+        if generation.interest is not None:
+            await generation.interest.close()
+        await delete_in_time(self._js, self._stream, generation.name)
+
+    def _names(self) -> dict[str, str]:
+        return {"stream": self._stream, "filter": self._filter}

@@ -1,0 +1,59 @@
+"""Answers to requests: one wildcard inbox, one future for each answer that is awaited.
+
+Invariant: every subject that was handed out is either awaited or closed, so nothing is kept for answers nobody wants.
+"""
+
+import asyncio
+
+from rebaser_client.jetstream.errors import RequestTimeoutError
+from rebaser_client.jetstream.messages import Msg
+
+
+class Replies:
+    """Hands out subjects under `inbox`, which ends in a dot, for one answer each."""
+
+    def __init__(self, inbox: str) -> None:
+        self.inbox = inbox
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._requests: set[asyncio.Future[Msg]] = set()
+        self._count = 0
+
+    def open(self) -> tuple[str, asyncio.Future[Msg]]:
+        self._count += 1
+        token = str(self._count)
+        future = self._waiting[token] = self._loop.create_future()
+        return self.inbox + token, future
+
+    def open_request(self, subject: str, timeout: float) -> tuple[str, asyncio.Future[Msg], asyncio.TimerHandle]:
+        """As `open`, but it fails after `timeout` seconds, or when the connection is lost."""
+        inbox, future = self.open()
+        self._requests.add(future)
+        return inbox, future, self._loop.call_later(timeout, _expire, future, subject, timeout)
+
+    def close(self, inbox: str) -> None:
+        future = self._waiting.pop(inbox[len(self.inbox) :], None)
+        if future is not None:
+            self._requests.discard(future)
+            if not future.cancel() and not future.cancelled():
+                future.exception()  # seen, even if nobody awaited it
+
+    def close_all(self) -> None:
+        for future in self._waiting.values():
+            future.cancel()
+
+    def lose(self) -> None:
+        """The connection is gone, and with it the answers to requests."""
+        for future in self._requests:
+            if not future.done():
+                future.set_exception(RequestTimeoutError("the connection was lost before an answer came"))
+
+    def handle(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
+        future = self._waiting.get(subject[len(self.inbox) :])
+        if future is not None and not future.done():
+            future.set_result(Msg(subject, reply, data, headers))
+
+
+def _expire(future: asyncio.Future[Msg], subject: str, timeout: float) -> None:
+    if not future.done():
+        future.set_exception(RequestTimeoutError(f"no answer on {subject} within {timeout:g} s"))

@@ -1,0 +1,150 @@
+"""Reads a change set's log: newest checkpoint, then the tail. The owner, the client and the tools all load this way.
+
+Invariant: what `load` returns is the state after some commit that was the last one when it looked, never a mixture.
+Reads that decide something go to the stream leader.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+
+import anyio
+import anyio.lowlevel
+import structlog
+
+from rebaser_client.blobs import BlobStore
+from rebaser_client.jetstream import JetStream, OrderedConsumer, StoredMessage
+from rebaser_core.checkpoint import CheckpointReader
+from rebaser_core.commit import CheckpointRef, Commit
+from rebaser_core.errors import TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.limits import Limits
+from rebaser_core.messages import decode_commit, decode_delta
+from rebaser_core.state import BrokenChain, ChangeSetState
+from rebaser_core.subjects import Subjects
+
+log = structlog.get_logger(__name__)
+
+COMMIT_OVERHEAD = 512  # what reading one commit costs beyond its bytes, in bytes: for weighing a tail
+MAX_BLOB = 2**31
+LOAD_TRIES = 8
+FOREIGN = "foreign"  # the code of `decode_commit` for a message of another type
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A loaded state, and how heavy (bytes) the log after its checkpoint was."""
+
+    state: ChangeSetState
+    weight: int
+
+
+class LogReader:
+    """Reads the logs of one installation through `js`, large parts through `blobs`."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, limits: Limits) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._blobs = blobs
+        # A commit gathers many requests, so what bounds one request does not bound it.
+        self._limits = replace(limits, max_updates=2**31, max_request_bytes=MAX_BLOB)
+
+    async def load(self, key: ChangeSetKey) -> Tail:
+        """The state of `key` now; an empty one if its log is empty.
+
+        Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit newer than us.
+        """
+        problem: BrokenChain | None = None
+        for attempt in range(LOAD_TRIES):
+            try:
+                return await self._load(key)
+            except BrokenChain as error:  # the log was purged under the reader: a newer checkpoint is there by now
+                problem = error
+                log.info("log_reload", workspace=key.workspace, change_set=key.change_set, attempt=attempt)
+                await anyio.sleep(0.02 * 2**attempt)
+        raise TransientError(f"the log of {key} cannot be read: {problem}", code="broken_chain")
+
+    async def last(self, key: ChangeSetKey) -> Commit | None:
+        """The newest commit of `key` (its delta not loaded); None if there is none."""
+        stored = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
+        return None if stored is None else self.decode(stored.sequence, stored.headers, stored.data)
+
+    async def follow(self, key: ChangeSetKey, after: int) -> AsyncIterator[Commit]:
+        """Commits (deltas not loaded) behind log sequence `after`, for ever, as they are appended."""
+        async with self._consumer(key, after + 1) as consumer:
+            async for message in consumer:
+                commit = self.decode(message.stream_sequence, message.headers, message.data)
+                if commit is not None:
+                    yield commit
+
+    def decode(self, sequence: int, headers: Mapping[str, str], data: bytes) -> Commit | None:
+        """The commit in a log message, its delta not loaded; None, loudly, if the message does not claim to be one.
+
+        Raises `TransientError` for one that claims to be and cannot be read: skipping it would lose what it holds.
+        """
+        try:
+            return replace(decode_commit(headers, data, self._limits), sequence=sequence)
+        except UnprocessableError as error:
+            if error.code != FOREIGN:
+                raise TransientError(f"commit {sequence} is damaged: {error.message}", code="damaged_commit") from error
+            log.error(  # noqa: TRY400 - no defect of ours, and a traceback would say nothing
+                "log_foreign_message", seq=sequence, reason=error.message
+            )
+            return None
+
+    async def with_delta(self, commit: Commit) -> Commit:
+        """`commit` with its delta, fetched if it stands in a blob."""
+        if commit.delta_blob is None or commit.delta:
+            return commit
+        data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
+        return replace(commit, delta=decode_delta(commit.kind, data, self._limits))
+
+    def _consumer(self, key: ChangeSetKey, start: int) -> OrderedConsumer:
+        return OrderedConsumer(self._js, self._subjects.commits_stream, self._subjects.commits(key), start=start)
+
+    async def _load(self, key: ChangeSetKey) -> Tail:
+        last = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
+        if last is None:
+            return Tail(ChangeSetState(), 0)
+        commit = self.decode(last.sequence, last.headers, last.data)
+        checkpoint = commit.checkpoint if commit is not None else await self._newest_checkpoint(key, last)
+        state = ChangeSetState() if checkpoint is None else await self._read_checkpoint(checkpoint)
+        if state.last == last.sequence:
+            return Tail(state, 0)
+        if commit is not None and commit.previous == state.last:
+            state.fold(last.sequence, await self.with_delta(commit))
+            return Tail(state, len(last.data) + COMMIT_OVERHEAD)
+        return Tail(state, await self._read_tail(key, state, last.sequence))
+
+    async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
+        weight = 0
+        async with self._consumer(key, state.last + 1) as consumer:
+            async for message in consumer:
+                sequence = message.stream_sequence
+                commit = self.decode(sequence, message.headers, message.data)
+                if commit is None:
+                    state.skip(sequence)
+                else:
+                    weight += len(message.data) + COMMIT_OVERHEAD
+                    weight += commit.delta_blob.size if commit.delta_blob else 0
+                    state.fold(sequence, await self.with_delta(commit))
+                if sequence >= until:
+                    break
+        return weight
+
+    async def _read_checkpoint(self, checkpoint: CheckpointRef) -> ChangeSetState:
+        data = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
+        reader = CheckpointReader(data)
+        for _ in reader:
+            await anyio.lowlevel.checkpoint()  # a large one must not hold up everybody else
+        return reader.state
+
+    async def _newest_checkpoint(self, key: ChangeSetKey, last: StoredMessage) -> CheckpointRef | None:
+        """The checkpoint named by the newest real commit, where the very last message is foreign."""
+        newest: CheckpointRef | None = None
+        async with self._consumer(key, 1) as consumer:
+            async for message in consumer:
+                commit = self.decode(message.stream_sequence, message.headers, message.data)
+                newest = commit.checkpoint if commit is not None else newest
+                if message.stream_sequence >= last.sequence:
+                    break
+        return newest

@@ -1,0 +1,138 @@
+"""What `rebaser status` shows: servers, change sets and what they wait for, streams. Read from NATS, kept nowhere."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import anyio
+
+from rebaser_client.jetstream import ApiError, Connection, JetStream
+from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
+from rebaser_client.log_reader import LogReader
+from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+
+PING_WAIT = 0.5  # seconds that servers have to answer
+AT_ONCE = 64  # logs read at once
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """A live server: change sets it owns, how many it may, and the state of its DVU engine."""
+
+    id: str
+    version: str
+    owned: int
+    slots: int
+    dvu: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSetStatus:
+    """`pending`: requests in the queue; `last_commit`, `covers`: log sequences; `debt`: a DVU is due."""
+
+    workspace: str
+    change_set: str
+    pending: int
+    has_task: bool
+    last_commit: int
+    covers: int
+    debt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """Messages and bytes that a stream stores."""
+
+    name: str
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    servers: list[ServerInfo]
+    change_sets: list[ChangeSetStatus]
+    streams: list[StreamStatus]
+
+
+async def read_overview(
+    connection: Connection, js: JetStream, subjects: Subjects, reader: LogReader, workspace: str | None
+) -> Overview:
+    """An overview of one workspace, or of all."""
+    servers = await ping(connection, subjects)
+    pending = await _counts(js, subjects, subjects.requests_stream, "requests", workspace)
+    tasks = await _counts(js, subjects, subjects.tasks_stream, "tasks", workspace)
+    commits = await _counts(js, subjects, subjects.commits_stream, "commits", workspace)
+    rows: dict[ChangeSetKey, ChangeSetStatus] = {}
+    limiter = anyio.CapacityLimiter(AT_ONCE)
+
+    async def read(key: ChangeSetKey) -> None:
+        async with limiter:
+            commit = await reader.last(key) if key in commits else None
+            last, covers, debt = 0, 0, False
+            if commit is not None:
+                last = commit.sequence
+                covers = last if commit.covers is None else commit.covers
+                debt = commit.debt > 0
+            rows[key] = ChangeSetStatus(
+                key.workspace, key.change_set, pending.get(key, 0), key in tasks, last, covers, debt
+            )
+
+    async with anyio.create_task_group() as group:
+        for key in {*pending, *tasks, *commits}:
+            group.start_soon(read, key)
+    return Overview(servers, [rows[key] for key in sorted(rows)], await _streams(js, subjects))
+
+
+async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WAIT) -> list[ServerInfo]:
+    """Servers that answer within `wait` seconds."""
+    found: list[ServerInfo] = []
+    inbox = connection.new_inbox()
+    async with connection.subscribe(inbox) as answers:
+        await connection.publish(subjects.ping, b"", reply=inbox)
+        with anyio.move_on_after(wait):
+            async for answer in answers:
+                try:
+                    found.append(ServerInfo(**json.loads(answer.data)))
+                except (ValueError, TypeError):
+                    continue  # not one of ours, or of another version
+    return sorted(found, key=lambda server: server.id)
+
+
+async def _counts(
+    js: JetStream, subjects: Subjects, stream: str, kind: str, workspace: str | None
+) -> dict[ChangeSetKey, int]:
+    pattern = f"{subjects.root}.{kind}.{workspace or '*'}.>"
+    counts: dict[ChangeSetKey, int] = {}
+    try:
+        found = await js.subject_counts(stream, pattern)
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            return counts  # no server has been here yet
+        raise
+    for subject, count in found.items():
+        try:
+            counts[subjects.parse(subject)[1]] = count
+        except UnprocessableError:
+            continue  # nothing a Rebaser wrote
+    return counts
+
+
+async def _streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
+    names: Iterable[str] = (
+        subjects.requests_stream,
+        subjects.tasks_stream,
+        subjects.commits_stream,
+        subjects.dlq_stream,
+        f"OBJ_{subjects.blobs_bucket}",
+    )
+    out = []
+    for name in names:
+        try:
+            info = await js.stream_info(name)
+        except RebaserError:
+            continue
+        out.append(StreamStatus(name, info.messages, info.bytes))
+    return out

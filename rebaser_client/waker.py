@@ -1,0 +1,116 @@
+"""Publishes tasks for a client, one at a time per change set, however many requests are in flight.
+
+Invariant: a call of `wake` is served by a publish that *begins* after the call, because only that one comes after the
+caller's request. Calls that arrive while one is under way share the next.
+
+Where a reply is awaited, the reply itself shows that the change set has an owner. So while a change set is being
+answered, its task is published only for requests that are not answered within `PATIENCE`.
+"""
+
+import asyncio
+from collections import deque
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from rebaser_client.jetstream import JetStream, Msg
+from rebaser_client.tasks import publish_task
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+
+log = structlog.get_logger(__name__)
+
+TRIES = 5
+PATIENCE = 0.02  # seconds that an owner who was there a moment ago has to answer
+A_MOMENT = 1.0  # seconds
+MAX_KNOWN = 10_000  # change sets
+
+
+class _Wave:
+    """Callers that wait for the same publish."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.error: RebaserError | None = None
+
+
+class Waker:
+    """Runs its publishes in `group`, so that a caller who is cancelled takes nobody's wake-up along."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, group: TaskGroup) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._group = group
+        self._next: dict[ChangeSetKey, _Wave] = {}
+        self._running: set[ChangeSetKey] = set()
+        self._answered: dict[ChangeSetKey, float] = {}
+        self._hopeful: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()
+        self._hoping = False
+        self._loop = asyncio.get_running_loop()
+
+    async def wake(self, key: ChangeSetKey) -> None:
+        """Return when `key` certainly has a task; raises `TransientError` if that could not be made sure of."""
+        wave = self.start(key)
+        await wave.done.wait()
+        if wave.error is not None:
+            raise wave.error
+
+    def start(self, key: ChangeSetKey) -> _Wave:
+        """Begin to wake `key`, without waiting."""
+        wave = self._next.get(key)
+        if wave is None:
+            wave = self._next[key] = _Wave()
+            if key not in self._running:
+                self._running.add(key)
+                self._group.start_soon(self._run, key)
+        return wave
+
+    def answered(self, key: ChangeSetKey) -> None:
+        """Note that `key` had an owner just now."""
+        if len(self._answered) >= MAX_KNOWN:
+            self._answered.clear()
+        self._answered[key] = self._loop.time()
+
+    def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg]) -> None:
+        """Wake `key` for a request whose answer will be in `reply`: at once, or when an owner turns out to be gone."""
+        now = self._loop.time()
+        if now - self._answered.get(key, -A_MOMENT) >= A_MOMENT:
+            self.start(key)
+            return
+        self._hopeful.append((now + PATIENCE, key, reply))
+        if not self._hoping:
+            self._hoping = True
+            self._group.start_soon(self._lose_hope)
+
+    async def _lose_hope(self) -> None:
+        while self._hopeful:
+            await anyio.sleep(PATIENCE)
+            now = self._loop.time()
+            while self._hopeful and self._hopeful[0][0] <= now:
+                _, key, reply = self._hopeful.popleft()
+                if not reply.done() or reply.cancelled() or reply.exception() is not None:  # who gave up got no answer
+                    self._answered.pop(key, None)
+                    self.start(key)
+        self._hoping = False
+
+    async def _run(self, key: ChangeSetKey) -> None:
+        try:
+            while wave := self._next.pop(key, None):
+                wave.error = await self._publish(key)
+                wave.done.set()
+        finally:
+            self._running.discard(key)
+
+    async def _publish(self, key: ChangeSetKey) -> RebaserError | None:
+        for attempt in range(TRIES):
+            try:
+                await publish_task(self._js, self._subjects, key)
+            except RebaserError as error:
+                problem = error
+                log.warning("task_publish_failed", workspace=key.workspace, change_set=key.change_set, attempt=attempt)
+                await anyio.sleep(0.05 * 2**attempt)
+            else:
+                return None
+        return problem

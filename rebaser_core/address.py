@@ -1,0 +1,20 @@
+"""Addresses of blobs: the hash of what they hold, so that a blob can be checked by whoever reads it."""
+
+import re
+from hashlib import sha256
+
+from rebaser_core.errors import UnprocessableError
+
+_ADDRESS = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def address_of(data: bytes) -> str:
+    """`sha256:` and 64 hexadecimal digits."""
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+def check_address(address: object) -> str:
+    """`address` if it is one, else raises `UnprocessableError` (code `invalid_address`)."""
+    if type(address) is not str or _ADDRESS.fullmatch(address) is None:
+        raise UnprocessableError(f"{str(address)[:80]!r} is not a blob address", code="invalid_address")
+    return address

@@ -1,0 +1,113 @@
+"""The entry of a change set's log: the only way its state changes.
+
+Invariant: a commit is complete in itself. Folding the same commits in the same order gives the same state, anywhere.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from rebaser_core.updates import Update
+from rebaser_core.values import Fault, Json
+
+
+class Kind(StrEnum):
+    """Why a commit was written. A reader that meets another word must not go on."""
+
+    REBASE = "rebase"  # requests were decided
+    DVU = "dvu"  # derived values were brought up to date
+    ATTEMPT = "attempt"  # a request is being tried again; the count bounds it
+    CHECKPOINT = "checkpoint"  # nothing changed; names a checkpoint
+
+
+class Outcome(StrEnum):
+    """How a request was decided, for ever."""
+
+    SUCCESS = "success"
+    CONFLICTS = "conflicts"  # nothing was applied: edits taken from another change set do not fit here
+    ERROR = "error"  # nothing was applied: the request itself asks for what cannot be
+    DEAD = "dead"  # cannot be processed; a copy is in the dead letters
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One request as a commit records it. `request_id` is empty where the message did not give a readable one."""
+
+    sequence: int
+    request_id: str
+    outcome: Outcome
+    performed: int = 0  # updates applied
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How far the request stream is decided: its creation time (an opaque word) and the highest decided sequence."""
+
+    stream: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """Where the newest checkpoint is, and the log sequence it stands for."""
+
+    address: str
+    sequence: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A request that could not be decided yet: how often it was tried, and when first (Unix ms)."""
+
+    sequence: int
+    count: int
+    first_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A derived value as a DVU found it: `value`, or `fault`."""
+
+    id: str
+    value: Json = None
+    fault: Fault | None = None
+
+
+Delta: TypeAlias = tuple[Update, ...] | tuple[Computed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRef:
+    """A delta that was too large to stand in its commit."""
+
+    address: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One log entry.
+
+    `delta` holds `Update`s in a `rebase`, `Computed` in a `dvu`. If `delta_blob` is set the delta is there, and a
+    commit that was only decoded has an empty `delta` until somebody loads it. `covers` is the log sequence up to
+    which derived values are true; None says "this commit's own", which its writer could not know.
+    """
+
+    id: str
+    previous: int
+    kind: Kind
+    at_ms: int
+    owner: str
+    applied: Applied | None
+    covers: int | None
+    requests: tuple[Decision, ...] = ()
+    delta: Delta = ()
+    delta_blob: BlobRef | None = None
+    checkpoint: CheckpointRef | None = None
+    attempt: Attempt | None = None
+    forget_before_ms: int = 0  # outcomes recorded before this Unix time (ms) are no longer kept
+    debt: int = field(default=0, compare=False)  # roots owed after it; a header repeats it for the sweeper
+    sequence: int = field(default=0, compare=False)  # its log sequence, where a reader knows it

@@ -1,0 +1,150 @@
+"""What becomes of queued requests, as a pure function of the folded state: the decisions and the delta of one commit.
+
+Invariant: a request is decided once. A request whose id has a recorded outcome is answered with it; a sequence at or
+below `applied` without one was passed over, and is dead-lettered rather than applied out of order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rebaser_core.commit import Applied, Decision, Outcome
+from rebaser_core.errors import RebaserError
+from rebaser_core.state import ChangeSetState, Recorded
+from rebaser_core.updates import Remove, Update
+
+MAX_MESSAGE = 1000  # characters of a recorded error message
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A queued request, read: either `updates` or the `error` that makes it unprocessable.
+
+    `request_id` is `@<sequence>` where the message gives none that can be read, so that no two are ever confused.
+    """
+
+    sequence: int
+    request_id: str
+    updates: tuple[Update, ...] = ()
+    from_change_set: str | None = None
+    error: RebaserError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """`decisions` and `delta` go into the commit; there is none to write if both are empty.
+
+    `answers` has one entry for each incoming request, in order: the decision it gets, and the log sequence of the
+    commit that holds it, or None if that is the commit to be written now.
+    """
+
+    decisions: tuple[Decision, ...]
+    delta: tuple[Update, ...]
+    answers: tuple[tuple[Decision, int | None], ...]
+    applied: Applied
+    skipped: int = 0
+
+
+def floor(state: ChangeSetState, stream: str, last_sequence: int) -> int:
+    """The highest request sequence that is decided, 0 in a new epoch.
+
+    Another stream (by creation time), or one whose last sequence is below what was decided (restored from an older
+    backup), is a new epoch: its sequences say nothing about those of the old one.
+    """
+    if state.applied is None or state.applied.stream != stream or last_sequence < state.applied.sequence:
+        return 0
+    return state.applied.sequence
+
+
+def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) -> Decided:
+    """Decide `incoming`, in order. `epoch` is the current stream and the highest sequence decided in it so far."""
+    decisions: list[Decision] = []
+    delta: list[Update] = []
+    answers: list[tuple[Decision, int | None]] = []
+    here: dict[str, Decision] = {}
+    branch = _Branch(state, delta)
+    highest, skipped = epoch.sequence, 0
+    for request in incoming:
+        again = here.get(request.request_id)
+        if again is not None:
+            answers.append((again, None))
+            continue
+        recorded = state.outcomes.get(request.request_id)
+        if recorded is not None and not _redriven(recorded, request, epoch):
+            answers.append((recorded.decision, recorded.commit))
+            continue
+        if request.sequence <= epoch.sequence:
+            skipped += 1
+            decision = Decision(
+                request.sequence,
+                request.request_id,
+                Outcome.DEAD,
+                0,
+                "skipped",
+                "passed over by an earlier owner; send it again",
+            )
+        else:
+            decision = _decide_one(branch, request, delta)
+            highest = max(highest, request.sequence)
+        decisions.append(decision)
+        here[request.request_id] = decision
+        answers.append((decision, None))
+    return Decided(tuple(decisions), tuple(delta), tuple(answers), Applied(epoch.stream, highest), skipped)
+
+
+def _redriven(recorded: Recorded, request: Incoming, epoch: Applied) -> bool:
+    """Whether a dead-lettered request came again, at the end of the queue, to be tried anew."""
+    return (
+        recorded.decision.outcome is Outcome.DEAD
+        and request.sequence != recorded.decision.sequence
+        and request.sequence > epoch.sequence
+    )
+
+
+def _decide_one(branch: "_Branch", request: Incoming, delta: list[Update]) -> Decision:
+    if request.error is not None:
+        return Decision(
+            request.sequence,
+            request.request_id,
+            Outcome.DEAD,
+            0,
+            request.error.code,
+            request.error.message[:MAX_MESSAGE],
+        )
+    if request.from_change_set is not None:
+        gone = branch.gone(request.updates)
+        if gone:
+            text = f"not here any more: {', '.join(gone[:10])}" + (f" and {len(gone) - 10} more" if gone[10:] else "")
+            return Decision(request.sequence, request.request_id, Outcome.CONFLICTS, 0, "conflicts", text[:MAX_MESSAGE])
+    delta.extend(request.updates)
+    return Decision(request.sequence, request.request_id, Outcome.SUCCESS, len(request.updates))
+
+
+class _Branch:
+    """Which ids exist, for edits that come from another change set.
+
+    An edit made right here is forgiving (removing twice is removing once); one replayed from another branch rests on
+    what stood there, so a missing value means that the branches have parted.
+    """
+
+    def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:
+        self._cells = state.cells
+        self._delta = delta
+        self._seen = 0
+        self._present: dict[str, bool] = {}
+
+    def gone(self, updates: Sequence[Update]) -> list[str]:
+        """Ids that `updates` would remove, though nothing is there to be removed."""
+        for update in self._delta[self._seen :]:
+            self._present[update.id] = type(update) is not Remove
+        self._seen = len(self._delta)
+        ours: dict[str, bool] = {}
+        gone = []
+        for update in updates:
+            id_ = update.id
+            if type(update) is Remove:
+                if not ours.get(id_, self._present.get(id_, id_ in self._cells)):
+                    gone.append(id_)
+                ours[id_] = False
+            else:
+                ours[id_] = True
+        return gone

@@ -1,0 +1,18 @@
+"""Bounds on what a request may be. Every one can be hit by a hostile sender, so every one is enforced."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes are bytes, depths are nested containers, counts are elements."""
+
+    max_id_length: int = 512  # characters of a value id, input name or function name
+    max_depth: int = 64  # nested arrays and maps of one message
+    max_value_bytes: int = 256 * 1024  # one value, as CBOR or JSON text
+    max_updates: int = 100_000  # updates of one request
+    max_inputs: int = 1_000_000  # input ids of one derived value
+    max_request_bytes: int = 16 * 1024 * 1024  # one request, blob included; decoding a hostile one takes 70 times that
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,74 @@
+"""Every message Rebaser knows, with its versions, and how to read and write it.
+
+To add a version: a new body, an upgrade from the one before, and golden files (`tests/wire`). Nothing else changes,
+because only current messages leave this package.
+"""
+
+from rebaser_core.commit import Commit
+from rebaser_core.envelope import CBOR, ContentType, Headers, Peeked, Registry
+from rebaser_core.limits import Limits
+from rebaser_core.messages.commit import COMMIT, check_is_commit, read_sweep_headers, sweep_headers
+from rebaser_core.messages.delta import (
+    COMMIT_LIMITS,
+    decode_delta,
+    decode_updates_blob,
+    encode_delta,
+    encode_updates_blob,
+)
+from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
+from rebaser_core.messages.response import (
+    RESPONSE,
+    Conflict,
+    Conflicts,
+    EnqueueUpdatesResponse,
+    Failure,
+    Status,
+    Success,
+)
+
+__all__ = [
+    "COMMIT_LIMITS",
+    "REGISTRY",
+    "Conflict",
+    "Conflicts",
+    "ContentType",
+    "EnqueueUpdatesRequest",
+    "EnqueueUpdatesResponse",
+    "Failure",
+    "Peeked",
+    "Status",
+    "Success",
+    "decode",
+    "decode_commit",
+    "decode_delta",
+    "decode_updates_blob",
+    "encode",
+    "encode_commit",
+    "encode_delta",
+    "encode_updates_blob",
+    "peek",
+    "read_sweep_headers",
+]
+
+REGISTRY = Registry((REQUEST, RESPONSE, COMMIT))
+
+peek = REGISTRY.peek
+decode = REGISTRY.decode
+encode = REGISTRY.encode
+
+
+def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dict[str, str], bytes]:
+    """`(headers, payload)` of a log entry, the headers for the sweeper among them."""
+    headers, payload = REGISTRY.encode(commit, content_type)
+    headers.update(sweep_headers(commit))
+    return headers, payload
+
+
+def decode_commit(headers: Headers | None, payload: bytes, limits: Limits = COMMIT_LIMITS) -> Commit:
+    """The commit in a log entry.
+
+    Raises `UnprocessableError` with code `foreign` for a message that does not claim to be a commit, with another code
+    for a damaged one; `UnsupportedVersion` for a version, kind or outcome this program does not know.
+    """
+    check_is_commit(headers)
+    return REGISTRY.decode(headers, payload, limits, Commit)

@@ -1,0 +1,207 @@
+"""Commits on the wire.
+
+Invariant: what `encode_commit` writes, `decode_commit` gives back equal, and a word it does not know (kind, outcome,
+version) is `UnsupportedVersion`, never a guess: a reader must not fold what it does not understand.
+"""
+
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import Field
+
+from rebaser_core.address import check_address
+from rebaser_core.commit import (
+    Applied,
+    Attempt,
+    BlobRef,
+    CheckpointRef,
+    Commit,
+    Decision,
+    Delta,
+    Kind,
+    Outcome,
+)
+from rebaser_core.envelope import (
+    APPLIED,
+    DEBT,
+    MESSAGE_TYPE,
+    Body,
+    Headers,
+    MessageType,
+)
+from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.limits import Limits
+from rebaser_core.messages.delta import read_delta, write_delta
+from rebaser_core.payload import malformed
+
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class AppliedV1(Body):
+    stream: str
+    sequence: Count
+
+
+class CheckpointV1(Body):
+    address: str
+    sequence: Count
+    size: Count
+
+
+class AttemptV1(Body):
+    sequence: Count
+    count: Count
+    first_ms: Count
+
+
+class CommitV1(Body):
+    """`requests` are compact rows: sequence, request id, outcome, performed, code, message; empty ends left out."""
+
+    id: str
+    previous: Count
+    kind: str
+    at_ms: Count
+    owner: str
+    applied: AppliedV1 | None = None
+    covers: Count | None = None
+    requests: list[Any] = Field(default_factory=list)
+    delta: dict[str, Any] | None = None
+    checkpoint: CheckpointV1 | None = None
+    attempt: AttemptV1 | None = None
+    forget_before_ms: Count = 0
+    debt: Count = 0
+
+
+_KINDS = {str(kind): kind for kind in Kind}
+_OUTCOMES = {str(outcome): outcome for outcome in Outcome}
+
+
+def _read(body: CommitV1, limits: Limits) -> Commit:
+    kind = _KINDS.get(body.kind)
+    if kind is None:
+        raise UnsupportedVersion(f"a commit of kind {body.kind[:40]!r}")
+    delta: Delta = ()
+    blob = None
+    if body.delta is not None:
+        if "address" in body.delta:
+            blob = _read_blob(body.delta)
+        else:
+            delta = read_delta(kind, body.delta, limits)
+    applied, checkpoint, attempt = body.applied, body.checkpoint, body.attempt
+    return Commit(
+        body.id,
+        body.previous,
+        kind,
+        body.at_ms,
+        body.owner,
+        Applied(applied.stream, applied.sequence) if applied else None,
+        body.covers,
+        tuple([read_decision(row) for row in body.requests]),
+        delta,
+        blob,
+        CheckpointRef(check_address(checkpoint.address), checkpoint.sequence, checkpoint.size) if checkpoint else None,
+        Attempt(attempt.sequence, attempt.count, attempt.first_ms) if attempt else None,
+        body.forget_before_ms,
+        body.debt,
+    )
+
+
+def _read_blob(raw: dict[str, Any]) -> BlobRef:
+    size = raw.get("size")
+    if len(raw) != 2 or type(size) is not int or size < 0:
+        raise malformed("a delta elsewhere is an address and a size")
+    return BlobRef(check_address(raw["address"]), size)
+
+
+def read_decision(row: object) -> Decision:
+    """The decision in a row of `requests`; raises `UnsupportedVersion` for an outcome it does not know."""
+    if type(row) is not list or not 3 <= len(row) <= 6:
+        raise malformed("a decided request is a row of 3 to 6")
+    sequence, request_id, outcome, performed, code, message = row + _EMPTY[len(row) :]
+    if not (type(sequence) is int and sequence >= 0 and type(performed) is int and performed >= 0):
+        raise malformed("a sequence or count is not a natural number")
+    if not (type(request_id) is str and type(outcome) is str and type(code) is str and type(message) is str):
+        raise malformed("an id, outcome, code or message is not text")
+    known = _OUTCOMES.get(outcome)
+    if known is None:
+        raise UnsupportedVersion(f"an outcome {outcome[:40]!r}")
+    return Decision(sequence, request_id, known, performed, code, message)
+
+
+_EMPTY: list[Any] = [None, None, None, 0, "", ""]
+
+
+def write_decision(decision: Decision) -> list[Any]:
+    row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
+    if decision.message or decision.code:
+        row += (decision.performed, decision.code, decision.message)
+    elif decision.performed:
+        row.append(decision.performed)
+    return row
+
+
+def _write(commit: Commit, _: int) -> dict[str, Any]:
+    wire: dict[str, Any] = {
+        "id": commit.id,
+        "previous": commit.previous,
+        "kind": commit.kind.value,
+        "atMs": commit.at_ms,
+        "owner": commit.owner,
+    }
+    if commit.applied is not None:
+        wire["applied"] = {"stream": commit.applied.stream, "sequence": commit.applied.sequence}
+    if commit.covers is not None:
+        wire["covers"] = commit.covers
+    if commit.requests:
+        wire["requests"] = [write_decision(decision) for decision in commit.requests]
+    if commit.delta_blob is not None:  # the delta, if it is here too, is only its loaded copy
+        wire["delta"] = {"address": commit.delta_blob.address, "size": commit.delta_blob.size}
+    elif commit.delta:
+        wire["delta"] = write_delta(commit.delta)
+    if commit.checkpoint is not None:
+        ref = commit.checkpoint
+        wire["checkpoint"] = {"address": ref.address, "sequence": ref.sequence, "size": ref.size}
+    if commit.attempt is not None:
+        tried = commit.attempt
+        wire["attempt"] = {"sequence": tried.sequence, "count": tried.count, "firstMs": tried.first_ms}
+    if commit.forget_before_ms:
+        wire["forgetBeforeMs"] = commit.forget_before_ms
+    if commit.debt:
+        wire["debt"] = commit.debt
+    return wire
+
+
+COMMIT = MessageType("Commit", Commit, (CommitV1,), (), _read, _write)
+
+
+def sweep_headers(commit: Commit) -> dict[str, str]:
+    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`, so that the sweeper reads headers only."""
+    applied = commit.applied
+    return {
+        APPLIED: f"{applied.stream}:{applied.sequence}" if applied else "",
+        DEBT: str(commit.debt),
+    }
+
+
+def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
+    """`(applied, debt)` from the headers of a commit; raises `UnprocessableError` if they are not there or damaged."""
+    headers = headers or {}
+    applied, debt = headers.get(APPLIED), headers.get(DEBT)
+    if applied is None or debt is None:
+        raise malformed("no sweep headers")
+    if not applied:
+        return None, _natural(debt)
+    stream, _, sequence = applied.rpartition(":")  # the stream's word may hold colons
+    return Applied(stream, _natural(sequence)), _natural(debt)
+
+
+def _natural(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise malformed(f"{text[:40]!r} is not a natural number")
+    return int(text)
+
+
+def check_is_commit(headers: Headers | None) -> None:
+    """Raises `UnprocessableError` with code `foreign` for a message that does not claim to be a commit."""
+    name = (headers or {}).get(MESSAGE_TYPE)
+    if name != COMMIT.name:
+        raise UnprocessableError(f"a message of type {str(name)[:80]!r} on the log", code="foreign")

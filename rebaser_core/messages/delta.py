@@ -1,0 +1,175 @@
+"""What a commit changed, on the wire: inline in the commit, or as a blob of its own.
+
+Invariant: a `dvu` commit's delta is computed values and any other's is updates; nothing else decodes.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import Any, TypeVar
+
+import cbor2
+
+from rebaser_core.commit import Computed, Delta, Kind
+from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.limits import DEFAULT_LIMITS, Limits
+from rebaser_core.payload import CBOR, dumps, malformed, read_item
+from rebaser_core.updates import Update, check_id, parse_update, parse_updates
+from rebaser_core.values import Fault, check_json
+
+T = TypeVar("T")
+
+# A commit gathers what many requests brought, and was checked when they came in: these bounds only keep a damaged or
+# foreign one from taking all memory, whatever limits the servers that wrote the log were run with.
+COMMIT_LIMITS = Limits(
+    max_id_length=64 * 1024,
+    max_depth=256,
+    max_value_bytes=64 * 1024 * 1024,
+    max_updates=100_000_000,
+    max_inputs=100_000_000,
+    max_request_bytes=1024 * 1024 * 1024,
+)
+
+
+def write_one_computed(item: Computed) -> dict[str, Any]:
+    if item.fault is None:
+        return {"id": item.id, "value": item.value}
+    return {
+        "id": item.id,
+        "error": {"code": item.fault.code, "message": item.fault.message, "origin": item.fault.origin},
+    }
+
+
+def read_computed(raw: object, limits: Limits) -> tuple[Computed, ...]:
+    if type(raw) is not list:
+        raise malformed("computed values are not a list")
+    return tuple([read_one_computed(item, limits) for item in raw])
+
+
+def read_one_computed(raw: object, limits: Limits) -> Computed:
+    if type(raw) is not dict or len(raw) != 2:
+        raise malformed("a computed value is a map of an id and a value or an error")
+    id_ = check_id(raw.get("id"), limits)
+    if "value" in raw:
+        return Computed(id_, check_json(raw["value"], limits))
+    return Computed(id_, None, read_fault(raw.get("error")))
+
+
+def read_fault(raw: object) -> Fault:
+    if type(raw) is dict and len(raw) == 3:
+        code, message, origin = raw.get("code"), raw.get("message"), raw.get("origin")
+        if type(code) is str and type(message) is str and type(origin) is str:
+            return Fault(code, message, origin)
+    raise malformed("an error is a map of code, message and origin")
+
+
+def write_delta(delta: Delta) -> dict[str, Any]:
+    """The map in a commit, and in a blob."""
+    field, write = _writer(delta)
+    return {field: [write(item) for item in delta]}
+
+
+def _writer(delta: Delta) -> tuple[str, Callable[[Any], dict[str, Any]]]:
+    if delta and type(delta[0]) is Computed:
+        return "computed", write_one_computed
+    return "updates", operator.methodcaller("to_wire")
+
+
+def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
+    """The inverse of `write_delta`, for a commit of `kind`."""
+    field = "computed" if kind is Kind.DVU else "updates"
+    if len(raw) != 1 or field not in raw:
+        raise malformed(f"the delta of a {kind} commit is {field}")
+    return read_computed(raw[field], limits) if kind is Kind.DVU else parse_updates(raw[field], limits)
+
+
+# -- blobs -------------------------------------------------------------------------------------------------------------
+#
+# `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Written and read item by item: one call for a
+# million items would hold the interpreter, and with it the event loop, for a second.
+
+
+def encode_updates_blob(updates: Sequence[Update]) -> bytes:
+    """Content of the blob for a request too large for a message."""
+    return encode_delta(tuple(updates))
+
+
+def decode_updates_blob(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
+    """The updates; raises `UnprocessableError` as a message that holds them would, or `UnsupportedVersion`."""
+    return _decode("updates", data, limits, parse_update)
+
+
+def encode_delta(delta: Delta) -> bytes:
+    """Content of the blob for a delta too large for its commit; an empty one needs none."""
+    field, write = _writer(delta)
+    head = BytesIO()
+    cbor2.CBOREncoder(head).encode_length(4, len(delta))
+    frame = dumps(CBOR, {"v1": {field: []}})[:-1]
+    return b"".join((frame, head.getvalue(), *(dumps(CBOR, write(item)) for item in delta)))
+
+
+def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Delta:
+    """The delta of a commit of `kind`; raises `UnprocessableError` or `UnsupportedVersion`."""
+    if kind is Kind.DVU:
+        return _decode("computed", data, limits, read_one_computed)
+    return _decode("updates", data, limits, parse_update)
+
+
+def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Limits], T]) -> tuple[T, ...]:
+    if len(data) > limits.max_request_bytes:
+        raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
+    source = BytesIO(data)
+    _open_map(source, check_version)
+    _open_map(source, lambda key: _check_field(key, field))
+    count = _read_head(source, 4)
+    if count > limits.max_updates:
+        raise UnprocessableError(f"{count} {field}; at most {limits.max_updates}", code="too_large")
+    found: list[T] = []
+    for position in range(count):
+        try:
+            found.append(read(read_item(source, limits), limits))
+        except UnprocessableError as error:
+            raise UnprocessableError(f"{field} {position}: {error.message}", code=error.code) from None
+    if source.tell() != len(data):
+        raise malformed(f"{len(data) - source.tell()} bytes follow the {field}")
+    return tuple(found)
+
+
+def check_version(tag: object) -> None:
+    """`tag` is `v1`, the only version of blobs so far; a newer one is `UnsupportedVersion`."""
+    if tag == "v1":
+        return
+    if type(tag) is str and _VERSION_TAG.fullmatch(tag):
+        raise UnsupportedVersion(f"a blob of version {tag}; this program reads v1")
+    raise malformed("a blob is a map with one version in it")
+
+
+_VERSION_TAG = re.compile(r"v[1-9][0-9]{0,8}")
+
+
+def _check_field(key: object, field: str) -> None:
+    if key != field:
+        raise malformed(f"the blob holds {str(key)[:40]!r}, not {field}")
+
+
+def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> None:
+    """Step into a map of one entry, behind its key."""
+    if _read_head(source, 5) != 1:
+        raise malformed("a map has not exactly one entry")
+    check_key(read_item(source, DEFAULT_LIMITS))
+
+
+def _read_head(source: BytesIO, major: int) -> int:
+    """The argument of the next head (RFC 8949, section 3), which must be of type `major`."""
+    first = source.read(1)
+    if not first or first[0] >> 5 != major:
+        raise malformed(f"expected CBOR of major type {major}")
+    short = first[0] & 31
+    if short < 24:
+        return short
+    length = 1 << (short - 24)
+    argument = source.read(length)
+    if short > 27 or len(argument) != length:
+        raise malformed("a length is cut off or indefinite")
+    return int.from_bytes(argument)

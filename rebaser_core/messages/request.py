@@ -1,0 +1,102 @@
+"""The request to edit a change set. Version 2 may carry its updates; version 1 always names a blob that does."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rebaser_core.address import check_address
+from rebaser_core.envelope import Body, MessageType
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import check_token
+from rebaser_core.limits import Limits
+from rebaser_core.payload import malformed
+from rebaser_core.updates import Update, parse_updates
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueUpdatesRequest:
+    """Edits for one change set: either `updates` or `updates_address`, a blob written by `encode_updates_blob`."""
+
+    id: str
+    workspace_id: str
+    change_set_id: str
+    updates: tuple[Update, ...] | None
+    updates_address: str | None = None
+    from_change_set_id: str | None = None
+
+
+class RequestV1(Body):
+    id: str
+    workspace_id: str
+    change_set_id: str
+    updates_address: str
+    from_change_set_id: str | None = None
+
+
+class RequestV2(Body):
+    id: str
+    workspace_id: str
+    change_set_id: str
+    updates: list[Any] | None = None
+    updates_address: str | None = None
+    from_change_set_id: str | None = None
+
+
+def upgrade_v1(old: RequestV1) -> RequestV2:
+    return RequestV2.model_construct(**{name: getattr(old, name) for name in RequestV1.model_fields})
+
+
+def _read(body: RequestV2, limits: Limits) -> EnqueueUpdatesRequest:
+    if (body.updates is None) == (body.updates_address is None):
+        raise malformed("a request has either updates or updatesAddress")
+    return EnqueueUpdatesRequest(
+        check_token(body.id, "request id"),
+        check_token(body.workspace_id, "workspace"),
+        check_token(body.change_set_id, "change set"),
+        None if body.updates is None else parse_updates(body.updates, limits),
+        None if body.updates_address is None else check_address(body.updates_address),
+        None if body.from_change_set_id is None else check_token(body.from_change_set_id, "change set"),
+    )
+
+
+def _quick(raw: dict[str, Any], limits: Limits) -> EnqueueUpdatesRequest | None:
+    """Inline updates and no more, as nearly all requests are. The checks are those of `_read`."""
+    updates = raw.get("updates")
+    if (
+        len(raw) != 4
+        or type(updates) is not list
+        or not ("id" in raw and "workspaceId" in raw and "changeSetId" in raw)
+    ):
+        return None
+    id_, workspace, change_set = raw["id"], raw["workspaceId"], raw["changeSetId"]
+    if not (type(id_) is str and type(workspace) is str and type(change_set) is str):
+        return None
+    return EnqueueUpdatesRequest(
+        check_token(id_, "request id"),
+        check_token(workspace, "workspace"),
+        check_token(change_set, "change set"),
+        parse_updates(updates, limits),
+    )
+
+
+def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
+    wire: dict[str, Any] = {
+        "id": request.id,
+        "workspaceId": request.workspace_id,
+        "changeSetId": request.change_set_id,
+    }
+    if (request.updates is None) == (request.updates_address is None):
+        raise UnprocessableError("a request has either updates or an address of them", code="invalid_request")
+    if request.updates_address is not None:
+        wire["updatesAddress"] = request.updates_address
+    elif version >= 2:
+        wire["updates"] = [update.to_wire() for update in request.updates or ()]
+    else:
+        raise UnprocessableError("version 1 carries no updates: give their address", code="invalid_request")
+    if request.from_change_set_id is not None:
+        wire["fromChangeSetId"] = request.from_change_set_id
+    return wire
+
+
+REQUEST = MessageType(
+    "EnqueueUpdatesRequest", EnqueueUpdatesRequest, (RequestV1, RequestV2), (upgrade_v1,), _read, _write, _quick
+)

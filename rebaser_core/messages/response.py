@@ -1,0 +1,148 @@
+"""The answer to a request: what was performed, or why nothing was."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import FailFast, Field
+
+from rebaser_core.envelope import Body, MessageType
+from rebaser_core.limits import Limits
+from rebaser_core.payload import malformed
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """`performed` updates were applied in the commit at log sequence `commit`."""
+
+    performed: int
+    commit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One value of the other change set that does not fit here."""
+
+    id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts:
+    """Nothing was applied. `conflicts` is empty in an answer given again: the log keeps only `message`."""
+
+    message: str
+    commit: int
+    conflicts: tuple[Conflict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Nothing was applied. `commit` is None where the failure is not in the log."""
+
+    code: str
+    message: str
+    commit: int | None = None
+
+
+Status: TypeAlias = Success | Conflicts | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueUpdatesResponse:
+    """`id` is that of the request; empty if the request gave no readable one."""
+
+    id: str
+    workspace_id: str
+    change_set_id: str
+    status: Status
+
+
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class SuccessV1(Body):
+    performed: Count
+    commit: Count
+
+
+class ConflictV1(Body):
+    id: str
+    message: str
+
+
+class ConflictsV1(Body):
+    message: str
+    commit: Count
+    conflicts: Annotated[list[ConflictV1], FailFast()]
+
+
+class ErrorV1(Body):
+    code: str
+    message: str
+    commit: Count | None = None
+
+
+class StatusV1(Body):
+    success: SuccessV1 | None = None
+    conflicts: ConflictsV1 | None = None
+    error: ErrorV1 | None = None
+
+
+class ResponseV1(Body):
+    id: str
+    workspace_id: str
+    change_set_id: str
+    status: StatusV1
+
+
+def _read(body: ResponseV1, _: Limits) -> EnqueueUpdatesResponse:
+    return EnqueueUpdatesResponse(body.id, body.workspace_id, body.change_set_id, _read_status(body.status))
+
+
+def _read_status(wire: StatusV1) -> Status:
+    success, conflicts, error = wire.success, wire.conflicts, wire.error
+    if success is not None and conflicts is None and error is None:
+        return Success(success.performed, success.commit)
+    if conflicts is not None and success is None and error is None:
+        found = tuple(Conflict(one.id, one.message) for one in conflicts.conflicts)
+        return Conflicts(conflicts.message, conflicts.commit, found)
+    if error is not None and success is None and conflicts is None:
+        return Failure(error.code, error.message, error.commit)
+    raise malformed("a status is one of success, conflicts and error")
+
+
+def _quick(raw: dict[str, Any], _: Limits) -> EnqueueUpdatesResponse | None:
+    """A success, as nearly all answers are."""
+    status = raw.get("status")
+    success = status.get("success") if type(status) is dict and len(status) == 1 else None
+    if len(raw) != 4 or type(success) is not dict or len(success) != 2:
+        return None
+    performed, commit = success.get("performed"), success.get("commit")
+    id_, workspace, change_set = raw.get("id"), raw.get("workspaceId"), raw.get("changeSetId")
+    if not (type(id_) is str and type(workspace) is str and type(change_set) is str):
+        return None
+    if not (type(performed) is int and performed >= 0 and type(commit) is int and commit >= 0):
+        return None
+    return EnqueueUpdatesResponse(id_, workspace, change_set, Success(performed, commit))
+
+
+def _write(response: EnqueueUpdatesResponse, _: int) -> dict[str, Any]:
+    return {
+        "id": response.id,
+        "workspaceId": response.workspace_id,
+        "changeSetId": response.change_set_id,
+        "status": _write_status(response.status),
+    }
+
+
+def _write_status(status: Status) -> dict[str, Any]:
+    if type(status) is Success:
+        return {"success": {"performed": status.performed, "commit": status.commit}}
+    if type(status) is Conflicts:
+        found = [{"id": one.id, "message": one.message} for one in status.conflicts]
+        return {"conflicts": {"message": status.message, "commit": status.commit, "conflicts": found}}
+    assert type(status) is Failure  # noqa: S101 - the last of the three
+    return {"error": {"code": status.code, "message": status.message, "commit": status.commit}}
+
+
+RESPONSE = MessageType("EnqueueUpdatesResponse", EnqueueUpdatesResponse, (ResponseV1,), (), _read, _write, _quick)

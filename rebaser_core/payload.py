@@ -1,0 +1,190 @@
+"""Payload bytes and the JSON values in them. Everything from outside is read here, and nowhere else.
+
+Invariant: `loads` gives a value that any JSON reader could hold, or raises `UnprocessableError`; never another
+exception, and in time and memory proportional to the payload.
+"""
+
+import json
+import math
+from enum import StrEnum
+from io import BytesIO
+from typing import Any, NoReturn
+
+import cbor2
+
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.limits import DEFAULT_LIMITS, Limits
+from rebaser_core.values import INT64_MAX, INT64_MIN
+
+# `Limits.max_depth` bounds a value; this many arrays and maps may stand around one, in any message.
+FRAME_DEPTH = 8
+
+
+class ContentType(StrEnum):
+    """How a payload is written. CBOR (RFC 8949) unless a sender chooses JSON (RFC 8259)."""
+
+    CBOR = "application/cbor"
+    JSON = "application/json"
+
+
+CBOR, JSON = ContentType.CBOR, ContentType.JSON
+
+
+def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
+    """The JSON value in `payload`, and nothing else: no tag, no byte string, no NaN, no key twice, nothing after it.
+
+    Raises `UnprocessableError` with code `too_large` (payload longer than `max_request_bytes`), `too_deep` (more than
+    `max_depth` + `FRAME_DEPTH` nested containers) or `malformed`. Indefinite lengths are refused.
+    """
+    if len(payload) > limits.max_request_bytes:
+        raise UnprocessableError(f"{len(payload)} bytes; at most {limits.max_request_bytes}", code="too_large")
+    if content_type is CBOR:
+        source = BytesIO(payload)
+        value = read_item(source, limits)
+        if source.tell() != len(payload):
+            raise malformed(f"{len(payload) - source.tell()} bytes follow the message")
+        return value
+    return _loads_json(payload, limits)
+
+
+def dumps(content_type: ContentType, value: object) -> bytes:
+    """`value` as bytes, always the same for the same value; raises `UnprocessableError` if it cannot be written.
+
+    A value from a program must have passed `check_json` before: cbor2 encodes by recursion, and some thousand nested
+    lists end the process.
+    """
+    try:
+        if content_type is CBOR:
+            return cbor2.dumps(value)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (cbor2.CBOREncodeError, TypeError, ValueError, RecursionError) as error:
+        raise UnprocessableError(f"cannot be encoded: {str(error)[:200]}", code="invalid_value") from None
+
+
+def read_item(source: BytesIO, limits: Limits) -> object:
+    """The next item of a CBOR sequence (RFC 8742), as strict as `loads`; leaves `source` behind it."""
+    value = read_unchecked(source, limits)
+    check_tree(value)
+    return value
+
+
+def read_unchecked(source: BytesIO, limits: Limits) -> object:
+    """As `read_item`, but leaves may be byte strings, simple values, NaN or large integers: see `check_tree`."""
+    depth = limits.max_depth + FRAME_DEPTH
+    try:
+        return cbor2.load(
+            source,
+            tag_hook=_refuse_tag,
+            semantic_decoders=_REFUSED_TAGS,
+            max_depth=depth,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+            # Keys of other types could be chosen to collide in a dict, which costs quadratic time.
+            strict_hashable_types=True,
+        )
+    except cbor2.CBORDecodeError as error:
+        if "nesting depth" in str(error):
+            raise UnprocessableError(f"nested deeper than {depth}", code="too_deep") from None
+        raise malformed(f"not CBOR that is read here: {str(error.__cause__ or error)[:200]}") from None
+
+
+def malformed(message: str) -> UnprocessableError:
+    return UnprocessableError(message, code="malformed")
+
+
+def _refuse_tag(*_: object) -> NoReturn:
+    raise ValueError("a tag is not allowed here")
+
+
+# Tags that cbor2 decodes by itself (its `decode_semantic`); all others come to `tag_hook`. A tag that is refused here
+# builds nothing: with a number, a pattern or a reference inside, building is the attack.
+_REFUSED_TAGS = dict.fromkeys(
+    (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799), _refuse_tag
+)
+
+
+def check_tree(value: object, *, surrogates: bool = False) -> None:  # noqa: C901, PLR0912 - one flat loop: it is hot
+    """Refuse what a decoder lets through and JSON has not. `surrogates`: whether text may hold lone ones.
+
+    Depth is bounded by the decoder already; iterative all the same.
+    """
+    todo: list[Any] = [(value,)]
+    while todo:
+        node = todo.pop()
+        if type(node) is dict:
+            for key in node:
+                if type(key) is not str:
+                    raise malformed("a map key is not text")
+                if surrogates:
+                    _check_text(key)
+            node = node.values()
+        for item in node:
+            kind = type(item)
+            if kind is str:
+                if surrogates:
+                    _check_text(item)
+            elif kind is dict or kind is list:
+                todo.append(item)
+            elif kind is float:
+                if not -math.inf < item < math.inf:  # false for NaN too
+                    raise malformed("a number is not finite")
+            elif kind is int:
+                if not INT64_MIN <= item <= INT64_MAX:
+                    raise malformed("an integer does not fit in 64 bits")
+            elif kind is not bool and item is not None:
+                raise malformed(f"{kind.__name__} is not a JSON value")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise malformed("text holds a lone surrogate") from None
+
+
+def _loads_json(payload: bytes, limits: Limits) -> object:
+    depth = limits.max_depth + FRAME_DEPTH
+    if payload.count(b"[") + payload.count(b"{") > depth:
+        _check_json_depth(payload, depth)
+    try:
+        value = _JSON_DECODER.decode(payload.decode())
+    except ValueError as error:
+        raise malformed(f"not JSON that is read here: {str(error)[:200]}") from None
+    check_tree(value, surrogates=b"\\u" in payload)
+    return value
+
+
+def _check_json_depth(payload: bytes, depth: int) -> None:
+    """Refuse deep nesting before the decoder, which recurses, meets it. Linear, and says nothing on other faults."""
+    bare = payload.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
+    level = 0
+    for outside in bare.split(b'"')[::2]:
+        for char in outside:
+            level += 1 if char in b"[{" else -1
+            if level > depth:
+                raise UnprocessableError(f"nested deeper than {depth}", code="too_deep")
+
+
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
+
+
+def _json_int(text: str) -> int:
+    if len(text) > 20:  # int() of a long literal costs quadratic time
+        raise ValueError("an integer does not fit in 64 bits")
+    return int(text)
+
+
+def _json_float(text: str) -> float:
+    if len(text) > 1100:  # more digits than any double has
+        raise ValueError("a number has too many digits")
+    return float(text)
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a map has the same key twice")
+    return found
+
+
+_JSON_DECODER = json.JSONDecoder(object_pairs_hook=_json_object, parse_int=_json_int, parse_float=_json_float)

@@ -1,0 +1,83 @@
+"""Subjects and stream names: built here, parsed here, nowhere else.
+
+With a prefix `p`, streams are `p_REBASER_REQUESTS` and subjects `p.rebaser.…`.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from rebaser_core.errors import ConfigError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey, check_token
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """Every subject and stream name of one installation. `prefix` is a subject token, or empty."""
+
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if self.prefix:
+            try:
+                check_token(self.prefix, "prefix")
+            except UnprocessableError as error:
+                raise ConfigError(error.message) from None
+
+    @cached_property
+    def root(self) -> str:
+        return f"{self.prefix}.rebaser" if self.prefix else "rebaser"
+
+    def stream(self, name: str) -> str:
+        """`REBASER_TASKS` as it is called in this installation."""
+        return f"{self.prefix}_{name}" if self.prefix else name
+
+    @cached_property
+    def requests_stream(self) -> str:
+        return self.stream("REBASER_REQUESTS")
+
+    @cached_property
+    def tasks_stream(self) -> str:
+        return self.stream("REBASER_TASKS")
+
+    @cached_property
+    def commits_stream(self) -> str:
+        return self.stream("REBASER_COMMITS")
+
+    @cached_property
+    def dlq_stream(self) -> str:
+        return self.stream("REBASER_DLQ")
+
+    @cached_property
+    def blobs_bucket(self) -> str:
+        return self.stream("REBASER_BLOBS")
+
+    def requests(self, key: ChangeSetKey) -> str:
+        return f"{self.root}.requests.{key.workspace}.{key.change_set}"
+
+    def task(self, key: ChangeSetKey) -> str:
+        return f"{self.root}.tasks.{key.workspace}.{key.change_set}.process"
+
+    def commits(self, key: ChangeSetKey) -> str:
+        return f"{self.root}.commits.{key.workspace}.{key.change_set}"
+
+    def dlq(self, key: ChangeSetKey) -> str:
+        return f"{self.root}.dlq.{key.workspace}.{key.change_set}"
+
+    @cached_property
+    def ping(self) -> str:
+        """Core-NATS subject on which every server answers who it is."""
+        return f"{self.root}.servers.ping"
+
+    def parse(self, subject: str) -> tuple[str, ChangeSetKey]:
+        """`(kind, key)` of a subject, kind being `requests`, `tasks`, `commits` or `dlq`.
+
+        Raises `UnprocessableError` for anything this installation would not have built.
+        """
+        head, _, rest = subject.partition(self.root + ".")
+        parts = rest.split(".")
+        if not head and len(parts) >= 3:
+            kind, workspace, change_set, *tail = parts
+            wanted = ["process"] if kind == "tasks" else []
+            if kind in ("requests", "tasks", "commits", "dlq") and tail == wanted:
+                return kind, ChangeSetKey.of(workspace, change_set)
+        raise UnprocessableError(f"{subject[:120]!r} is not a Rebaser subject", code="invalid_subject")

@@ -1,0 +1,103 @@
+"""The streams and consumers as data. What is written here is what a server makes sure of when it starts."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rebaser_core.subjects import Subjects
+
+NANOS = 1_000_000_000
+TASKS_CONSUMER = "rebaser-tasks"
+Storage = Literal["file", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyOptions:
+    """What an operator may choose. Times are seconds, sizes bytes; -1 is no limit."""
+
+    storage: Storage = "file"
+    replicas: int = 1
+    max_requests_per_change_set: int = 100_000
+    requests_max_bytes: int = -1
+    commits_max_bytes: int = -1
+    duplicate_window: float = 120.0
+    dlq_max_age: float = 30 * 24 * 3600.0
+    ack_wait: float = 10.0
+    max_consumers: int = 1_000_000
+
+
+def streams(subjects: Subjects, options: TopologyOptions) -> list[dict[str, Any]]:
+    """JetStream `StreamConfig` objects (JSON API, docs.nats.io) of the four streams and the blob bucket's stream."""
+    root = subjects.root
+    base = {
+        "storage": options.storage,
+        "num_replicas": options.replicas,
+        "discard": "new",
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "duplicate_window": int(options.duplicate_window * NANOS),
+        # 2.15 counts an unset limit as 1000, and every owned change set is a consumer.
+        "max_consumers": options.max_consumers,
+        "allow_direct": False,
+    }
+    return [
+        base
+        | {
+            "name": subjects.requests_stream,
+            "subjects": [f"{root}.requests.*.*"],
+            "retention": "limits",
+            "max_msgs_per_subject": options.max_requests_per_change_set,
+            "discard_new_per_subject": True,
+            "max_bytes": options.requests_max_bytes,
+        },
+        base
+        | {
+            "name": subjects.tasks_stream,
+            "subjects": [f"{root}.tasks.*.*.process"],
+            "retention": "workqueue",
+            "max_msgs_per_subject": 1,
+            "discard_new_per_subject": True,
+        },
+        base
+        | {
+            "name": subjects.commits_stream,
+            "subjects": [f"{root}.commits.*.*"],
+            "retention": "limits",
+            "max_bytes": options.commits_max_bytes,
+        },
+        base
+        | {
+            "name": subjects.dlq_stream,
+            "subjects": [f"{root}.dlq.*.*"],
+            "retention": "limits",
+            "max_age": int(options.dlq_max_age * NANOS),
+        },
+        base
+        | {
+            # The layout of a NATS object store (ADR-20), so that its tools can look inside.
+            "name": f"OBJ_{subjects.blobs_bucket}",
+            "subjects": [f"$O.{subjects.blobs_bucket}.C.>", f"$O.{subjects.blobs_bucket}.M.>"],
+            "retention": "limits",
+            "allow_rollup_hdrs": True,
+        },
+    ]
+
+
+def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
+    """The one durable pull consumer of the fleet.
+
+    No `max_deliver`: an exhausted work-queue message stays for ever and blocks its change set.
+    """
+    return {
+        "durable_name": TASKS_CONSUMER,
+        "name": TASKS_CONSUMER,
+        "ack_policy": "explicit",
+        "ack_wait": int(options.ack_wait * NANOS),
+        "deliver_policy": "all",
+        "replay_policy": "instant",
+        "max_deliver": -1,
+        "max_ack_pending": -1,
+        "max_waiting": 65_536,
+        "filter_subject": f"{subjects.root}.tasks.*.*.process",
+        "num_replicas": 0,
+    }

@@ -1,0 +1,168 @@
+"""The four edits, their wire form, and the checks that make them safe to apply.
+
+Invariant: an `Update` object that exists is valid; applying it to any state succeeds.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.limits import DEFAULT_LIMITS, Limits
+from rebaser_core.values import Json, check_json
+
+Inputs: TypeAlias = Mapping[str, str | Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Give `id` a value by hand. A definition that stood there is gone."""
+
+    id: str
+    value: Json
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"op": "set", "id": self.id, "value": self.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Derive:
+    """Let `function` compute `id` from `inputs` (name -> value id, or a list of ids) and constant `params`."""
+
+    id: str
+    function: str
+    inputs: Inputs = field(default_factory=dict)
+    params: Mapping[str, Json] = field(default_factory=dict)
+
+    def to_wire(self) -> dict[str, Any]:
+        inputs = {name: ids if isinstance(ids, str) else list(ids) for name, ids in self.inputs.items()}
+        return {
+            "op": "derive",
+            "id": self.id,
+            "function": self.function,
+            "inputs": inputs,
+            "params": dict(self.params),
+        }
+
+    def input_ids(self) -> Iterator[str]:
+        """Every input id in declared order, repeats included."""
+        return iter_input_ids(self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Unset:
+    """Keep `id` but take its value and its definition away. Creates it, unset, where it did not exist."""
+
+    id: str
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"op": "unset", "id": self.id}
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take `id` out of the graph. What depends on it becomes an error until it comes back."""
+
+    id: str
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"op": "remove", "id": self.id}
+
+
+Update: TypeAlias = Set | Derive | Unset | Remove
+
+_FIELDS = {
+    "set": frozenset({"op", "id", "value"}),
+    "derive": frozenset({"op", "id", "function", "inputs", "params"}),
+    "unset": frozenset({"op", "id"}),
+    "remove": frozenset({"op", "id"}),
+}
+
+
+def iter_input_ids(inputs: Inputs) -> Iterator[str]:
+    for ids in inputs.values():
+        if isinstance(ids, str):
+            yield ids
+        else:
+            yield from ids
+
+
+def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
+    """The update that a wire object stands for; raises `UnprocessableError` (code `invalid_update`) with the reason."""
+    if type(raw) is not dict:
+        raise _invalid(f"an update is a map, not {type(raw).__name__}")
+    op = raw.get("op")
+    fields = _FIELDS.get(op) if type(op) is str else None
+    if fields is None:
+        raise _invalid(f"unknown op {str(op)[:40]!r}: use set, derive, unset or remove")
+    if not raw.keys() <= fields:
+        extra = next(str(key) for key in raw if key not in fields)
+        raise _invalid(f"{op} has no field {extra[:40]!r}")
+    id_ = check_id(raw.get("id"), limits)
+    if op == "set":
+        if "value" not in raw:
+            raise _invalid(f"set {id_!r} has no value")
+        return Set(id_, check_json(raw["value"], limits))
+    if op == "derive":
+        return _parse_derive(id_, raw, limits)
+    return Unset(id_) if op == "unset" else Remove(id_)
+
+
+def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
+    """All updates of a request; the error names the position (from 0) of the one that is wrong."""
+    if not isinstance(raw, (list, tuple)):
+        raise _invalid(f"updates are a list, not {type(raw).__name__}")
+    if len(raw) > limits.max_updates:
+        raise UnprocessableError(f"{len(raw)} updates; at most {limits.max_updates}", code="too_large")
+    out: list[Update] = []
+    for position, item in enumerate(raw):
+        try:
+            out.append(parse_update(item, limits))
+        except UnprocessableError as error:
+            raise UnprocessableError(f"update {position}: {error.message}", code=error.code) from None
+    return tuple(out)
+
+
+def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
+    """Updates made in a program, checked as the server will check them."""
+    return parse_updates([update.to_wire() for update in updates], limits)
+
+
+def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> str:
+    """A value id: text of 1 to `max_id_length` printable characters."""
+    if type(id_) is not str or not id_:
+        raise _invalid(f"{what} is not text" if id_ is not None and type(id_) is not str else f"{what} is missing")
+    if len(id_) > limits.max_id_length:
+        raise _invalid(f"{what} {id_[:40]!r}... is longer than {limits.max_id_length} characters")
+    if not id_.isprintable():
+        raise _invalid(f"{what} {id_[:40]!r} has a character that is not printable")
+    return id_
+
+
+def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
+    function = check_id(raw.get("function"), limits, "function")
+    raw_inputs, raw_params = raw.get("inputs", {}), raw.get("params", {})
+    if type(raw_inputs) is not dict:
+        raise _invalid(f"inputs of {id_!r} are not a map")
+    inputs: dict[str, str | tuple[str, ...]] = {}
+    count = 0
+    for name, ids in raw_inputs.items():
+        check_id(name, limits, "input name")
+        if type(ids) is str:
+            inputs[name] = check_id(ids, limits, "input id")
+            count += 1
+        elif isinstance(ids, (list, tuple)):
+            inputs[name] = tuple(check_id(one, limits, "input id") for one in ids)
+            count += len(ids)
+        else:
+            raise _invalid(f"input {name!r} of {id_!r} is neither an id nor a list of ids")
+        if count > limits.max_inputs:
+            raise UnprocessableError(f"{id_!r} has more than {limits.max_inputs} inputs", code="too_large")
+    if type(raw_params) is not dict:
+        raise _invalid(f"params of {id_!r} are not a map")
+    check_json(raw_params, limits)
+    return Derive(id_, function, inputs, raw_params)
+
+
+def _invalid(message: str) -> UnprocessableError:
+    return UnprocessableError(message, code="invalid_update")

@@ -1,0 +1,38 @@
+"""The command line as a process, for tests inside an event loop."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import anyio
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Ours without any setting of Rebaser but these: `nats_url="..."` is `REBASER_NATS_URL`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REBASER_")}
+    return kept | {f"REBASER_{name.upper()}": value for name, value in settings.items()}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "rebaser", *arguments]
+
+
+async def rebaser(*arguments: str, stdin: bytes = b"", **settings: str) -> CompletedProcess[str]:
+    """Run one command to its end; the limit counts as a failure and is no measure of speed."""
+    with anyio.fail_after(240):
+        done = await anyio.run_process(
+            command(*arguments), input=stdin, check=False, cwd=ROOT, env=environment(**settings)
+        )
+    return CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+async def rebaser_json(*arguments: str, stdin: bytes = b"", **settings: str) -> Any:
+    """The JSON objects that a command that succeeds prints, one a line."""
+    done = await rebaser(*arguments, "--json", stdin=stdin, **settings)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,0 +1,50 @@
+"""One NATS server and two daemons for all tests that break nothing; tests that do start their own."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from rebaser.dvu.jvm import Jvm
+from rebaser.embedded.nats import embedded_nats
+from rebaser_client import RebaserClient
+from tests.acceptance.fleet import ServerProcess, servers
+
+
+@pytest.fixture(scope="package")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="package")
+async def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    folder: Path = tmp_path_factory.mktemp("fleet")
+    async with embedded_nats(folder) as nats:
+        yield nats.url
+
+
+@pytest.fixture(scope="package")
+async def fleet(fleet_url: str) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
+    """Two daemons on one NATS server. A small concurrency, so that both have to take part."""
+    async with servers(fleet_url, "one", "two", concurrency=3, quiescent_period=2, retry_for=2) as (one, two):
+        yield one, two
+
+
+@pytest.fixture
+async def client(fleet_url: str, fleet: object) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(fleet_url) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="package")
+async def spark_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """A Spark Connect server apart from all daemons, for those that are killed and started again."""
+    jvm = Jvm("local[1]", memory="1g", scratch=tmp_path_factory.mktemp("spark"))
+    await to_thread.run_sync(jvm.start)
+    try:
+        yield jvm.url
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(jvm.stop)

@@ -1,0 +1,57 @@
+"""Reads a change set's whole log and checks what it promises of every request in it."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import anyio
+
+from rebaser_client import Commit, RebaserClient
+from rebaser_core.messages import EnqueueUpdatesResponse, Success
+
+
+async def commits_of(client: RebaserClient, workspace: str, change_set: str) -> list[Commit]:
+    """All commits up to the last one at the time of the call."""
+    last = (await client.state(workspace, change_set)).last
+    found: list[Commit] = []
+    with anyio.fail_after(60):
+        async for commit in client.watch(workspace, change_set, after=0):
+            found.append(commit)
+            if commit.sequence >= last:
+                break
+    return found
+
+
+def check_history(commits: Sequence[Commit], request_ids: Sequence[str] | None = None) -> None:
+    """Each request decided once, in the order of the stream; no gap in the chain; `applied` and `covers` never go back.
+
+    `request_ids`: those that must be there, in order, and no other.
+    """
+    assert commits[0].previous == 0, "not the whole log"
+    decisions = [decision for commit in commits for decision in commit.requests]
+    sequences = [decision.sequence for decision in decisions]
+    assert sequences == sorted(set(sequences)), "out of order, or decided twice"
+    ids = [decision.request_id for decision in decisions]
+    assert len(ids) == len(set(ids)), "a request was decided twice"
+    if request_ids is not None:
+        assert ids == list(request_ids)
+    for before, after in pairwise(commits):
+        assert after.previous == before.sequence, "the chain is broken"
+        if before.applied is not None and after.applied is not None:
+            assert before.applied.sequence <= after.applied.sequence, "applied went back"
+        covered = [one.sequence if one.covers is None else one.covers for one in (before, after)]
+        assert covered[0] <= covered[1], "covers went back"
+
+
+def commit_of(reply: EnqueueUpdatesResponse) -> int:
+    """The log sequence where a request was applied."""
+    assert isinstance(reply.status, Success)
+    assert reply.status.commit is not None
+    return reply.status.commit
+
+
+def check_replies(commits: Sequence[Commit], replies: Sequence[EnqueueUpdatesResponse]) -> None:
+    """The requests in the log are those that were answered, and each answer names the commit that holds its request."""
+    decided = {decision.request_id: commit.sequence for commit in commits for decision in commit.requests}
+    answered = {reply.id: commit_of(reply) for reply in replies}
+    assert answered == decided
+    assert len(answered) == len(replies)

@@ -1,0 +1,137 @@
+"""The command line as a process: help, exit codes, and one line on stderr for whatever was typed wrong."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ("dev", "serve", "enqueue", "get", "status", "ping", "functions", "demo", "bench")
+
+
+def rebaser(*arguments: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REBASER_")}
+    done = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
+        [sys.executable, "-m", "rebaser", *arguments],
+        cwd=ROOT,
+        env=environment | env,
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def complaint(*arguments: str, stdin: bytes = b"", code: int = 2, **env: str) -> str:
+    done = rebaser(*arguments, stdin=stdin, **env)
+    assert done.returncode == code, done
+    assert done.stdout == ""
+    assert done.stderr.startswith("rebaser: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_help_names_every_command() -> None:
+    done = rebaser("--help")
+    assert done.returncode == 0
+    for command in COMMANDS:
+        assert f"\n  {command} " in done.stdout
+    assert rebaser().stdout == done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_examples(command: str) -> None:
+    done = rebaser(command, "--help")
+    assert done.returncode == 0
+    assert "Examples:" in done.stdout
+    assert f"    rebaser {command}" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_help_loads_neither_pydantic_settings_nor_nats_nor_spark() -> None:
+    code = (
+        "import sys; from rebaser.cli.app import run; run(['--help']);"
+        "print([name for name in ('nats', 'pyspark', 'pyarrow', 'anyio', 'pydantic_settings') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version() -> None:
+    done = rebaser("--version")
+    assert (done.returncode, done.stdout) == (0, "rebaser 0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fly",), "fly"),
+        (("get",), "WS"),
+        (("get", "a.b", "c"), "'a.b'"),
+        (("get", "w", "c", "--json", "--updates"), "choose one"),
+        (("enqueue", "w", "c"), "nothing to do"),
+        (("enqueue", "w", "c", "--set", "name=text"), """--set name='"text"'"""),
+        (("enqueue", "w", "c", "--set", "a=1", "--remove", "a"), "edited twice"),
+        (("enqueue", "w", "c", "--derive", "a=1 +"), "formula of 'a'"),
+        (("enqueue", "w", "c", "--set", "a=1", "--wait", "long"), "'long'"),
+        (("enqueue", "w", "c", "--set", "a=1", "--timeout", "x"), "--timeout"),
+        (("bench", "--in-flight", "0"), "--in-flight"),
+        (("ping", "--nonsense"), "--nonsense"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+    assert words in complaint(*arguments)
+
+
+def test_options_come_from_the_environment_too() -> None:
+    assert "REBASER_ENQUEUE_WAIT" in rebaser("enqueue", "--help").stdout
+    assert "'long'" in complaint("enqueue", "w", "c", "--set", "a=1", REBASER_ENQUEUE_WAIT="long")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert "nowhere.jsonl" in complaint("enqueue", "w", "c", "--file", str(tmp_path / "nowhere.jsonl"), code=1)
+    assert str(tmp_path) in complaint("enqueue", "w", "c", "--file", str(tmp_path), code=1)
+
+
+def test_a_bad_line_of_a_file_is_found_before_anything_is_sent(tmp_path: Path) -> None:
+    """No server is needed to find it: the address named here answers nobody."""
+    file = tmp_path / "updates.jsonl"
+    good = '{"op": "set", "id": "a", "value": 1}\n'
+    file.write_text(good * 3000 + '{"op": "set", "id": "a"}\n' + good)
+    line = complaint("enqueue", "w", "c", "--file", str(file), "--nats", "nats://127.0.0.1:1", code=1)
+    assert "line 3001: set 'a' has no value" in line
+    assert "nothing was sent" in line
+
+
+def test_a_server_that_does_not_answer_is_one_line_that_says_what_to_do() -> None:
+    line = complaint("get", "w", "c", "--nats", "nats://127.0.0.1:1", code=1)
+    assert "127.0.0.1:1" in line
+    assert "rebaser dev" in line
+    assert "nats://127.0.0.1:1" in complaint("ping", REBASER_NATS_URL="nats://127.0.0.1:1", code=1)
+
+
+def test_functions_lists_what_formulas_can_call() -> None:
+    done = rebaser("functions")
+    assert done.returncode == 0
+    names = {line.split("\t")[0] for line in done.stdout.splitlines()}
+    assert {"sum", "merge", "cel"} <= names
+
+
+def test_completion_is_offered_for_the_shell() -> None:
+    done = rebaser("--show-completion", "bash")
+    assert done.returncode == 0
+    assert "_REBASER_COMPLETE" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
+            [sys.executable, "-m", "rebaser", "functions"], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -1,0 +1,192 @@
+"""A request id that was handed out stays good: whenever it is sent again it is answered, and never applied again."""
+
+from asyncio import Future
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client import RebaserClient, Set
+from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.jetstream.messages import Msg
+from rebaser_client.tasks import publish_task
+from rebaser_core.envelope import MESSAGE_ID, REPLY_INBOX
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesResponse, Success, decode, encode
+from rebaser_core.subjects import Subjects
+from tests.acceptance.fleet import NO_SPARK, ServerProcess, servers
+from tests.acceptance.history import check_history, commits_of
+
+pytestmark = pytest.mark.anyio
+
+KEY = ChangeSetKey.of("once", "main")
+WS, CS = KEY.workspace, KEY.change_set
+SUBJECTS = Subjects("")
+
+
+class Raw:
+    """Publishes the two messages of a client one at a time, and only those that a test wants."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.js = JetStream(connection)
+
+    async def publish(self, request_id: str, value: int, msg_id: str | None = None) -> tuple[bool, "Future[Msg]"]:
+        """Store `set n=value`: whether the duplicate window swallowed it, and the reply to come."""
+        inbox, reply = self.connection.open_reply()
+        headers, payload = encode(EnqueueUpdatesRequest(request_id, WS, CS, (Set("n", value),)))
+        headers |= {REPLY_INBOX: inbox, MESSAGE_ID: msg_id or f"{KEY}.{request_id}"}
+        ack = await self.js.publish(SUBJECTS.requests(KEY), payload, headers)
+        return ack.duplicate, reply
+
+    async def wake(self) -> None:
+        await publish_task(self.js, SUBJECTS, KEY)
+
+
+async def answer(reply: "Future[Msg]") -> EnqueueUpdatesResponse:
+    with anyio.fail_after(60):
+        message = await reply
+    return decode(message.headers, message.data, expect=EnqueueUpdatesResponse)
+
+
+@asynccontextmanager
+async def installation(
+    nats: EmbeddedNats, **settings: object
+) -> AsyncIterator[tuple[ServerProcess, RebaserClient, Raw]]:
+    """One server; what derives nothing needs no Spark."""
+    given: dict[str, object] = {"spark": NO_SPARK, "quiescent_period": 600} | settings
+    async with (
+        servers(nats.url, "first", warm=False, **given) as [server],
+        RebaserClient.connect(nats.url) as client,
+        Connection.connect(nats.url, name="raw") as connection,
+    ):
+        yield server, client, Raw(connection)
+
+
+async def first_and_second(client: RebaserClient) -> EnqueueUpdatesResponse:
+    """Set `n` to 1, then to 2; the answer to the first, which is the one to be repeated."""
+    first = await client.enqueue_updates_with_reply(WS, CS, [Set("n", 1)])
+    await client.enqueue_updates_with_reply(WS, CS, [Set("n", 2)])
+    return first
+
+
+@asynccontextmanager
+async def let_go(raw: Raw) -> AsyncIterator[None]:
+    """Left when an owner has acked its task since this was entered, and the task is gone."""
+    async with raw.connection.subscribe("$JS.ACK.REBASER_TASKS.>") as acks:
+        await raw.js.stream_info(SUBJECTS.tasks_stream)  # an answer: the subscription stands
+        yield
+        with anyio.fail_after(60):
+            async for ack in acks:
+                if ack.data == b"+ACK" and await raw.js.last(SUBJECTS.tasks_stream, SUBJECTS.task(KEY)) is None:
+                    return
+
+
+async def check_repeat(client: RebaserClient, raw: Raw, first: EnqueueUpdatesResponse, **how: str) -> None:
+    """The first request is published again: the same answer, and the log does not grow."""
+    before = (await client.state(WS, CS)).last
+    swallowed, reply = await raw.publish(first.id, 1, **how)
+    assert not swallowed, "the duplicate window did what this test is about"
+    await raw.wake()
+    assert await answer(reply) == first
+    assert isinstance(first.status, Success)
+    state = await client.state(WS, CS)
+    assert (state.last, state.cells["n"].value) == (before, 2)
+    check_history(await commits_of(client, WS, CS))
+
+
+async def test_again_after_a_restart_of_nats(own_nats: EmbeddedNats) -> None:
+    """The duplicate window forgets what was deleted before a restart; the log does not. The server lives through it."""
+    async with installation(own_nats) as (server, client, raw):
+        first = await first_and_second(client)
+        while (await raw.js.stream_info(SUBJECTS.requests_stream)).messages:
+            await anyio.lowlevel.checkpoint()
+        await own_nats.kill()
+        await own_nats.start()
+        await server.wait_for("nats_reconnected")
+        await check_repeat(client, raw, first)
+        again = await client.enqueue_updates_with_reply(WS, CS, [Set("n", 1)], request_id=first.id)
+        assert again == first
+
+
+async def test_again_after_the_duplicate_window(own_nats: EmbeddedNats) -> None:
+    async with installation(own_nats, duplicate_window=0.2) as (_, client, raw):
+        first = await first_and_second(client)
+        swallowed = True
+        with anyio.fail_after(30):
+            while swallowed:  # until the window is over; what is stored then is the first repeat
+                swallowed, reply = await raw.publish(first.id, 1)
+        assert await answer(reply) == first
+        await check_repeat(client, raw, first, msg_id="another")
+
+
+async def test_again_through_the_client_within_the_duplicate_window(own_nats: EmbeddedNats) -> None:
+    """Whoever sends an id again wants its answer: the duplicate window must not swallow that."""
+    async with installation(own_nats) as (_, client, _raw):
+        first = await first_and_second(client)
+        again = await client.enqueue_updates_with_reply(WS, CS, [Set("n", 1)], request_id=first.id, timeout=20)
+        assert again == first
+        assert (await client.values(WS, CS))["n"].value == 2
+        check_history(await commits_of(client, WS, CS))
+
+
+async def test_again_to_a_fresh_owner_after_quiescence(own_nats: EmbeddedNats) -> None:
+    async with installation(own_nats, quiescent_period=0.1) as (server, client, raw):
+        async with let_go(raw):
+            first = await first_and_second(client)
+        owned = server.count("change_set_owned")
+        await check_repeat(client, raw, first, msg_id="another")
+        await server.wait_for("change_set_owned", seq=(await client.state(WS, CS)).last)
+        assert server.count("change_set_owned") > owned
+
+
+async def test_again_to_another_server(own_nats: EmbeddedNats) -> None:
+    """The one that applied it is gone for good."""
+    async with installation(own_nats) as (server, client, raw):
+        first = await first_and_second(client)
+        await server.kill()
+        async with servers(own_nats.url, "second", warm=False, spark=NO_SPARK, ack_wait=2):
+            await check_repeat(client, raw, first, msg_id="another")
+
+
+async def test_many_copies_in_the_queue_at_once_are_one_request(own_nats: EmbeddedNats) -> None:
+    async with installation(own_nats) as (_, client, raw):
+        replies = [(await raw.publish("twin", 1, f"copy-{number}"))[1] for number in range(5)]
+        await raw.wake()
+        answers = [await answer(reply) for reply in replies]
+        assert answers == [answers[0]] * 5
+        check_history(await commits_of(client, WS, CS), ["twin"])
+
+
+async def test_a_request_whose_task_was_lost_is_applied_at_the_next_wake(own_nats: EmbeddedNats) -> None:
+    """A client died between request and task."""
+    async with installation(own_nats) as (_, client, raw):
+        _, reply = await raw.publish("lost", 1)
+        second = await client.enqueue_updates_with_reply(WS, CS, [Set("n", 2)])
+        first = await answer(reply)
+        assert isinstance(first.status, Success)
+        assert (await client.values(WS, CS))["n"].value == 2
+        check_history(await commits_of(client, WS, CS), ["lost", second.id])
+
+
+async def test_a_caller_who_is_cancelled_right_after_sending_leaves_no_request_behind(own_nats: EmbeddedNats) -> None:
+    """Its request came after the owner's last look, and so soon after an answer that no task was published for it."""
+    async with installation(own_nats, quiescent_period=0.05) as (_, client, raw):
+        async with let_go(raw):
+            await client.enqueue_updates_with_reply(WS, CS, [Set("n", 0)])
+        before = (await client.state(WS, CS)).last
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(client.enqueue_updates_with_reply, WS, CS, [Set("n", 1)], request_id="left"))
+                while not await raw.js.last(SUBJECTS.requests_stream, SUBJECTS.requests(KEY)):
+                    await anyio.lowlevel.checkpoint()
+                scope.cancel()
+        with anyio.fail_after(60):
+            async for commit in client.watch(WS, CS, after=before):
+                if [decision.request_id for decision in commit.requests] == ["left"]:
+                    break
+        assert (await client.values(WS, CS))["n"].value == 1

@@ -1,0 +1,219 @@
+"""Nothing derived is ever left stale: random edits from several tasks, while DVUs run and servers die and come back.
+
+The seed is printed, and `REBASER_SEED` repeats its edits (not the moments at which servers die).
+"""
+
+import os
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client import Commit, Derive, RebaserClient, Remove, Set, Unset
+from rebaser_client.client import Wait
+from rebaser_core.commit import Computed, Kind
+from rebaser_core.messages import EnqueueUpdatesResponse
+from rebaser_core.updates import Update
+from rebaser_core.values import Json, Value, canonical
+from tests.acceptance.fleet import ServerProcess, servers
+from tests.acceptance.history import check_history, check_replies, commit_of
+from tests.spark.graphs import expected
+
+pytestmark = [pytest.mark.anyio, pytest.mark.spark]
+
+WS, CS = "stale", "main"
+IDS = [f"v{number:02}" for number in range(40)]
+HAND = 12  # the first ids are mostly set by hand, the others derived from ids before them: some order in the chaos
+FUNCTIONS = ["sum", "sum", "max", "count", "mean", "coalesce", "product", "cel", "cel", "nobody-provides-this"]
+VALUES: list[Json] = [0, 1, 1.0, 2.5, -3, 2**62, 1e308, True, None, "x", [1, 2], {"a": 1}]
+EDITORS = 3
+LOOPS = [f"loop{editor}/a" for editor in range(EDITORS)]
+
+
+class Edits:
+    """Random edits of few ids, so that they hit each other: each kind over each other kind."""
+
+    def __init__(self, seed: int, editor: int) -> None:
+        self.random = random.Random(seed)
+        self._loop = [f"loop{editor}/a", f"loop{editor}/b"]  # edited by nobody else, used by all
+
+    def trouble(self) -> list[Update]:
+        """A cycle, what depends on it, and what lacks an input; left to chance, a run may have none of them."""
+        a, b = self._loop
+        return [
+            Derive(a, "sum", {"of": [b]}),
+            Derive(b, "sum", {"of": [a]}),
+            Derive(f"{a}/after", "sum", {"of": [a]}),
+            Derive(f"{a}/lacks", "sum", {"of": ["never-there"]}),
+        ]
+
+    def mend(self) -> list[Update]:
+        return [Set(self._loop[0], self.random.randrange(100))]
+
+    def batch(self) -> list[Update]:
+        return [self.one() for _ in range(self.random.randint(1, 4))]
+
+    def one(self) -> Update:
+        random = self.random
+        at = random.randrange(len(IDS))
+        match random.choices(("usual", "set", "derive", "remove", "unset"), (70, 8, 10, 7, 5))[0]:
+            case "set":
+                return self.set(at)
+            case "derive":  # from anything: cycles, and inputs that do not exist
+                return self.derive(at, [*IDS, *LOOPS, "never-there"])
+            case "remove":
+                return Remove(IDS[at])
+            case "unset":
+                return Unset(IDS[at])
+            case _:  # brings removed ids back, mends cycles
+                return self.set(at) if at < HAND else self.derive(at, IDS[:at])
+
+    def set(self, at: int) -> Update:
+        return Set(IDS[at], self.random.choice(VALUES))
+
+    def derive(self, at: int, among: list[str]) -> Update:
+        inputs = self.random.sample(among, self.random.randint(1, 3))
+        function = self.random.choice(FUNCTIONS)
+        if function == "cel":
+            named = {f"n{number}": id_ for number, id_ in enumerate(inputs)}
+            return Derive(IDS[at], "cel", named, {"expr": " + ".join(named)})
+        return Derive(IDS[at], function, {"of": inputs})
+
+
+class Run:
+    """Editors, and servers that die, on one change set."""
+
+    def __init__(self, client: RebaserClient, url: str, group: anyio.abc.TaskGroup, settings: dict[str, Any]) -> None:
+        self.client = client
+        self.replies: list[EnqueueUpdatesResponse] = []
+        self.commits: list[Commit] = []
+        self.servers: dict[str, ServerProcess] = {}
+        self._url = url
+        self._group = group
+        self._settings = settings
+        self._more = anyio.Event()
+
+    async def follow(self) -> None:
+        """All commits, as they come: later, those below a checkpoint are purged."""
+        async for commit in self.client.watch(WS, CS, after=0):
+            self.commits.append(commit)
+            self._changed()
+
+    async def edit(self, edits: Edits, count: int) -> None:
+        await self._send(edits.trouble(), "derived")
+        for number in range(count):
+            if number == count // 2:
+                await self._send(edits.mend(), "applied")
+            await self._send(edits.batch(), "derived" if edits.random.random() < 1 / 6 else "applied")
+
+    async def _send(self, updates: list[Update], wait: Wait) -> None:
+        reply = await self.client.enqueue_updates_with_reply(WS, CS, updates, wait=wait, timeout=150)
+        self.replies.append(reply)
+        self._changed()
+
+    async def start(self, name: str) -> None:
+        self.servers[name] = await self._group.start(self._host, name)
+
+    async def _host(self, name: str, *, task_status: anyio.abc.TaskStatus[ServerProcess]) -> None:
+        async with servers(self._url, name, **self._settings) as [server]:
+            task_status.started(server)
+            await server.process.wait()
+
+    async def kill_owner(self, after: int) -> None:
+        """Kill who owns the change set when there are `after` more replies, and start it again."""
+        await self.until(lambda: len(self.replies) >= after)
+        await self.until(lambda: bool(self.commits))
+        name = self.commits[-1].owner
+        await self.servers[name].kill()
+        await self.start(name)
+
+    async def until(self, holds: Any) -> None:
+        with anyio.fail_after(200):
+            while not holds():
+                await self._more.wait()
+
+    def _changed(self) -> None:
+        more, self._more = self._more, anyio.Event()
+        more.set()
+
+
+@asynccontextmanager
+async def running(nats: EmbeddedNats, spark_url: str) -> AsyncIterator[Run]:
+    settings: dict[str, Any] = {
+        "spark": spark_url,
+        "ack_wait": 2,
+        "quiescent_period": 1,
+        "checkpoint_bytes": 4096,  # so that those who take over load one, and fold what came after it
+    }
+    async with (
+        RebaserClient.connect(nats.url) as client,
+        anyio.create_task_group() as group,
+    ):
+        run = Run(client, nats.url, group, settings)
+        async with anyio.create_task_group() as starting:
+            starting.start_soon(run.start, "left")
+            starting.start_soon(run.start, "right")
+        group.start_soon(run.follow)
+        yield run
+        group.cancel_scope.cancel()
+
+
+async def check_at_rest(run: Run, fresh: str) -> None:
+    """Values, states and faults are those of a full recompute, by Rebaser and by an evaluator that shares nothing."""
+    client = run.client
+    last = max(commit_of(reply) for reply in run.replies)
+    await client.wait_covered(WS, CS, last, timeout=150)
+    state = await client.state(WS, CS)
+    assert not state.owes
+    updates = list(state.updates())
+    await client.enqueue_updates_with_reply(WS, fresh, updates, wait="derived", timeout=150)
+    found = typed(state.values())
+    assert found == typed(await client.values(WS, fresh))
+    assert found == typed(expected(updates))
+    await run.until(lambda: run.commits[-1].sequence >= state.last)
+    check_history(run.commits)
+    check_replies(run.commits, run.replies)
+
+
+def typed(values: dict[str, Value]) -> dict[str, tuple[bytes, Any, Any]]:
+    """So that equal means the same: `1`, `1.0` and `True` differ."""
+    return {id_: (canonical(value.value), value.state, value.error) for id_, value in values.items()}
+
+
+async def chaos(nats: EmbeddedNats, spark_url: str, edits: int, kills: int, rounds: int) -> None:
+    """`rounds` times: each of the editors sends `edits` requests, and meanwhile owners are killed, `kills` in all."""
+    seed = int(os.environ.get("REBASER_SEED") or time.time_ns() % 1_000_000)
+    print(f"REBASER_SEED={seed}")
+    async with running(nats, spark_url) as run:
+        for number in range(rounds):
+            before = len(run.replies)
+            async with anyio.create_task_group() as group:
+                for editor in range(EDITORS):
+                    group.start_soon(run.edit, Edits(seed * 1000 + number * 10 + editor, editor), edits)
+                for kill in range(kills):
+                    await run.kill_owner(before + (kill + 1) * EDITORS * edits // (kills + 1))
+            await check_at_rest(run, f"fresh-{number}")
+        updates = [commit for commit in run.commits if commit.kind is Kind.DVU]
+        assert {commit.owner for commit in updates} == {"left", "right"}, "nobody took over"
+        faults = {
+            one.fault.code for commit in updates for one in commit.delta if isinstance(one, Computed) and one.fault
+        }
+        assert {"cycle", "missing_input", "failed_input"} <= faults
+
+
+async def test_nothing_is_stale_at_rest_after_random_edits_and_killed_servers(
+    own_nats: EmbeddedNats, spark_url: str
+) -> None:
+    await chaos(own_nats, spark_url, edits=40, kills=2, rounds=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+async def test_nothing_is_stale_after_many_rounds(own_nats: EmbeddedNats, spark_url: str) -> None:
+    await chaos(own_nats, spark_url, edits=150, kills=4, rounds=10)

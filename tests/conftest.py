@@ -1,0 +1,135 @@
+"""A real nats-server for all tests, one of its own for those that kill it, and streams that no other test sees."""
+
+import os
+import secrets
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+import structlog
+from anyio.from_thread import start_blocking_portal
+from structlog.typing import EventDict
+
+from rebaser.embedded.nats import EmbeddedNats, embedded_nats
+from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.topology import ensure_topology
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TopologyOptions
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the long form of soak, chaos and benchmark tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--long"):
+        skip = pytest.mark.skip(reason="long: pass --long to run it")
+        for item in items:
+            if "long" in item.keywords:
+                item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """No nats-server that a test started outlives the run."""
+    yield
+    command = ["ps", "-o", "args=", "--ppid", str(os.getpid())]
+    children = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert not [child for child in children if "nats-server" in child]
+
+
+class Events:
+    """Log events of a test, to be looked at or waited for."""
+
+    def __init__(self) -> None:
+        self.entries: list[EventDict] = []
+        self._waiting: list[tuple[Callable[[EventDict], bool], anyio.Event]] = []
+
+    def named(self, name: str) -> list[EventDict]:
+        return [entry for entry in self.entries if entry["event"] == name]
+
+    async def wait_for(self, matches: Callable[[EventDict], bool]) -> None:
+        """Return when an event that `matches` is logged, from now on."""
+        heard = anyio.Event()
+        self._waiting.append((matches, heard))
+        await heard.wait()
+
+    def __call__(self, _: object, __: str, entry: EventDict) -> EventDict:
+        self.entries.append(dict(entry))
+        for matches, heard in self._waiting:
+            if matches(entry):
+                heard.set()
+        return entry
+
+
+@pytest.fixture
+def events() -> Iterator[Events]:
+    events = Events()
+    processors = structlog.get_config()["processors"]
+    processors.insert(0, events)
+    yield events
+    processors.remove(events)
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNats]:
+    """The nats-server that tests share. It runs beside the tests' event loop, so that they can be synchronous, too."""
+    folder = tmp_path_factory.mktemp("nats")
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(embedded_nats(folder)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats_url(nats_server: EmbeddedNats) -> str:
+    return nats_server.url
+
+
+@pytest.fixture
+async def own_nats(anyio_backend: str, tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
+    """A nats-server of this test's own, to be killed and started again."""
+    async with embedded_nats(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """A port on loopback where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+async def connection(anyio_backend: str, nats_url: str) -> AsyncIterator[Connection]:
+    async with Connection.connect(nats_url, name="test") as connection:
+        yield connection
+
+
+@pytest.fixture
+async def js(connection: Connection) -> JetStream:
+    return JetStream(connection)
+
+
+@pytest.fixture
+def subjects() -> Subjects:
+    """Names that no other test uses."""
+    return Subjects(f"t{secrets.token_hex(6)}")
+
+
+@pytest.fixture
+async def topology(js: JetStream, subjects: Subjects) -> AsyncIterator[TopologyOptions]:
+    """The streams of `subjects`, gone again after the test."""
+    options = TopologyOptions()
+    await ensure_topology(js, subjects, options)
+    yield options
+    names = (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream, subjects.dlq_stream)
+    for name in (*names, f"OBJ_{subjects.blobs_bucket}"):
+        await js.call(f"STREAM.DELETE.{name}")

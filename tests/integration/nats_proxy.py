@@ -1,0 +1,125 @@
+"""A proxy between a client and nats-server that loses what a test wants lost: deliveries, statuses, connections."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import SocketStream
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message on its way to the client. `headers` starts with the status line; `raw` is all of it, to send later."""
+
+    subject: str
+    reply: str
+    headers: bytes
+    payload: bytes
+    raw: bytes
+
+    @property
+    def delivery(self) -> bool:
+        """Whether it comes from a consumer and carries a stored message."""
+        return self.reply.startswith("$JS.ACK.")
+
+    @property
+    def consumer_sequence(self) -> int:
+        return int(self.reply.split(".")[6])
+
+    @property
+    def heartbeat(self) -> bool:
+        return self.headers.startswith(b"NATS/1.0 100 Idle")
+
+
+class Proxy:
+    """`lose` decides which frames never arrive."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.lose: Callable[[Frame], bool] = lambda _: False
+        self._open: set[SocketStream] = set()
+        self._clients: dict[SocketStream, anyio.Lock] = {}
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    async def cut(self) -> None:
+        """Break all connections."""
+        for stream in list(self._open):
+            await anyio.aclose_forcefully(stream)
+
+    async def say(self, data: bytes) -> None:
+        """Send `data` to all clients, as if the server did."""
+        for client, lock in list(self._clients.items()):
+            async with lock:
+                await client.send(data)
+
+    async def serve(self, client: SocketStream, target: int) -> None:
+        async with client, await anyio.connect_tcp("127.0.0.1", target) as server, anyio.create_task_group() as group:
+            locks = {client: anyio.Lock(), server: anyio.Lock()}
+            self._open |= locks.keys()
+            self._clients[client] = locks[client]
+
+            async def pump(frames: AsyncIterator[bytes], to: SocketStream) -> None:
+                try:
+                    async for data in frames:
+                        async with locks[to]:
+                            await to.send(data)
+                except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(pump, client, server)
+            group.start_soon(pump, self._filtered(server), client)
+        self._open -= locks.keys()
+        self._clients.pop(client, None)
+
+    async def _filtered(self, server: SocketStream) -> AsyncIterator[bytes]:
+        buffer = bytearray()
+        async for data in server:
+            buffer += data
+            kept = bytearray()
+            while (end := buffer.find(b"\r\n")) >= 0:
+                line = bytes(buffer[:end])
+                size = end + 2
+                verb, *words = line.split(b" ")
+                if verb in (b"MSG", b"HMSG"):
+                    size += int(words[-1]) + 2
+                    if len(buffer) < size:
+                        break
+                    if self.lose(_frame(verb, words, bytes(buffer[end + 2 : size - 2]), bytes(buffer[:size]))):
+                        del buffer[:size]
+                        continue
+                kept += buffer[:size]
+                del buffer[:size]
+            if kept:
+                yield bytes(kept)
+
+
+def _frame(verb: bytes, words: list[bytes], body: bytes, raw: bytes) -> Frame:
+    head = int(words[-2]) if verb == b"HMSG" else 0
+    numbers = 2 if verb == b"HMSG" else 1
+    reply = words[2].decode() if len(words) > 2 + numbers else ""
+    return Frame(words[0].decode(), reply, body[:head], body[head:], raw)
+
+
+@asynccontextmanager
+async def proxied(target: int) -> AsyncIterator[Proxy]:
+    """A proxy to the nats-server on port `target`."""
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, anyio.create_task_group() as group:
+        proxy = Proxy(listener.extra(anyio.abc.SocketAttribute.local_port))
+
+        async def serve(client: SocketStream) -> None:
+            try:
+                await proxy.serve(client, target)
+            except OSError:
+                await client.aclose()  # the server is away
+
+        group.start_soon(listener.serve, serve)
+        try:
+            yield proxy
+        finally:
+            group.cancel_scope.cancel()

@@ -1,0 +1,278 @@
+"""One suite for every blob store, then what is special to each."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client.blobs import BlobCorrupt, BlobMissing, BlobStore, JetStreamBlobs, open_blobs
+from rebaser_client.blobs.jetstream import CHUNK
+from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
+from rebaser_core.address import address_of
+from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
+from rebaser_core.subjects import Subjects
+from tests.integration.nats_proxy import Frame, proxied
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+SIZES = [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 20 * CHUNK + 7]
+
+
+@pytest.fixture(params=["nats", "file"])
+def blobs(request: pytest.FixtureRequest, js: JetStream, subjects: Subjects, tmp_path: Path) -> BlobStore:
+    url = None if request.param == "nats" else f"file://{tmp_path}/a/b"
+    return open_blobs(url, js, subjects.blobs_bucket)
+
+
+def path_of(folder: Path, address: str) -> Path:
+    """Where the store at file://folder/a/b keeps a blob."""
+    (path,) = (folder / "a" / "b").rglob(address.partition(":")[2])
+    return path
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_what_was_put_is_got(blobs: BlobStore, size: int) -> None:
+    data = os.urandom(size)
+    address = await blobs.put(data)
+    assert address == address_of(data)
+    assert await blobs.get(address, max_bytes=size) == data
+
+
+async def test_putting_twice_is_putting_once(blobs: BlobStore) -> None:
+    assert await blobs.put(b"same") == await blobs.put(b"same")
+
+
+async def test_many_at_once_do_not_disturb_each_other(blobs: BlobStore) -> None:
+    contents = [b"%d" % number * CHUNK for number in range(4)] * 3
+    async with anyio.create_task_group() as group:
+        for data in contents:
+            group.start_soon(blobs.put, data)
+    for data in contents:
+        assert await blobs.get(address_of(data)) == data
+
+
+async def test_what_is_not_there_is_missing(blobs: BlobStore) -> None:
+    with pytest.raises(BlobMissing):
+        await blobs.get(address_of(b"never put"))
+
+
+async def test_no_more_is_read_than_asked_for(blobs: BlobStore) -> None:
+    address = await blobs.put(b"x" * 1000)
+    with pytest.raises(UnprocessableError) as refused:
+        await blobs.get(address, max_bytes=999)
+    assert refused.value.code == "too_large"
+
+
+@pytest.mark.parametrize("address", ["", "sha256:", "sha256:../../etc/passwd", "md5:00", "sha256:" + "A" * 64])
+async def test_what_is_no_address_is_refused(blobs: BlobStore, address: str) -> None:
+    with pytest.raises(UnprocessableError) as refused:
+        await blobs.get(address)
+    assert refused.value.code == "invalid_address"
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_damaged_file_is_noticed_and_mended_by_the_next_put(js: JetStream, tmp_path: Path) -> None:
+    blobs = open_blobs(f"file://{tmp_path}/a/b", js, "unused")
+    address = await blobs.put(b"good")
+    for damage in (b"bad!", b"much longer than it was"):
+        path_of(tmp_path, address).write_bytes(damage)
+        with pytest.raises(BlobCorrupt):
+            await blobs.get(address)
+        assert await blobs.put(b"good") == address
+        assert await blobs.get(address) == b"good"
+
+
+async def test_a_folder_holds_nothing_but_whole_blobs(js: JetStream, tmp_path: Path) -> None:
+    blobs = open_blobs(f"file://{tmp_path}/a/b", js, "unused")
+    address = await blobs.put(b"x" * 1_000_000)
+    assert files_in(tmp_path) == [path_of(tmp_path, address)]
+
+
+async def test_a_store_that_cannot_be_used_is_a_setting_to_be_mended(js: JetStream, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for url in ("ftp://host/x", "http://me:secret@host/x", f"file://{tmp_path}/file/x", "nonsense", "s3://"):
+        with pytest.raises(ConfigError) as refused:
+            open_blobs(url, js, "unused")
+        assert "secret" not in refused.value.message
+
+
+async def test_a_store_that_is_away_is_transient_and_keeps_its_secrets(
+    js: JetStream, unused_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebaser_client.blobs.objects.RETRY", {"max_retries": 0})
+    monkeypatch.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{unused_port}")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "SECRETKEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRETKEY")
+    blobs = open_blobs("s3://bucket/prefix", js, "unused")
+    with pytest.raises(TransientError) as away:
+        await blobs.put(b"x")
+    assert "SECRET" not in str(away.value)
+    assert not isinstance(away.value, BlobMissing)
+
+
+# -- NATS --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_nats(js: JetStream, subjects: Subjects) -> JetStreamBlobs:
+    return JetStreamBlobs(js, subjects.blobs_bucket)
+
+
+async def chunks_and_descriptions(js: JetStream, subjects: Subjects) -> tuple[int, int]:
+    bucket = subjects.blobs_bucket
+    counts = await js.subject_counts(f"OBJ_{bucket}", f"$O.{bucket}.>")
+    return sum(".C." in subject for subject in counts), sum(".M." in subject for subject in counts)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_other_object_store_clients_read_ours(
+    in_nats: JetStreamBlobs, subjects: Subjects, nats_url: str, size: int
+) -> None:
+    import nats
+
+    data = os.urandom(size)
+    address = await in_nats.put(data)
+    async with await nats.connect(nats_url) as nc:
+        store = await nc.jetstream().object_store(subjects.blobs_bucket)
+        found = await store.get(address)
+        assert found.data == data
+        assert [info.name for info in await store.list()] == [address]
+
+
+async def test_we_read_theirs(in_nats: JetStreamBlobs, subjects: Subjects, nats_url: str) -> None:
+    import nats
+
+    data = os.urandom(3 * CHUNK + 1)
+    async with await nats.connect(nats_url) as nc:
+        store = await nc.jetstream().object_store(subjects.blobs_bucket)
+        await store.put(address_of(data), data)
+        assert await in_nats.get(address_of(data)) == data
+        await store.delete(address_of(data))
+    with pytest.raises(BlobMissing):
+        await in_nats.get(address_of(data))
+
+
+async def test_one_content_put_by_many_stays_readable(in_nats: JetStreamBlobs) -> None:
+    """Nobody removes the chunks that another's description names."""
+    data = os.urandom(5 * CHUNK)
+    async with anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(in_nats.put, data)
+    assert await in_nats.get(address_of(data)) == data
+
+
+async def test_the_second_put_stores_nothing(in_nats: JetStreamBlobs, js: JetStream, subjects: Subjects) -> None:
+    data = os.urandom(2 * CHUNK)
+    await in_nats.put(data)
+    before = await js.stream_info(f"OBJ_{subjects.blobs_bucket}")
+    await in_nats.put(data)
+    after = await js.stream_info(f"OBJ_{subjects.blobs_bucket}")
+    assert after.last_sequence == before.last_sequence
+
+
+@pytest.mark.parametrize("damage", ["chunk", "shorter", "description", "digest"])
+async def test_damage_is_noticed_and_mended_by_the_next_put(
+    in_nats: JetStreamBlobs, js: JetStream, subjects: Subjects, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebaser_client.blobs.jetstream.SILENCE", 0.2)
+    data = os.urandom(3 * CHUNK)
+    address = await in_nats.put(data)
+    stream, bucket = f"OBJ_{subjects.blobs_bucket}", subjects.blobs_bucket
+    meta = await js.last(stream, f"$O.{bucket}.M.>")
+    chunk = await js.last(stream, f"$O.{bucket}.C.>")
+    assert meta is not None
+    assert chunk is not None
+    if damage == "chunk":
+        await js.delete_message(stream, chunk.sequence)
+        await js.publish(chunk.subject, b"!" * len(chunk.data))
+    elif damage == "shorter":
+        await js.delete_message(stream, chunk.sequence)
+    elif damage == "description":
+        await js.publish(meta.subject, b'{"name": [1')
+    else:
+        await js.publish(meta.subject, meta.data.replace(b"SHA-256=", b"SHA-256=xx"))
+    with pytest.raises((BlobCorrupt, BlobMissing)):
+        await in_nats.get(address)
+    assert await in_nats.put(data) == address
+    assert await in_nats.get(address) == data
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"nuid": "a.>", "size": 3, "chunks": 1, "digest": "SHA-256=x"}',
+        b'{"nuid": "a", "size": -1, "chunks": 1, "digest": "SHA-256=x"}',
+        b'{"nuid": "a", "size": 1e99, "chunks": true, "digest": "SHA-256=x"}',
+        b"\xff\xfe",
+        b"[" * 5000,
+    ],
+)
+async def test_a_foreign_description_is_damage_and_nothing_worse(
+    in_nats: JetStreamBlobs, js: JetStream, subjects: Subjects, description: bytes
+) -> None:
+    address = await in_nats.put(b"x")
+    meta = await js.last(f"OBJ_{subjects.blobs_bucket}", f"$O.{subjects.blobs_bucket}.M.>")
+    assert meta is not None
+    await js.publish(meta.subject, description)
+    with pytest.raises(BlobCorrupt):
+        await in_nats.get(address)
+
+
+def lose_acks(which: Callable[[int], bool]) -> Callable[[Frame], bool]:
+    """Lose the publish acks whose number, from 0, is among `which`."""
+    count = 0
+
+    def lose(frame: Frame) -> bool:
+        nonlocal count
+        if not frame.payload.startswith(b'{"stream":'):
+            return False
+        count += 1
+        return which(count - 1)
+
+    return lose
+
+
+async def test_a_chunk_whose_ack_is_lost_makes_it_begin_again_and_tidy_up(
+    nats_server: EmbeddedNats, js: JetStream, subjects: Subjects
+) -> None:
+    data = os.urandom(4 * CHUNK)
+    async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
+        proxy.lose = lose_acks(lambda number: number == 2)
+        address = await JetStreamBlobs(JetStream(connection, timeout=0.3), subjects.blobs_bucket).put(data)
+        assert await JetStreamBlobs(js, subjects.blobs_bucket).get(address) == data
+        while await chunks_and_descriptions(js, subjects) != (1, 1):  # the failed try's are removed in the background
+            await connection.wait_connected()
+
+
+async def test_a_description_whose_ack_is_lost_is_repeated_and_its_chunks_stay(
+    nats_server: EmbeddedNats, js: JetStream, subjects: Subjects
+) -> None:
+    data = os.urandom(4 * CHUNK)
+    async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
+        proxy.lose = lose_acks(lambda number: number in (4, 5))
+        address = await JetStreamBlobs(JetStream(connection, timeout=0.3), subjects.blobs_bucket).put(data)
+    assert await JetStreamBlobs(js, subjects.blobs_bucket).get(address) == data
+    assert await chunks_and_descriptions(js, subjects) == (1, 1)
+
+
+async def test_a_put_that_cannot_succeed_says_so(
+    nats_server: EmbeddedNats, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebaser_client.blobs.jetstream.TRIES", 2)
+    async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
+        proxy.lose = lose_acks(lambda _: True)
+        with pytest.raises(RequestTimeoutError):
+            await JetStreamBlobs(JetStream(connection, timeout=0.1), subjects.blobs_bucket).put(b"x")

@@ -1,0 +1,89 @@
+"""What the client tells its caller where no server answers: each trouble is an error of its own."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rebaser_client import NotConnectedError, NotReadyError, QueueFull, RebaserClient, RequestTimeout, Set
+from rebaser_client.blobs import open_blobs
+from rebaser_client.jetstream import JetStream
+from rebaser_client.topology import ensure_topology
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TopologyOptions
+
+pytestmark = pytest.mark.anyio
+
+KEY = ChangeSetKey("ws", "cs")
+
+
+@pytest.fixture
+async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+async def test_a_full_queue_is_told_and_nothing_is_stored(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    await ensure_topology(js, subjects, TopologyOptions(max_requests_per_change_set=2))
+    for number in range(2):
+        await client.enqueue_updates("ws", "cs", [Set("a", number)])
+    with pytest.raises(QueueFull) as full:
+        await client.enqueue_updates("ws", "cs", [Set("a", 2)])
+    assert full.value.key == KEY
+    assert await js.subject_counts(subjects.requests_stream, subjects.requests(KEY)) == {subjects.requests(KEY): 2}
+    await client.enqueue_updates("ws", "other", [Set("a", 0)])
+
+
+@pytest.mark.usefixtures("topology")
+async def test_a_timeout_names_the_request_that_may_still_be_applied(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    with pytest.raises(RequestTimeout) as timeout:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], timeout=0.2)
+    stored = await js.last(subjects.requests_stream, subjects.requests(KEY))
+    assert stored is not None
+    request = decode(stored.headers, stored.data, expect=EnqueueUpdatesRequest)
+    assert request.id == timeout.value.request_id
+    assert await js.last(subjects.tasks_stream, subjects.task(KEY)) is not None
+
+
+@pytest.mark.usefixtures("topology")
+async def test_a_request_too_large_for_a_message_goes_through_the_blob_store(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    updates = tuple(Set(f"v{number}", "x" * 100) for number in range(20_000))
+    await client.enqueue_updates("ws", "cs", updates)
+    stored = await js.last(subjects.requests_stream, subjects.requests(KEY))
+    assert stored is not None
+    request = decode(stored.headers, stored.data, expect=EnqueueUpdatesRequest)
+    assert request.updates is None
+    assert request.updates_address is not None
+    blob = await open_blobs(None, js, subjects.blobs_bucket).get(request.updates_address)
+    assert decode_updates_blob(blob, DEFAULT_LIMITS) == updates
+
+
+async def test_streams_that_are_not_there_are_told(client: RebaserClient) -> None:
+    with pytest.raises(NotReadyError):
+        await client.values("ws", "cs")
+    with pytest.raises(NotReadyError):
+        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+
+
+async def test_no_nats_is_told() -> None:
+    with pytest.raises(NotConnectedError):
+        async with RebaserClient.connect("nats://127.0.0.1:1"):
+            pass
+
+
+@pytest.mark.usefixtures("topology")
+async def test_an_invalid_update_is_refused_before_anything_is_sent(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    with pytest.raises(UnprocessableError):
+        await client.enqueue_updates("ws", "cs", [Set("", 1)])
+    assert await js.last(subjects.requests_stream, subjects.requests(KEY)) is None

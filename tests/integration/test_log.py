@@ -1,0 +1,156 @@
+"""The log against a real server: appends are fenced, an unanswered one is settled, and reading skips no commit."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from rebaser.change_set import checkpoint
+from rebaser.change_set.commit_log import CommitLog
+from rebaser_client.blobs import open_blobs
+from rebaser_client.jetstream import JetStream, RequestTimeoutError
+from rebaser_client.jetstream.infos import PubAck
+from rebaser_client.log_reader import LogReader
+from rebaser_core.commit import Kind
+from rebaser_core.errors import FencedError, TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.messages import encode_commit
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Set
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEY = ChangeSetKey("ws", "cs")
+Open = Callable[[], "Log"]
+
+
+class Log:
+    """What an owner has of its log."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, inline_max: int = 100_000) -> None:
+        self.js = js
+        self.subjects = subjects
+        self.blobs = open_blobs(None, js, subjects.blobs_bucket)
+        self.reader = LogReader(js, subjects, self.blobs, DEFAULT_LIMITS)
+        self.inline_max = inline_max
+        self.ids = (f"{id(self)}-{number}" for number in itertools.count())  # no two owners make the same
+        self.commits: CommitLog
+
+    async def load(self) -> "Log":
+        self.commits = CommitLog(
+            self.js,
+            self.subjects,
+            KEY,
+            await self.reader.load(KEY),
+            blobs=self.blobs,
+            owner="owner",
+            inline_max=self.inline_max,
+            retry_window=60,
+            now_ms=lambda: 1,
+            new_id=lambda: next(self.ids),
+        )
+        return self
+
+    async def append(self, *updates: Set) -> int:
+        async with self.commits.turn():
+            return await self.commits.append(self.commits.draft(Kind.REBASE, delta=updates))
+
+
+@pytest.fixture
+def open_log(js: JetStream, subjects: Subjects) -> Open:
+    return lambda: Log(js, subjects)
+
+
+async def test_what_is_appended_is_what_is_loaded(open_log: Open) -> None:
+    log = await open_log().load()
+    for number in range(5):
+        await log.append(Set(f"v{number}", number))
+    state = (await log.reader.load(KEY)).state
+    assert state.cells == log.commits.state.cells
+    assert (state.last, state.covers) == (log.commits.state.last, log.commits.state.covers)
+
+
+async def test_the_second_of_two_owners_is_fenced_and_its_state_untouched(open_log: Open) -> None:
+    one, two = await open_log().load(), await open_log().load()
+    await one.append(Set("a", 1))
+    with pytest.raises(FencedError):
+        await two.append(Set("a", 2))
+    assert two.commits.state.cells == {}
+    assert (await one.reader.load(KEY)).state.cells["a"].value == 1
+
+
+async def test_an_append_whose_answer_is_lost_is_repeated_and_lands_once(
+    open_log: Open, js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repeat is refused, because the first one landed; the log itself shows whose it is."""
+    log = await open_log().load()
+    real, lost = JetStream.publish, [True]
+
+    async def publish(self: JetStream, subject: str, payload: bytes, *args: object, **more: object) -> PubAck:
+        ack = await real(self, subject, payload, *args, **more)  # type: ignore[arg-type]
+        if ".commits." in subject and lost and lost.pop():
+            raise RequestTimeoutError("the answer was lost")
+        return ack
+
+    monkeypatch.setattr(JetStream, "publish", publish)
+    sequence = await log.append(Set("a", 1))
+    assert not lost
+    assert (await log.append(Set("b", 2))) == sequence + 1
+    assert len((await log.reader.load(KEY)).state.cells) == 2
+
+
+async def test_a_large_delta_goes_through_a_blob(js: JetStream, subjects: Subjects) -> None:
+    log = await Log(js, subjects, inline_max=1000).load()
+    await log.append(*(Set(f"v{number}", "x" * 50) for number in range(100)))
+    stored = await log.reader.last(KEY)
+    assert stored is not None
+    assert stored.delta_blob is not None
+    assert len((await log.reader.load(KEY)).state.cells) == 100
+
+
+async def test_a_foreign_message_counts_for_the_sequence_and_is_skipped(open_log: Open, js: JetStream) -> None:
+    log = await open_log().load()
+    await log.append(Set("a", 1))
+    await js.publish(log.subjects.commits(KEY), b"not ours")
+    with pytest.raises(FencedError):
+        await log.append(Set("b", 2))
+    again = await open_log().load()
+    await again.append(Set("b", 2))
+    assert set((await log.reader.load(KEY)).state.cells) == {"a", "b"}
+
+
+async def test_a_damaged_commit_is_never_skipped(open_log: Open, js: JetStream) -> None:
+    log = await open_log().load()
+    await log.append(Set("a", 1))
+    headers, payload = encode_commit(log.commits.draft(Kind.REBASE, delta=(Set("b", 2),)))
+    await js.publish(log.subjects.commits(KEY), payload[:-3], headers)
+    with pytest.raises(TransientError, match="damaged"):
+        await log.reader.load(KEY)
+
+
+async def test_loading_begins_at_the_checkpoint_and_the_log_below_the_last_one_is_purged(open_log: Open) -> None:
+    log = await open_log().load()
+
+    async def write_checkpoint(number: int) -> None:
+        await log.append(Set(f"v{number}", number))
+        await checkpoint.write(_Context(log), log.commits)  # type: ignore[arg-type]
+
+    for number in range(3):
+        await write_checkpoint(number)
+    await log.append(Set("after", True))
+    tail = await log.reader.load(KEY)
+    assert set(tail.state.cells) == {"v0", "v1", "v2", "after"}
+    assert tail.state.checkpoint == log.commits.state.checkpoint
+    first = await log.js.next(log.subjects.commits_stream, log.subjects.commits(KEY), 1)
+    assert first is not None
+    assert first.sequence > 2, "what lies below the checkpoint before the current one is gone"
+
+
+class _Context:
+    """The part of a server's context that a checkpoint needs."""
+
+    def __init__(self, log: Log) -> None:
+        self.js = log.js
+        self.subjects = log.subjects
+        self.blobs = log.blobs

@@ -1,0 +1,366 @@
+"""The ordered consumer: nothing lost, doubled or reordered, whatever is dropped on the way."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer, ordered_calls
+from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
+from rebaser_core.errors import TransientError
+from rebaser_core.subjects import Subjects
+from tests.conftest import Events
+from tests.integration.nats_proxy import Frame, Proxy, proxied
+
+pytestmark = pytest.mark.anyio
+
+MANY = 300
+HEARTBEAT = 0.5  # seconds: silence is noticed after two
+STREAM = {"retention": "limits", "storage": "file", "num_replicas": 1, "max_consumers": 1_000_000}
+
+
+@pytest.fixture
+async def stream(js: JetStream, subjects: Subjects) -> AsyncIterator[str]:
+    """A stream on `<name>.>`."""
+    name: str = subjects.prefix
+    await js.ensure_stream({**STREAM, "name": name, "subjects": [f"{name}.>"]})
+    yield name
+    with suppress(ApiError):  # a test may have deleted it
+        await js.call(f"STREAM.DELETE.{name}")
+
+
+@pytest.fixture
+async def proxy(anyio_backend: str, nats_server: EmbeddedNats) -> AsyncIterator[Proxy]:
+    async with proxied(nats_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def lossy(proxy: Proxy) -> AsyncIterator[JetStream]:
+    """JetStream through `proxy`."""
+    async with Connection.connect(proxy.url) as connection:
+        yield JetStream(connection)
+
+
+async def fill(js: JetStream, stream: str, count: int, start: int = 0, key: str = "k") -> None:
+    await js.publish_all(f"{stream}.{key}", [b"%d" % number for number in range(start, start + count)], window=64)
+
+
+async def read(consumer: OrderedConsumer, count: int) -> list[int]:
+    """The numbers of the next `count` messages."""
+    return [int((await anext(consumer)).data) for _ in range(count)]
+
+
+def lose_once(matches: Callable[[Frame], bool]) -> Callable[[Frame], bool]:
+    """Lose the first frame that matches."""
+    left = [True]
+
+    def lose(frame: Frame) -> bool:
+        if left[0] and matches(frame):
+            left[0] = False
+            return True
+        return False
+
+    return lose
+
+
+async def count_consumers(js: JetStream, stream: str) -> int:
+    return (await js.stream_info(stream)).consumers
+
+
+async def test_messages_come_in_order_with_their_numbers(js: JetStream, stream: str) -> None:
+    await js.publish(f"{stream}.k", b"first", {"X-A": "1"})
+    await js.publish(f"{stream}.other", b"no")
+    await js.publish(f"{stream}.k", b"second")
+    async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
+        one, two = await anext(consumer), await anext(consumer)
+    assert (one.subject, one.data, one.headers, one.stream_sequence) == (f"{stream}.k", b"first", {"X-A": "1"}, 1)
+    assert (two.data, two.headers, two.stream_sequence, two.consumer_sequence) == (b"second", {}, 3, 2)
+    assert one.timestamp_ns <= two.timestamp_ns
+    assert (one.pending, two.pending) == (1, 0)
+
+
+async def test_take_keeps_to_its_bounds_but_always_gives_one(js: JetStream, stream: str) -> None:
+    for _ in range(5):
+        await js.publish(f"{stream}.k", b"x" * 100)
+    async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
+        while consumer.pending < 5:
+            await anyio.lowlevel.checkpoint()
+        assert len(consumer.take(2)) == 2
+        assert len(consumer.take(10, max_bytes=50)) == 1
+        assert len(consumer.take(10, max_bytes=250)) == 2
+        assert consumer.take(10) == []
+        assert consumer.pending == 0
+
+
+@pytest.mark.parametrize(("start", "wanted"), [("all", [0, 1, 2, 9]), (2, [1, 2, 9]), ("last", [2, 9]), ("new", [9])])
+async def test_each_start_begins_where_it_says(js: JetStream, stream: str, start: Any, wanted: list[int]) -> None:
+    await fill(js, stream, 3)
+    async with OrderedConsumer(js, stream, f"{stream}.k", start=start) as consumer:
+        await fill(js, stream, 1, start=9)
+        assert await read(consumer, len(wanted)) == wanted
+
+
+async def test_last_per_subject_gives_the_newest_of_each_then_goes_on(js: JetStream, stream: str) -> None:
+    for number, key in enumerate("abab"):
+        await fill(js, stream, 1, number, key)
+    async with OrderedConsumer(js, stream, f"{stream}.*", start="last_per_subject") as consumer:
+        assert await read(consumer, 2) == [2, 3]
+        await fill(js, stream, 1, 7, "a")
+        assert await read(consumer, 1) == [7]
+
+
+async def test_headers_only_leaves_the_payload_out(js: JetStream, stream: str) -> None:
+    await js.publish(f"{stream}.k", b"long", {"X-Debt": "3"})
+    async with OrderedConsumer(js, stream, f"{stream}.k", headers_only=True) as consumer:
+        message = await anext(consumer)
+    assert message.data == b""
+    assert message.headers["X-Debt"] == "3"
+
+
+@pytest.mark.parametrize("start", ["all", 1, "new"])
+async def test_a_lost_first_message_is_noticed_by_the_second(
+    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, start: Any
+) -> None:
+    proxy.lose = lose_once(lambda frame: frame.delivery and frame.consumer_sequence == 1)
+    async with OrderedConsumer(lossy, stream, f"{stream}.k", start=start) as consumer:
+        await fill(js, stream, MANY)
+        assert await read(consumer, MANY) == list(range(MANY))
+
+
+@pytest.mark.parametrize("start", ["all", 1, "new", "last", "last_per_subject"])
+async def test_a_lost_only_message_is_noticed_by_a_heartbeat(
+    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, start: Any
+) -> None:
+    proxy.lose = lose_once(lambda frame: frame.delivery)
+    async with OrderedConsumer(lossy, stream, f"{stream}.k", start=start, idle_heartbeat=HEARTBEAT) as consumer:
+        await fill(js, stream, 1, start=5)
+        assert await read(consumer, 1) == [5]
+
+
+async def test_any_lost_messages_are_made_good(js: JetStream, lossy: JetStream, proxy: Proxy, stream: str) -> None:
+    seen = 0
+
+    def every_hundredth(frame: Frame) -> bool:
+        nonlocal seen
+        seen += frame.delivery
+        return frame.delivery and seen % 100 == 50
+
+    proxy.lose = every_hundredth
+    await fill(js, stream, MANY)
+    async with OrderedConsumer(lossy, stream, f"{stream}.k", idle_heartbeat=HEARTBEAT) as consumer:
+        assert await read(consumer, MANY) == list(range(MANY))
+
+
+async def test_a_start_is_kept_through_resets_before_the_first_message(
+    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, events: Events
+) -> None:
+    """`new` means new when it was opened, not when its consumer was made anew."""
+    await fill(js, stream, 3)
+    proxy.lose = lambda frame: frame.delivery or frame.heartbeat
+    async with OrderedConsumer(lossy, stream, f"{stream}.k", start="new", idle_heartbeat=HEARTBEAT) as consumer:
+        await fill(js, stream, 3, start=10)
+        await events.wait_for(lambda entry: entry["event"] == "ordered_reset")
+        proxy.lose = lambda _: False
+        assert await read(consumer, 3) == [10, 11, 12]
+
+
+@pytest.mark.parametrize("start", ["new", "last"])
+async def test_a_start_is_kept_if_a_message_is_missed_before_the_consumer_is_confirmed(
+    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, events: Events, start: Any
+) -> None:
+    await fill(js, stream, 1)
+    await js.stream_info(stream)
+    first = 1 if start == "new" else 0
+    held: list[Frame] = []
+    asked = anyio.Event()
+
+    def lose(frame: Frame) -> bool:
+        if b"consumer_create_response" in frame.payload and not held:
+            held.append(frame)
+            asked.set()
+            return True
+        return frame.delivery and not events.named("ordered_reset") and int(frame.payload) == first
+
+    async def release() -> None:
+        await asked.wait()
+        async with anyio.create_task_group() as group:
+            group.start_soon(events.wait_for, lambda entry: entry["event"] == "ordered_reset")
+            await fill(js, stream, 2, start=1)
+        await fill(js, stream, 1, start=3)
+        await proxy.say(held[0].raw)
+
+    proxy.lose = lose
+    async with anyio.create_task_group() as group:
+        group.start_soon(release)
+        async with OrderedConsumer(lossy, stream, f"{stream}.k", start=start) as consumer:
+            assert await read(consumer, 4 - first) == list(range(first, 4))
+    while await count_consumers(js, stream):
+        await lossy.connection.wait_connected()
+
+
+async def test_deletes_and_other_subjects_leave_gaps_that_are_none(js: JetStream, stream: str, events: Events) -> None:
+    for number in range(10):
+        await fill(js, stream, 1, number)
+        await fill(js, stream, 1, number, "other")
+    await js.delete_message(stream, 1)
+    await js.delete_message(stream, 9)
+    async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
+        assert await read(consumer, 8) == [1, 2, 3, 5, 6, 7, 8, 9]
+    assert not events.named("ordered_reset")
+
+
+async def test_missed_heartbeats_start_a_new_consumer(
+    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, events: Events
+) -> None:
+    async with OrderedConsumer(lossy, stream, f"{stream}.k", idle_heartbeat=HEARTBEAT) as consumer:
+        await fill(js, stream, 2)
+        assert await read(consumer, 2) == [0, 1]
+        proxy.lose = lambda frame: frame.delivery or frame.heartbeat
+        await fill(js, stream, 2, start=2)
+        await events.wait_for(lambda entry: "heartbeats" in entry.get("reason", ""))
+        proxy.lose = lambda _: False
+        assert await read(consumer, 2) == [2, 3]
+    assert await count_consumers(js, stream) == 0
+
+
+async def test_a_deleted_consumer_is_replaced(js: JetStream, stream: str) -> None:
+    async with OrderedConsumer(js, stream, f"{stream}.k", idle_heartbeat=HEARTBEAT) as consumer:
+        await fill(js, stream, 2)
+        assert await read(consumer, 2) == [0, 1]
+        names = (await js.call(f"CONSUMER.NAMES.{stream}"))["consumers"]
+        for name in names:
+            await js.delete_consumer(stream, name)
+        await fill(js, stream, 2, start=2)
+        assert await read(consumer, 2) == [2, 3]
+
+
+@pytest.mark.parametrize("bounds", [{"max_count": 10}, {"max_bytes": 200}])
+async def test_what_a_slow_reader_has_no_room_for_waits_in_the_stream(js: JetStream, stream: str, bounds: Any) -> None:
+    await js.publish_all(f"{stream}.k", [b"%020d" % number for number in range(MANY)], window=64)
+    async with OrderedConsumer(js, stream, f"{stream}.k", **bounds) as consumer:
+        got: list[int] = []
+        while len(got) < MANY:
+            await consumer.wait()
+            assert consumer.pending <= 10
+            got += [int(message.data) for message in consumer.take(3)]
+    assert got == list(range(MANY))
+    assert await count_consumers(js, stream) == 0
+
+
+async def test_a_reader_who_stops_is_not_flooded(js: JetStream, stream: str, events: Events) -> None:
+    """The server sends no more than flow control allows, so a large backlog needs no reset."""
+    await js.publish_all(f"{stream}.k", [b"%d " % number + b"x" * 60_000 for number in range(MANY)])
+    async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
+        await consumer.wait()
+        got: list[int] = []
+        while len(got) < MANY:
+            await consumer.wait()
+            assert consumer.pending < MANY // 2
+            got += [int(message.data.split()[0]) for message in consumer.take(5)]
+            await js.stream_info(stream)  # time for the server to send what it may
+    assert got == list(range(MANY))
+    assert not events.named("ordered_reset")
+
+
+async def test_cuts_of_the_connection_lose_and_double_nothing(
+    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordered_calls, "INACTIVE", 3600)  # what we leave behind, the server does not tidy up
+    count = 20_000
+    await fill(js, stream, count)
+    async with OrderedConsumer(lossy, stream, f"{stream}.k") as consumer:
+        got: list[int] = []
+        cuts = 0
+        while len(got) < count:
+            await consumer.wait()
+            got += [int(message.data) for message in consumer.take(500)]
+            if len(got) // 4000 > cuts:
+                cuts += 1
+                await proxy.cut()
+    assert got == list(range(count))
+    assert cuts >= 4
+    while await count_consumers(js, stream):  # one of a connection that was cut goes when there is another
+        await lossy.connection.wait_connected()
+
+
+async def test_a_restarted_server_is_followed(own_nats: EmbeddedNats) -> None:
+    async with Connection.connect(own_nats.url) as connection:
+        js = JetStream(connection)
+        await js.ensure_stream({**STREAM, "name": "s", "subjects": ["s.>"]})
+        async with OrderedConsumer(js, "s", "s.k") as consumer:
+            await fill(js, "s", 5)
+            assert await read(consumer, 3) == [0, 1, 2]
+            await own_nats.kill()
+            await own_nats.start()
+            await connection.wait_connected()
+            await fill(js, "s", 5, start=5)
+            assert await read(consumer, 7) == [3, 4, 5, 6, 7, 8, 9]
+
+
+async def test_no_stream_is_an_error_at_once(js: JetStream) -> None:
+    with pytest.raises(ApiError) as refused:
+        async with OrderedConsumer(js, "nothere", "nothere.k"):
+            pass
+    assert refused.value.err_code == STREAM_NOT_FOUND
+
+
+@pytest.mark.parametrize("recreate", [False, True])
+async def test_a_stream_that_is_gone_ends_the_consumer_after_what_was_queued(
+    js: JetStream, stream: str, recreate: bool
+) -> None:
+    await fill(js, stream, 2)
+    async with OrderedConsumer(js, stream, f"{stream}.k", idle_heartbeat=HEARTBEAT) as consumer:
+        assert await read(consumer, 1) == [0]
+        await consumer.wait()
+        await js.call(f"STREAM.DELETE.{stream}")
+        if recreate:
+            await js.ensure_stream({**STREAM, "name": stream, "subjects": [f"{stream}.>"]})
+            await fill(js, stream, 5)
+        assert await read(consumer, 1) == [1]
+        with pytest.raises(TransientError) as lost:
+            await consumer.wait()
+        assert lost.value.code == "stream_lost"
+
+
+async def test_two_thousand_at_once_each_get_their_own(js: JetStream, stream: str) -> None:
+    count = 2000
+    got: dict[int, int] = {}
+    consumers = [OrderedConsumer(js, stream, f"{stream}.{key}") for key in range(count)]
+    tasks = len(anyio.get_running_tasks())
+
+    async def follow(key: int, opened: Callable[[], None]) -> None:
+        async with consumers[key] as consumer:
+            opened()
+            got[key] = (await read(consumer, 1))[0]
+
+    async with anyio.create_task_group() as group:
+        for key in range(count):
+            ready = anyio.Event()
+            group.start_soon(follow, key, ready.set)
+            if key % 100 == 99:
+                await ready.wait()
+        assert len(anyio.get_running_tasks()) <= tasks + count  # the readers' own, and none for the consumers
+        for key in range(count):
+            await fill(js, stream, 1, start=key, key=str(key))
+    assert got == {key: key for key in range(count)}
+    assert await count_consumers(js, stream) == 0
+
+
+async def test_cancelled_while_opening_leaves_no_consumer(js: JetStream, stream: str) -> None:
+    for turns in range(6):
+        with anyio.CancelScope() as scope:
+
+            async def cancel_after(turns: int, scope: anyio.CancelScope) -> None:
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                scope.cancel()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(cancel_after, turns, scope)
+                async with OrderedConsumer(js, stream, f"{stream}.k"):
+                    await anyio.sleep_forever()
+    assert await count_consumers(js, stream) == 0

@@ -1,0 +1,127 @@
+"""A checkpoint is the state at one commit, whatever happens while it is written, and folds on as the original does."""
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebaser_core import checkpoint
+from rebaser_core.checkpoint import read_checkpoint, write_checkpoint
+from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.state import ChangeSetState
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.values import Fault
+from tests.wire.examples import parts
+from tests.wire.strategies import json_values
+
+few_ids = st.sampled_from(["a1", "a2", "a3", "a4", "a5", "a6", "a7"])  # few, so that edits meet
+edits: st.SearchStrategy[Update] = st.one_of(
+    st.builds(Set, few_ids, json_values),
+    st.builds(
+        Derive,
+        few_ids,
+        st.sampled_from(["sum", "cel"]),
+        st.dictionaries(st.sampled_from("xy"), few_ids | st.lists(few_ids, max_size=3).map(tuple), max_size=2),
+        st.dictionaries(st.sampled_from(["expr", "n"]), st.sampled_from(["x + y", "x", 1, 1.0, True]), max_size=2),
+    ),
+    st.builds(Unset, few_ids),
+    st.builds(Remove, few_ids),
+)
+outcomes = st.sampled_from(Outcome)
+# One entry of a history: edits with the id of their request, or what a DVU found, or an attempt.
+steps = st.one_of(
+    st.tuples(st.just(Kind.REBASE), st.lists(edits, max_size=4), st.sampled_from(["r1", "r2", "r3", ""]), outcomes),
+    st.tuples(st.just(Kind.DVU), st.one_of(json_values, st.builds(Fault, st.just("failed"), st.text(), few_ids))),
+    st.tuples(st.just(Kind.ATTEMPT), st.integers(1, 5)),
+)
+
+
+def next_commit(state: ChangeSetState, step: tuple[Any, ...]) -> Commit:
+    """The commit that an owner at `state` would append for `step`."""
+    at = state.last + 1
+    if step[0] is Kind.DVU:
+        found = step[1]
+        stale = sorted(state.stale())
+        computed = (Computed(id_, None, found) if isinstance(found, Fault) else Computed(id_, found) for id_ in stale)
+        return Commit("d", state.last, Kind.DVU, at, "o", state.applied, state.last, delta=tuple(computed))
+    if step[0] is Kind.ATTEMPT:
+        attempt = Attempt(at, step[1], at)
+        return Commit("a", state.last, Kind.ATTEMPT, at, "o", None, state.covers, attempt=attempt)
+    _, updates, request_id, outcome = step
+    owes = state.owes or state.wakes(updates)
+    decision = Decision(at, request_id, outcome, len(updates), "", "why" if outcome is Outcome.DEAD else "")
+    return Commit(
+        "r",
+        state.last,
+        Kind.REBASE,
+        at,
+        "o",
+        Applied("stream:1", at),
+        state.covers if owes else None,
+        (decision,),
+        tuple(updates),
+        forget_before_ms=max(at - 5, 0),
+    )
+
+
+def folded(history: list[tuple[Any, ...]]) -> ChangeSetState:
+    state = ChangeSetState()
+    for step in history:
+        state.fold(state.last + 1, next_commit(state, step))
+    return state
+
+
+def assert_same(left: ChangeSetState, right: ChangeSetState) -> None:
+    assert parts(left) == parts(right)
+    assert repr(parts(left)) == repr(parts(right))
+
+
+@settings(deadline=None)
+@given(st.lists(steps, max_size=12), st.lists(steps, max_size=12))
+def test_a_checkpoint_is_the_state_when_it_was_begun(before: list[Any], meanwhile: list[Any]) -> None:
+    """Commits folded between two chunks are not in it, and fold onto what is read back with the same result."""
+    state, expected = folded(before), folded(before)
+    late: list[tuple[int, Commit]] = []
+    rest = iter(meanwhile)
+    chunks: list[bytes] = []
+    with patch.object(checkpoint, "CHUNK", 2), state.view() as view:
+        for chunk in write_checkpoint(state, view):
+            chunks.append(chunk)
+            step = next(rest, None)
+            if step is not None:
+                commit = next_commit(state, step)
+                late.append((state.last + 1, commit))
+                state.fold(*late[-1])
+    restored = read_checkpoint(b"".join(chunks))
+    assert_same(restored, expected)
+    for sequence, commit in late:
+        restored.fold(sequence, commit)
+    assert_same(restored, state)
+
+
+@settings(deadline=None)
+@given(st.lists(steps, max_size=12))
+def test_equal_texts_of_a_checkpoint_are_one_object(history: list[Any]) -> None:
+    state = folded(history)
+    with state.view() as view:
+        restored = read_checkpoint(b"".join(write_checkpoint(state, view)))
+    own = {id_: id_ for id_ in restored.cells}
+    for cell in restored.cells.values():
+        for input_id in cell.inputs:
+            assert own.setdefault(input_id, input_id) is input_id
+    for input_id in restored.dependents:
+        assert own.setdefault(input_id, input_id) is input_id
+
+
+@settings(deadline=None)
+@given(st.lists(steps, min_size=1, max_size=12), st.data())
+def test_a_checkpoint_that_is_cut_off_is_never_taken_for_a_whole_one(history: list[Any], data: st.DataObject) -> None:
+    state = folded(history)
+    with state.view() as view:
+        whole = b"".join(write_checkpoint(state, view))
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    with pytest.raises(UnprocessableError):
+        read_checkpoint(cut)

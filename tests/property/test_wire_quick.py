@@ -1,0 +1,62 @@
+"""Reading a body the quick way gives what its model gives, or leaves it to the model."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser_core.envelope import MessageType, validate
+from rebaser_core.errors import RebaserError
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.messages.request import REQUEST
+from rebaser_core.messages.response import RESPONSE
+
+texts = st.sampled_from(["a", "x-1", "", "no good", "b" * 65])
+odd = st.one_of(st.none(), st.booleans(), st.integers(-2, 3), texts, st.just([]), st.just({}))
+updates = st.one_of(
+    odd, st.lists(st.fixed_dictionaries({"op": st.sampled_from(["set", "unset", "eval"]), "id": texts, "value": odd}))
+)
+counts = st.one_of(st.integers(-1, 3), odd)
+statuses = st.one_of(
+    odd,
+    st.fixed_dictionaries({"success": st.one_of(odd, st.fixed_dictionaries({"performed": counts, "commit": counts}))}),
+    st.fixed_dictionaries({"success": st.just({"performed": 1, "commit": 1}), "error": odd}),
+)
+frame = {"id": st.one_of(texts, odd), "workspaceId": st.one_of(texts, odd), "changeSetId": st.one_of(texts, odd)}
+
+
+def outcome(read: Any) -> object:
+    try:
+        return read()
+    except RebaserError as error:
+        return error.code
+
+
+def check(kind: MessageType[Any], raw: dict[str, Any]) -> None:
+    assert kind.quick is not None
+    quick = outcome(lambda: kind.quick(raw, DEFAULT_LIMITS))  # type: ignore[misc]
+    if quick is not None:
+        model = kind.bodies[-1]
+        assert quick == outcome(lambda: kind.read(validate(model, raw), DEFAULT_LIMITS))
+
+
+@given(st.fixed_dictionaries({**frame, "updates": updates}, optional={"fromChangeSetId": odd, "updatesAddress": odd}))
+def test_requests(raw: dict[str, Any]) -> None:
+    check(REQUEST, raw)
+
+
+@given(st.fixed_dictionaries({**frame, "status": statuses}, optional={"more": odd}))
+def test_responses(raw: dict[str, Any]) -> None:
+    check(RESPONSE, raw)
+
+
+@pytest.mark.parametrize("kind", [REQUEST, RESPONSE], ids=["request", "response"])
+def test_the_usual_shape_is_read_the_quick_way(kind: MessageType[Any]) -> None:
+    bodies = {
+        "EnqueueUpdatesRequest": {"updates": [{"op": "set", "id": "a", "value": 1}]},
+        "EnqueueUpdatesResponse": {"status": {"success": {"performed": 1, "commit": 2}}},
+    }
+    assert kind.quick is not None
+    raw = {"id": "r", "workspaceId": "w", "changeSetId": "c", **bodies[kind.name]}
+    assert kind.quick(raw, DEFAULT_LIMITS) is not None

@@ -1,0 +1,39 @@
+"""One embedded Spark for all tests that need one: it takes seconds to start and a gigabyte to run."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rebaser.dvu.engine import Engine, EngineSettings
+
+
+@pytest.fixture(scope="session")
+async def engine(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
+    """The shared engine, warm."""
+    folder = tmp_path_factory.mktemp("spark")
+    before = set(Path.cwd().iterdir())
+    async with Engine("local[*]", EngineSettings(scratch=folder, parallelism=2)) as engine:
+        with anyio.fail_after(240):
+            await engine.ready.wait()
+        yield engine
+    assert not any(folder.iterdir()), "Spark left files behind"
+    new = {path.name for path in set(Path.cwd().iterdir()) - before}
+    assert not new & {"spark-warehouse", "artifacts", "metastore_db", "derby.log"}
+
+
+@pytest.fixture
+def url(engine: Engine) -> str:
+    """Where the shared Spark listens, for engines of a test's own."""
+    jvm = engine._keeper._jvm
+    assert jvm is not None
+    return jvm.url
+
+
+@pytest.fixture
+def jvm_pid(engine: Engine) -> int:
+    jvm = engine._keeper._jvm
+    assert jvm is not None
+    assert jvm._process is not None
+    return jvm._process.pid

@@ -1,0 +1,165 @@
+"""A change set in memory, edited and updated without a log; and an evaluator that shares no code with the planner."""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.functions import FunctionError, registry
+from rebaser.dvu.plan import DEFAULT_PLAN_LIMITS, Plan, PlanLimits, plan
+from rebaser.dvu.run import still_valid
+from rebaser_core.commit import Applied, Commit, Computed, Kind
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.state import ChangeSetState, View
+from rebaser_core.updates import Derive, Set, Unset, Update
+from rebaser_core.values import Fault, Json, State, Value, canonical, check_json
+
+
+class Book:
+    """A state with the commits that an owner would write."""
+
+    def __init__(self, updates: Iterable[Update] = ()) -> None:
+        self.state = ChangeSetState()
+        if given := tuple(updates):
+            self.edit(*given)
+
+    def edit(self, *updates: Update) -> None:
+        state = self.state
+        settled = not state.owes and not state.wakes(updates)
+        covers = None if settled else state.covers
+        sequence = state.last + 1
+        state.fold(
+            sequence, Commit("e", state.last, Kind.REBASE, 0, "o", Applied("s", sequence), covers, delta=updates)
+        )
+
+    def commit(self, computed: Iterable[Computed], planned_at: int) -> tuple[Computed, ...]:
+        state = self.state
+        valid = still_valid(state, computed, planned_at)
+        state.fold(state.last + 1, Commit("d", state.last, Kind.DVU, 0, "o", None, planned_at, delta=valid))
+        return valid
+
+    def update(self, limits: PlanLimits = DEFAULT_PLAN_LIMITS) -> tuple[Computed, ...]:
+        """Bring everything up to date; what was written."""
+        with self.state.view() as view:
+            computed = run_here(view, limits)
+            return self.commit(computed, view.sequence)
+
+    def values(self) -> dict[str, Value]:
+        return self.state.values()
+
+
+def run_here(
+    view: View, limits: PlanLimits = DEFAULT_PLAN_LIMITS, between: Callable[[], None] = lambda: None
+) -> tuple[Computed, ...]:
+    """An update in this process; `between` runs before each wave is computed."""
+    made = plan(view, limits)
+    for packets in waves(made):
+        between()
+        absorb(made, packets)
+    return made.computed()
+
+
+def waves(made: Plan) -> Iterable[list[bytes]]:
+    while packets := made.next_wave():
+        yield packets
+
+
+def absorb(made: Plan, packets: Sequence[bytes]) -> None:
+    results = [result for packet in packets for result in evaluate_packet(packet)]
+    random.Random(len(results)).shuffle(results)  # the order in which results arrive means nothing
+    made.absorb(results)
+
+
+def typed(values: dict[str, Value]) -> dict[str, tuple[bytes, Any, Any]]:
+    """Values so that equal means the same: `1`, `1.0` and `True` differ."""
+    return {id_: (canonical(value.value), value.state, value.error) for id_, value in values.items()}
+
+
+def expected(updates: Iterable[Update]) -> dict[str, Value]:
+    """What every value should be: memoised recursion over definitions, cycles by mutual reach. Small graphs only."""
+    given = {update.id: update for update in updates}
+    edges = {id_: list(one.input_ids()) if isinstance(one, Derive) else [] for id_, one in given.items()}
+    reach = {id_: _reach(id_, edges) for id_ in given}
+    done: dict[str, Value] = {}
+
+    def value(id_: str) -> Value:
+        if id_ not in done:
+            done[id_] = compute(given[id_])
+        return done[id_]
+
+    def compute(update: Update) -> Value:
+        if isinstance(update, Set):
+            return Value(update.value, State.OK)
+        if isinstance(update, Unset):
+            return Value(None, State.UNSET)
+        assert isinstance(update, Derive)
+        fault = _cycle_fault(update.id, reach) or input_fault(update)
+        if fault is not None:
+            return Value(None, State.ERROR, fault)
+        args = {
+            name: value(ids).value if isinstance(ids, str) else [value(one).value for one in ids]
+            for name, ids in update.inputs.items()
+        }
+        return _call(update, args)
+
+    def input_fault(update: Derive) -> Fault | None:
+        if update.function not in registry().functions:
+            return Fault("unknown_function", f"there is no function '{update.function}'", update.id)
+        for one in update.input_ids():
+            if one not in given:
+                return Fault("missing_input", f"input '{one}' does not exist", update.id)
+            error = value(one).error
+            if error is not None:
+                origin = value(error.origin).error
+                assert origin is not None
+                text = f"input '{one}' failed: {origin.code} in '{error.origin}'"
+                return Fault("failed_input", text, error.origin)
+        return None
+
+    return {id_: value(id_) for id_ in given}
+
+
+def _reach(start: str, edges: dict[str, list[str]]) -> set[str]:
+    seen: set[str] = set()
+    todo = list(edges[start])
+    while todo:
+        one = todo.pop()
+        if one not in seen:
+            seen.add(one)
+            todo.extend(edges.get(one, ()))
+    return seen
+
+
+def _cycle_fault(id_: str, reach: dict[str, set[str]]) -> Fault | None:
+    members = sorted(one for one in reach[id_] if one in reach and id_ in reach[one])
+    if not members:
+        return None
+    if members == [id_]:
+        return Fault("cycle", f"'{id_}' depends on itself", id_)
+    shown = ", ".join(f"'{one}'" for one in members[:32])
+    more = f" and {len(members) - 32} more" if len(members) > 32 else ""
+    return Fault("cycle", f"these depend on each other: {shown}{more}", members[0])
+
+
+def _call(update: Derive, args: dict[str, Json]) -> Value:
+    function = registry().functions[update.function]
+    spread: list[Json] = []
+    for name, given in update.inputs.items():
+        found = args[name]
+        if isinstance(given, str):
+            spread.append(found)
+        else:
+            assert isinstance(found, list)
+            spread.extend(found)
+    try:
+        result = function.call(args if function.takes == "names" else spread, update.params)
+        check_json(result)
+    except FunctionError as error:
+        return Value(None, State.ERROR, Fault(error.code, str(error), update.id))
+    except UnprocessableError as error:
+        codes = {
+            "integer does not fit in 64 bits": ("overflow", "the result does not fit in 64 bits"),
+            "number is not finite": ("not_finite", "the result is not a finite number"),
+        }
+        return Value(None, State.ERROR, Fault(*codes[error.message], update.id))
+    return Value(result, State.OK)

@@ -1,0 +1,263 @@
+"""The engine against a real Spark: what it gives, what it shares, and what it does when things go wrong."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+
+import anyio
+import pyarrow as pa
+import pytest
+from anyio import to_thread
+from anyio.abc import TaskGroup
+
+from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.run import update
+from rebaser_core.errors import ConfigError, DvuError
+from rebaser_core.updates import Derive, Set
+from tests.conftest import Events
+from tests.spark.graphs import Book, expected
+from tests.spark.packets import foreign, slow, small
+from tests.spark.processes import any_ended, workers
+
+pytestmark = [pytest.mark.anyio, pytest.mark.spark]
+
+
+async def one(engine: Engine, value: int) -> None:
+    """One small update; right or raising."""
+    made, packets = small(value)
+    [results] = await engine.evaluate(packets, label=str(value))
+    made.absorb(results)
+    assert [computed.value for computed in made.computed()] == [value + 1]
+
+
+async def test_an_update_on_spark_is_what_a_naive_evaluator_says(engine: Engine) -> None:
+    book = Book(
+        [
+            Set("a", 2),
+            Derive("b", "cel", {"a": "a"}, {"expr": "a * 1.5"}),
+            Derive("c", "sum", {"values": ("a", "b")}),
+            Derive("d", "sum", {"values": ("c", "gone")}),
+            Derive("e", "list", {"values": ("d", "e")}),
+        ]
+    )
+    with book.state.view() as view:
+        book.commit(await update(view, engine, label="test"), view.sequence)
+    assert book.values() == expected(book.state.updates())
+
+
+async def test_what_needs_no_function_needs_no_spark(engine: Engine) -> None:
+    jobs = engine._jobs
+    book = Book([Derive("a", "sum", {"values": ("b",)}), Derive("b", "sum", {"values": ("a",)})])
+    with book.state.view() as view:
+        book.commit(await update(view, engine, label="test"), view.sequence)
+    assert book.values() == expected(book.state.updates())
+    with book.state.view() as view:
+        assert await update(view, engine, label="test") == ()
+    assert engine._jobs == jobs
+
+
+async def test_results_larger_than_a_message_arrive(engine: Engine) -> None:
+    text = "x" * 200_000
+    book = Book([Set("t", text), *(Derive(f"v{at}", "concat", {"x": "t"}) for at in range(100))])
+    with book.state.view() as view:
+        computed = await update(view, engine, label="large")
+    assert len(computed) == 100
+    assert all(one.value == text for one in computed)
+
+
+async def test_callers_that_are_ready_together_share_jobs(engine: Engine) -> None:
+    jobs = engine._jobs
+    async with anyio.create_task_group() as tasks:
+        for value in range(50):
+            tasks.start_soon(one, engine, value)
+    assert engine._jobs - jobs <= 10
+
+
+async def test_a_packet_of_another_release_fails_its_own_caller_only(engine: Engine, events: Events) -> None:
+    errors: list[DvuError] = []
+
+    async def wrong() -> None:
+        with pytest.raises(DvuError, match="another release") as caught:
+            await engine.evaluate(foreign(), label="wrong")
+        errors.append(caught.value)
+
+    async with anyio.create_task_group() as tasks:
+        for value in range(6):
+            tasks.start_soon(one, engine, value)
+        tasks.start_soon(wrong)
+        for value in range(6):
+            tasks.start_soon(one, engine, value)
+    assert len(errors) == 1
+    assert any(entry["callers"] > 1 for entry in events.named("dvu_job_failed")), "they shared no job"
+    assert engine.state == "ready"
+
+
+async def test_a_late_job_is_ended_and_its_worker_too(engine: Engine, jvm_pid: int) -> None:
+    await one(engine, 1)  # so that there is a worker, which the next job will use
+    idle = workers(jvm_pid)
+    with pytest.raises(DvuError, match="longer than 2 s") as caught:
+        await engine.evaluate(slow(30), label="slow", timeout=2)
+    assert caught.value.code == "late"
+    with anyio.fail_after(60):
+        await any_ended(idle)
+    assert engine.state == "ready"
+    await one(engine, 1)
+
+
+async def test_a_late_job_with_several_callers_is_split(engine: Engine, events: Events) -> None:
+    """Whoever shares a job with a slow packet gets its results, and the slow one its error."""
+    outcomes: list[str] = []
+
+    async def late() -> None:
+        with pytest.raises(DvuError) as caught:
+            await engine.evaluate(slow(30), label="slow", timeout=2)
+        outcomes.append(caught.value.code)
+
+    async with anyio.create_task_group() as tasks:
+        for value in range(4):
+            tasks.start_soon(one, engine, value)
+        tasks.start_soon(late)
+        for value in range(4):
+            tasks.start_soon(one, engine, value)
+    assert outcomes == ["late"]
+    assert any(entry["callers"] > 1 for entry in events.named("dvu_job_failed")), "they shared no job"
+
+
+async def test_a_job_that_nobody_waits_for_is_interrupted(engine: Engine, events: Events) -> None:
+    """Its caller waits until it is, and both lanes are free then."""
+    for _ in range(3):
+        async with anyio.create_task_group() as tasks:
+
+            async def watch(tasks: TaskGroup = tasks) -> None:
+                await events.wait_for(lambda entry: entry["event"] == "dvu_job")
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(watch)
+            await anyio.lowlevel.checkpoint()
+            await engine.evaluate(slow(30), label="abandoned")
+    with anyio.fail_after(60):
+        await one(engine, 1)
+    assert engine.state == "ready"
+    assert not events.named("dvu_job_failed")
+
+
+async def test_a_caller_that_leaves_takes_no_other_with_it(engine: Engine, events: Events) -> None:
+    async with anyio.create_task_group() as others:
+        for value in range(3):
+            others.start_soon(one, engine, value)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await engine.evaluate(slow(30), label="left")
+        for value in range(3):
+            others.start_soon(one, engine, value)
+    assert scope.cancelled_caught
+    assert not events.named("dvu_job_failed")
+
+
+async def test_a_server_that_hangs_holds_nobody(engine: Engine, jvm_pid: int, events: Events) -> None:
+    """The connection is cut, the caller leaves, and no thread stays behind."""
+    async with anyio.create_task_group() as tasks:
+
+        async def watch() -> None:
+            await events.wait_for(lambda entry: entry["event"] == "dvu_job")
+            os.kill(jvm_pid, signal.SIGSTOP)
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        await anyio.lowlevel.checkpoint()
+        try:
+            with anyio.fail_after(60):
+                await engine.evaluate(slow(30), label="hung")
+        finally:
+            with anyio.CancelScope(shield=True):
+                held = engine._keeper._held
+                if held is not None:
+                    await held.over.wait()
+            os.kill(jvm_pid, signal.SIGCONT)
+    await one(engine, 1)
+    assert engine.state == "ready"
+
+
+async def test_workers_without_this_package_are_named(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("only_here")
+    exec("def evaluate(batches):\n    yield from batches\n", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    monkeypatch.setattr("rebaser.dvu.evaluate.evaluate_batches", module.evaluate)
+    with pytest.raises(DvuError, match="ModuleNotFoundError: No module named 'only_here'"):
+        await engine.evaluate(small()[1], label="lonely")
+    monkeypatch.undo()
+    assert engine.state == "ready"
+    await one(engine, 1)
+
+
+async def test_a_worker_that_dies_fails_its_job_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rebaser.dvu.evaluate.evaluate_batches", die)
+    with pytest.raises(DvuError, match="the Spark job failed"):
+        await engine.evaluate(small()[1], label="dying")
+    monkeypatch.undo()
+    assert engine.state == "ready"
+    await one(engine, 1)
+
+
+def die(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a worker does that runs out of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield from batches
+
+
+async def test_a_session_is_renewed_after_so_many_bytes_and_nobody_notices(url: str) -> None:
+    async with Engine(url, EngineSettings(renew_after_bytes=1, parallelism=1)) as engine:
+        for value in range(3):
+            await one(engine, value)
+
+
+async def test_a_session_that_the_server_has_ended_is_replaced(url: str, events: Events) -> None:
+    async with Engine(url, EngineSettings(parallelism=1)) as engine:
+        await one(engine, 1)
+        held = engine._keeper._held
+        assert held is not None
+        session_id = held.session._spark.session_id
+        await to_thread.run_sync(held.session._spark.client.release_session)
+        await one(engine, 2)
+        held = engine._keeper._held
+        assert held is not None
+        assert held.session._spark.session_id != session_id
+
+
+async def test_without_spark_callers_are_told_and_can_leave(unused_port: int, events: Events) -> None:
+    async with Engine(f"sc://localhost:{unused_port}") as engine:
+        with pytest.raises(DvuError, match="not available") as caught:
+            await engine.evaluate(small()[1], label="none")
+        assert caught.value.code == "spark_down"
+        assert engine.state.startswith("down: ")
+        assert not engine.ready.is_set()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await engine.evaluate(small()[1], label="none")
+
+
+async def test_callers_of_a_stopped_engine_are_told(url: str) -> None:
+    errors: list[str] = []
+
+    async def wait() -> None:
+        with pytest.raises(DvuError) as caught:
+            await engine.evaluate(slow(30), label="stopped")
+        errors.append(caught.value.code)
+
+    async with anyio.create_task_group() as tasks, Engine(url, EngineSettings(parallelism=1)) as engine:
+        await one(engine, 1)
+        for _ in range(4):
+            tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+    assert errors == ["stopped"] * 4
+    with pytest.raises(DvuError, match="stopping"):
+        await engine.evaluate(small()[1], label="late")
+
+
+@pytest.mark.parametrize("remote", ["spark://localhost:7077", "http://localhost", "sc://", "sc://host/path", ""])
+async def test_a_url_that_spark_does_not_know_is_a_setting_to_mend(remote: str) -> None:
+    with pytest.raises(ConfigError):
+        async with Engine(remote):
+            pytest.fail("it started")

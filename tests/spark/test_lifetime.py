@@ -1,0 +1,175 @@
+"""The embedded JVM: it comes back when it dies, goes when we go, however we go, and is quiet."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.jvm import Jvm, check_java
+from rebaser_core.errors import ConfigError, DvuError
+from tests.spark.processes import ended
+from tests.spark.test_engine import one
+
+PROGRAM = r"""
+import sys
+from pathlib import Path
+import anyio
+from rebaser.dvu.engine import Engine, EngineSettings
+
+async def main():
+    async with Engine("local[1]", EngineSettings(scratch=Path(sys.argv[1]), parallelism=1)) as engine:
+        await engine.ready.wait()
+        print(f"\npid={engine._keeper._jvm._process.pid}", flush=True)
+        await anyio.sleep_forever()
+
+try:
+    anyio.run(main)
+except KeyboardInterrupt:
+    pass
+"""
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """With a name short enough for sockets, so that all files of a Spark are in it, also after a kill."""
+    with tempfile.TemporaryDirectory(prefix="rb", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.anyio
+@pytest.mark.spark
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+async def test_the_jvm_ends_with_its_program_and_shares_nothing_with_another(
+    engine: Engine, tmp_path: Path, short_folder: Path, end: signal.Signals
+) -> None:
+    """It runs beside the shared engine, says nothing on stderr, and leaves no file if it could clean up."""
+    scratch = short_folder
+    command = [sys.executable, "-c", PROGRAM, str(scratch)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with anyio.fail_after(240):
+        async with await anyio.open_process(command, stderr=subprocess.PIPE, cwd=tmp_path, env=environment) as program:
+            jvm = await _jvm(program)
+            await one(engine, 1)
+            program.send_signal(end)
+            await program.wait()
+            await ended(jvm)
+            assert program.stderr is not None
+            said = b"".join([chunk async for chunk in program.stderr])
+    assert said == b""
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - not blocking for long
+    if end is signal.SIGINT:
+        assert os.listdir(scratch) == []  # noqa: PTH208
+
+
+async def _jvm(program: Process) -> int:
+    """The process id that the program prints once its engine is ready."""
+    assert program.stdout is not None
+    lines = BufferedByteReceiveStream(program.stdout)
+    while not (line := await lines.receive_until(b"\n", 10_000)).startswith(b"pid="):
+        pass
+    return int(line.removeprefix(b"pid="))
+
+
+@pytest.mark.anyio
+@pytest.mark.spark
+async def test_an_engine_that_is_left_while_it_starts_leaves_nothing(short_folder: Path) -> None:
+    async with Engine("local[1]", EngineSettings(scratch=short_folder)) as engine:
+        while engine._keeper._jvm is None or not engine._keeper._jvm.alive:
+            await anyio.lowlevel.checkpoint()
+    assert engine.state == "stopped"
+    assert not engine.ready.is_set()
+    assert not engine._keeper._jvm.alive
+    assert os.listdir(short_folder) == []  # noqa: PTH208
+
+
+@pytest.mark.anyio
+@pytest.mark.spark
+async def test_a_jvm_that_dies_is_started_again_under_its_callers(engine: Engine, jvm_pid: int) -> None:
+    async with anyio.create_task_group() as tasks:
+        os.kill(jvm_pid, signal.SIGKILL)
+        for value in range(3):
+            tasks.start_soon(one, engine, value)
+    assert engine.state == "ready"
+
+
+@pytest.mark.spark
+def test_a_jvm_that_cannot_start_tells_why(tmp_path: Path) -> None:
+    jvm = Jvm("local[1]", memory="1x", scratch=tmp_path)
+    with pytest.raises(DvuError, match=r"does not start: .*1x"):
+        jvm.start()
+    jvm.stop()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_jvm_that_was_ended_does_not_start(tmp_path: Path) -> None:
+    jvm = Jvm("local[1]", memory="1g", scratch=tmp_path)
+    jvm.kill()
+    with pytest.raises(DvuError, match="stopped while it started"):
+        jvm.start()
+    jvm.stop()
+
+
+FakeJava = Callable[[str], Path]
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path) -> FakeJava:
+    """A program called java that answers as told; returns the folder above its `bin`."""
+
+    def make(body: str) -> Path:
+        program = tmp_path / "bin" / "java"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+        return tmp_path
+
+    return make
+
+
+def test_a_java_that_is_new_enough_will_do(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java("""echo 'openjdk version "21.0.1" 2023-10-17' >&2""")))
+    check_java()
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("""echo 'java version "1.8.0_392"' >&2""", "Java 17 or newer and JAVA_HOME=.* has 1:"),
+        ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", "Java 17 or newer and JAVA_HOME=.* has 11:"),
+        ("exit 3", "has an unknown version"),
+    ],
+)
+def test_an_old_java_is_a_setting_to_mend(
+    fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch, body: str, text: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(body)))
+    with pytest.raises(ConfigError, match=text) as caught:
+        check_java()
+    assert "\n" not in caught.value.message
+    assert "install a Java runtime" in caught.value.message
+
+
+@pytest.mark.parametrize("variable", ["JAVA_HOME", "PATH"])
+def test_no_java_is_a_setting_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    with pytest.raises(ConfigError, match="needs Java and there is none in") as caught:
+        check_java()
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.anyio
+async def test_an_engine_without_java_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="needs Java"):
+        async with Engine():
+            pytest.fail("it started")

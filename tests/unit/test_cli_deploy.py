@@ -1,0 +1,154 @@
+"""What is deployed fits the program: configuration that NATS accepts, options and settings that exist."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rebaser.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def nats_server() -> str:
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("token", ['"123abc"', '"1e5"', '"plain"'])
+def test_nats_accepts_its_configuration_with_any_token(token: str) -> None:
+    checked = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
+        [nats_server(), "-t", "-c", DEPLOY / "nats.conf"],
+        env={**os.environ, "NATS_TOKEN": token},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_nats_does_not_start_without_a_token() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "NATS_TOKEN"}
+    checked = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
+        [nats_server(), "-t", "-c", DEPLOY / "nats.conf"], env=environment, capture_output=True, timeout=30
+    )
+    assert checked.returncode != 0
+
+
+def test_options_of_the_composed_server_exist(compose: dict[str, Any]) -> None:
+    command = compose["services"]["rebaser"]["command"]
+    assert command[0] == "serve"
+    shown = subprocess.run(
+        [sys.executable, "-m", "rebaser", "serve", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    options = [word for word in command if word.startswith("--")]
+    assert options
+    for option in options:
+        assert re.search(rf"(^|\s){option}\s", shown), option
+
+
+def test_every_variable_is_a_setting(compose: dict[str, Any]) -> None:
+    used = set(compose["services"]["rebaser"]["environment"])
+    used |= set(re.findall(r"\bREBASER_[A-Z_]+\b", (ROOT / "Dockerfile").read_text()))
+    used |= set(re.findall(r"\bREBASER_[A-Z_]+\b", (DEPLOY / "entrypoint").read_text()))
+    used |= set(re.findall(r"\bREBASER_[A-Z_]+\b", (DEPLOY / "README.md").read_text())) - {
+        "REBASER_DLQ",
+        "REBASER_BLOBS",
+    }
+    assert used
+    for name in used:
+        assert name.removeprefix("REBASER_").lower() in Settings.model_fields, name
+
+
+def test_several_servers_share_the_work_and_wait_for_nats_alone(compose: dict[str, Any]) -> None:
+    server = compose["services"]["rebaser"]
+    assert server["deploy"]["replicas"] >= 2
+    assert list(server["depends_on"]) == ["nats"]
+    assert float(server["stop_grace_period"].removesuffix("s")) > float(server["environment"]["REBASER_SHUTDOWN_GRACE"])
+
+
+def test_only_nats_is_published_and_only_to_this_host(compose: dict[str, Any]) -> None:
+    ports = {name: service.get("ports", []) for name, service in compose["services"].items()}
+    assert {name for name, published in ports.items() if published} == {"nats"}
+    assert all(port.startswith("127.0.0.1:") for port in ports["nats"])
+
+
+def test_files_that_compose_mounts_exist(compose: dict[str, Any]) -> None:
+    for volume in compose["services"]["nats"]["volumes"]:
+        source = volume.split(":")[0]
+        assert source in compose["volumes"] or (DEPLOY / source).exists()
+
+
+def test_the_image_runs_without_rights_and_copies_what_exists() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    final = text.split("FROM ")[-1]
+    assert re.search(r"^USER rebaser$", final, re.MULTILINE)
+    assert "HEALTHCHECK" in final
+    for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists(), source
+
+
+def test_the_entrypoint_names_the_server_after_its_host(tmp_path: Path) -> None:
+    fake = tmp_path / "rebaser"
+    fake.write_text('#!/bin/sh\necho "$REBASER_SERVER_ID $*"\n')
+    fake.chmod(0o755)
+    (tmp_path / "hostname").write_text("#!/bin/sh\necho box\n")
+    (tmp_path / "hostname").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def run(*arguments: str, **more: str) -> str:
+        return subprocess.run(
+            [DEPLOY / "entrypoint", *arguments], env=environment | more, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert run("serve", "--x") == "box serve --x\n"
+    assert run("serve", REBASER_SERVER_ID="own") == "own serve\n"
+    assert run("ping-self") == "box ping --server box --timeout 5\n"
+
+
+def test_nats_runs_with_its_configuration_and_syncs_every_write(tmp_path: Path) -> None:
+    """The file itself but for its folder and addresses: loopback and free ports for the test."""
+    text = (DEPLOY / "nats.conf").read_text()
+    for ours, here in (("/data", f'"{tmp_path / "data"}"'), ('"0.0.0.0:4222"', "127.0.0.1:-1")):
+        assert ours in text
+        text = text.replace(ours, here)
+    (tmp_path / "nats.conf").write_text(text.replace('"0.0.0.0:8222"', "127.0.0.1:-1"))
+    with subprocess.Popen(
+        [nats_server(), "-c", tmp_path / "nats.conf"],
+        env={**os.environ, "NATS_TOKEN": '"1e5"'},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            said = ""
+            for line in process.stderr:  # ends with the server, should it not start
+                said += line
+                if "Server is ready" in line:
+                    break
+            monitor = re.search(r"http monitor on (\S+)", said)
+            assert monitor is not None, said
+            with urllib.request.urlopen(f"http://{monitor[1]}/jsz", timeout=10) as answer:
+                jetstream = json.load(answer)["config"]
+        finally:
+            process.terminate()
+    assert "[WRN]" not in said
+    assert jetstream["sync_always"] is True
+    assert jetstream["max_storage"] == 64 * 1024**3

@@ -1,0 +1,78 @@
+"""Command-line options become updates, or one clear complaint."""
+
+import re
+from collections.abc import Sequence
+
+import pytest
+import typer
+
+from rebaser.cli.edits import parse_edits
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.updates import Derive, Remove, Set, Unset
+
+
+def names_in(expression: str) -> list[str]:
+    if "(" in expression:
+        raise UnprocessableError("column 1: no")
+    return re.findall(r"[a-z]+", expression)
+
+
+def parse(
+    sets: Sequence[str] = (), derives: Sequence[str] = (), unsets: Sequence[str] = (), removes: Sequence[str] = ()
+) -> list[object]:
+    return list(parse_edits(sets, derives, unsets, removes, names_in))
+
+
+def complaint(**options: Sequence[str]) -> str:
+    with pytest.raises(typer.BadParameter) as caught:
+        parse(**options)
+    return f"{caught.value.param_hint}: {caught.value.message}"
+
+
+def test_each_option_becomes_its_update() -> None:
+    assert parse(["a=1", 'n="x=y"'], ["t=a * n"], ["u"], ["r"]) == [
+        Set("a", 1),
+        Set("n", "x=y"),
+        Derive("t", "cel", {"a": "a", "n": "n"}, {"expr": "a * n"}),
+        Unset("u"),
+        Remove("r"),
+    ]
+
+
+def test_numbers_keep_their_type() -> None:
+    values = [update.value for update in parse(["a=1", "b=1.0", "c=true"]) if isinstance(update, Set)]
+    assert [type(value) for value in values] == [int, float, bool]
+
+
+def test_text_without_quotes_gets_the_right_spelling_suggested() -> None:
+    assert """--set name='"text"'""" in complaint(sets=["name=text"])
+    assert """--set 'my name'='"it'"'"'s"'""" in complaint(sets=["my name=it's"])
+
+
+@pytest.mark.parametrize(
+    "text", ["a=NaN", "a=1e999", "a=" + "[" * 5000, "a=9223372036854775808", 'a={"x":1,"x":2}', "a="]
+)
+def test_what_no_value_can_be_is_refused(text: str) -> None:
+    assert complaint(sets=[text]).startswith("--set: ")
+
+
+def test_an_option_without_its_parts_says_what_to_write() -> None:
+    assert "ID=JSON" in complaint(sets=["a"])
+    assert "ID=EXPR" in complaint(derives=["a"])
+    assert "ID=EXPR" in complaint(derives=["a="])
+    assert "id is missing" in complaint(sets=["=1"])
+    assert "id is missing" in complaint(unsets=[""])
+
+
+def test_a_formula_that_cannot_be_read_names_the_value() -> None:
+    assert complaint(derives=["a=("]) == "--derive: formula of 'a': column 1: no"
+
+
+def test_two_edits_of_one_id_have_no_order_and_are_refused() -> None:
+    assert "edited twice" in complaint(sets=["a=1"], removes=["a"])
+    assert "edited twice" in complaint(sets=["a=1", "a=2"])
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    assert complaint(sets=['a="\udcff"']).startswith("--set: ")
+    assert complaint(removes=["\udcff"]).startswith("--remove: ")

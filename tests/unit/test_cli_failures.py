@@ -1,0 +1,38 @@
+"""Expected failures become one line and an exit code; bugs stay exceptions."""
+
+import pytest
+import typer
+
+from rebaser.cli.failures import CommandFailed, explain, is_broken_pipe
+from rebaser_core.errors import ConfigError, TransientError
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "code"),
+    [
+        (CommandFailed("no"), "no", 1),
+        (ConfigError("Java 17\nis missing"), "Java 17 is missing", 1),
+        (typer.BadParameter("wrong", param_hint="--set"), "Invalid value for --set: wrong; see: rebaser --help", 2),
+        (FileNotFoundError(2, "No such file", "f.jsonl"), "f.jsonl: No such file", 1),
+        (BaseExceptionGroup("", [BaseExceptionGroup("", [ConfigError("deep")])]), "deep", 1),
+    ],
+)
+def test_expected_failures(error: BaseException, line: str, code: int) -> None:
+    assert explain(error) == (line, code)
+
+
+def test_a_missing_connection_says_how_to_get_one() -> None:
+    explained = explain(TransientError("nats://x does not answer", code="not_connected"))
+    assert explained is not None
+    assert "rebaser dev" in explained[0]
+    assert "REBASER_NATS_URL" in explained[0]
+
+
+def test_a_bug_is_not_explained_away_even_beside_an_expected_failure() -> None:
+    assert explain(KeyError("x")) is None
+    assert explain(BaseExceptionGroup("", [ConfigError("known"), KeyError("x")])) is None
+
+
+def test_a_reader_that_went_away_is_recognised() -> None:
+    assert is_broken_pipe(BaseExceptionGroup("", [BrokenPipeError()]))
+    assert not is_broken_pipe(ConfigError("x"))

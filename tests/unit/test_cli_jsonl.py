@@ -1,0 +1,82 @@
+"""JSON Lines of updates: every line is in a batch, or in an error that names it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser.cli.jsonl import Batch, Line, UpdateLines
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.limits import DEFAULT_LIMITS, Limits
+from rebaser_core.updates import Remove, Set, Update
+
+
+def read(data: bytes, chunk: int = 2**16, limits: Limits = DEFAULT_LIMITS) -> list[Line]:
+    lines = UpdateLines(limits)
+    out: list[Line] = []
+    for start in range(0, len(data), chunk):
+        out.extend(lines.feed(data[start : start + chunk]))
+    out.extend(lines.finish())
+    return out
+
+
+def encoded(*updates: Update) -> bytes:
+    return b"".join(json.dumps(update.to_wire(), ensure_ascii=False).encode() + b"\n" for update in updates)
+
+
+@given(st.lists(st.text("ab\u00e9\u4e2d", min_size=1, max_size=5), max_size=8), st.integers(1, 40), st.booleans())
+def test_lines_are_the_same_however_the_bytes_are_cut(ids: list[str], chunk: int, newline: bool) -> None:
+    updates = [Set(id_, number) for number, id_ in enumerate(ids)]
+    data = encoded(*updates)
+    found = read(data if newline else data.rstrip(b"\n"), chunk)
+    assert [line.update for line in found] == updates
+    assert [line.number for line in found] == list(range(1, len(ids) + 1))
+
+
+def test_sizes_add_up_to_the_input() -> None:
+    data = encoded(Set("a", 1), Remove("b"))
+    assert sum(line.size for line in read(data)) == len(data)
+
+
+def test_blank_lines_windows_line_ends_and_a_byte_order_mark_are_no_trouble() -> None:
+    data = b"\xef\xbb\xbf" + encoded(Set("a", 1)).replace(b"\n", b"\r\n") + b"\r\n  \n" + encoded(Remove("b"))
+    assert [(line.number, line.update) for line in read(data)] == [(1, Set("a", 1)), (4, Remove("b"))]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"{",
+        b"[]",
+        b'{"op": "set"}',
+        b'{"op": "set", "id": "a", "value": NaN}',
+        b'{"op": "set", "id": "a", "value": 1, "value": 2}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"op": "fly", "id": "a"}',
+    ],
+)
+def test_a_bad_line_is_named_and_ends_the_reading(bad: bytes) -> None:
+    lines = UpdateLines().feed(encoded(Set("a", 1)) + b"\n" + bad + b"\n" + encoded(Set("b", 2)))
+    assert next(lines).update == Set("a", 1)
+    with pytest.raises(UnprocessableError, match=r"^line 3: "):
+        next(lines)
+
+
+def test_a_line_without_an_end_is_bounded() -> None:
+    with pytest.raises(UnprocessableError, match=r"^line 1: longer than 1000 bytes"):
+        read(b"x" * 2000, 100, replace(DEFAULT_LIMITS, max_request_bytes=1000))
+
+
+def test_batches_are_bounded_in_count_and_bytes_and_a_large_line_goes_alone() -> None:
+    batch = Batch(max_count=2, max_bytes=100)
+    small, large = Line(7, 30, Set("a", 1)), Line(8, 500, Set("b", 2))
+    assert batch.has_room(large)
+    batch.add(small)
+    assert batch.has_room(small)
+    assert not batch.has_room(large)
+    batch.add(replace(small, number=8))
+    assert not batch.has_room(small)
+    assert (batch.first_line, batch.last_line, batch.size) == (7, 8, 60)

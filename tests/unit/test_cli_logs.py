@@ -1,0 +1,39 @@
+"""Log events go to stderr, and tell nothing that nobody put into them."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from rebaser.cli import logs
+
+
+@pytest.fixture(autouse=True)
+def unconfigured() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("format_", ["console", "json", "auto"])
+def test_a_traceback_does_not_show_local_variables(format_: str, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", format_)
+    secret = "open-sesame"
+    try:
+        {}[len(secret)]
+    except KeyError:
+        structlog.get_logger().exception("it_broke", count=3)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "it_broke" in shown.err
+    assert "KeyError: 11" in shown.err
+    assert secret not in shown.err
+
+
+def test_events_below_the_level_are_silent_and_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("warning", "json")
+    structlog.get_logger().info("quiet")
+    structlog.get_logger().warning("loud", count=3)
+    [line] = capsys.readouterr().err.splitlines()
+    event = json.loads(line)
+    assert (event["event"], event["level"], event["count"]) == ("loud", "warning", 3)

@@ -1,0 +1,175 @@
+"""Commits on the wire: what their fields must be, and what is left to a newer program."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rebaser_core.address import address_of
+from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
+from rebaser_core.envelope import (
+    APPLIED,
+    CBOR,
+    CONTENT_TYPE,
+    DEBT,
+    MESSAGE_TYPE,
+    MESSAGE_VERSION,
+    ContentType,
+    dumps,
+    loads,
+)
+from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.messages import (
+    decode_commit,
+    encode_commit,
+    read_sweep_headers,
+)
+from rebaser_core.updates import Set
+
+ADDRESS = address_of(b"")
+FAULT = {"code": "failed", "message": "no", "origin": "a"}
+COMMIT = {"id": "c", "previous": 4, "kind": "rebase", "atMs": 1, "owner": "o"}
+SET = {"op": "set", "id": "a", "value": 1}
+
+
+def headers(name: str, version: int) -> dict[str, str]:
+    return {CONTENT_TYPE: str(CBOR), MESSAGE_TYPE: name, MESSAGE_VERSION: str(version)}
+
+
+def refusal(body: object) -> str:
+    with pytest.raises(UnprocessableError) as caught:
+        decode_commit(headers("Commit", 1), dumps(CBOR, {"v1": body}))
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    "body",
+    [COMMIT | {"kind": "merge"}, COMMIT | {"requests": [[1, "r", "postponed"]]}],
+    ids=["kind", "outcome"],
+)
+def test_a_word_this_program_does_not_know_is_left_to_a_newer_one(body: object) -> None:
+    with pytest.raises(UnsupportedVersion):
+        decode_commit(headers("Commit", 1), dumps(CBOR, {"v1": body}))
+
+
+def test_a_newer_version_of_a_commit_is_left_to_a_newer_program() -> None:
+    with pytest.raises(UnsupportedVersion):
+        decode_commit(headers("Commit", 2), b"")
+
+
+@pytest.mark.parametrize("found", [None, {}, headers("EnqueueUpdatesRequest", 2), headers("commit", 1)], ids=repr)
+def test_what_does_not_claim_to_be_a_commit_is_foreign(found: dict[str, str] | None) -> None:
+    with pytest.raises(UnprocessableError) as caught:
+        decode_commit(found, b"anything")
+    assert caught.value.code == "foreign"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"previous": -1},
+        {"previous": None},
+        {"kind": 1},
+        {"covers": -1},
+        {"more": 1},
+        {"applied": {"stream": "s"}},
+        {"applied": ["s", 1]},
+        {"requests": {}},
+        {"requests": [[]]},
+        {"requests": [[1, "r"]]},
+        {"requests": [["1", "r", "success"]]},
+        {"requests": [[1, None, "success"]]},
+        {"requests": [[1, "r", ["success"]]]},
+        {"requests": [[1, "r", "success", -1]]},
+        {"requests": [[1, "r", "success", 1, "", "", ""]]},
+        {"requests": [{"sequence": 1}]},
+        {"delta": []},
+        {"delta": {}},
+        {"delta": {"updates": [SET], "computed": []}},
+        {"delta": {"computed": []}},
+        {"kind": "dvu", "delta": {"updates": [SET]}},
+        {"kind": "dvu", "delta": {"computed": {}}},
+        {"kind": "dvu", "delta": {"computed": [{"id": "a"}]}},
+        {"kind": "dvu", "delta": {"computed": [{"id": "a", "value": 1, "error": None}]}},
+        {"kind": "dvu", "delta": {"computed": [{"id": "a", "error": {"code": "x", "message": "y"}}]}},
+        {"kind": "dvu", "delta": {"computed": [{"id": "a", "error": {"code": "x", "message": "y", "origin": 1}}]}},
+        {"kind": "dvu", "delta": {"computed": [{"id": "a", "error": FAULT | {"more": 1}}]}},
+        {"kind": "dvu", "delta": {"computed": [["a", 1]]}},
+        {"delta": {"address": ADDRESS}},
+        {"delta": {"address": ADDRESS, "size": -1}},
+        {"delta": {"address": ADDRESS, "size": 1, "updates": []}},
+        {"checkpoint": {"address": ADDRESS, "sequence": 1}},
+        {"attempt": {"sequence": 1, "count": 1}},
+    ],
+    ids=repr,
+)
+def test_a_damaged_commit_is_malformed(fields: dict[str, Any]) -> None:
+    assert refusal(COMMIT | fields) == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"delta": {"address": "x", "size": 1}}, "invalid_address"),
+        ({"checkpoint": {"address": "x", "sequence": 1, "size": 1}}, "invalid_address"),
+        ({"delta": {"updates": [{"op": "set"}]}}, "invalid_update"),
+        ({"kind": "dvu", "delta": {"computed": [{"id": "", "value": 1}]}}, "invalid_update"),
+    ],
+    ids=repr,
+)
+def test_the_content_of_a_commit_is_checked(fields: dict[str, Any], code: str) -> None:
+    assert refusal(COMMIT | fields) == code
+
+
+def test_a_commit_with_thousands_of_updates_is_read_beyond_the_bounds_of_a_request() -> None:
+    delta = tuple(Set(str(number), "x" * 300_000) for number in range(3))
+    commit = Commit("c", 0, Kind.REBASE, 1, "o", None, None, delta=delta)
+    assert decode_commit(*encode_commit(commit)) == commit
+
+
+def test_a_delta_that_was_loaded_from_its_blob_stays_there() -> None:
+    commit = Commit("c", 0, Kind.REBASE, 1, "o", None, None, delta_blob=BlobRef(ADDRESS, 7))
+    loaded = replace(commit, delta=(Set("a", 1),))
+    assert encode_commit(loaded) == encode_commit(commit)
+
+
+def test_rows_of_requests_leave_out_their_empty_ends() -> None:
+    decisions = (
+        Decision(1, "a", Outcome.SUCCESS),
+        Decision(2, "b", Outcome.SUCCESS, 3),
+        Decision(3, "", Outcome.DEAD, 0, "malformed"),
+        Decision(4, "d", Outcome.ERROR, 0, "", "why"),
+    )
+    commit = Commit("c", 0, Kind.REBASE, 1, "o", None, None, decisions)
+    found, payload = encode_commit(commit)
+    wire: Any = loads(ContentType.CBOR, payload)
+    assert [len(row) for row in wire["v1"]["requests"]] == [3, 4, 6, 6]
+    assert decode_commit(found, payload) == commit
+
+
+def test_the_sweeper_reads_headers_only() -> None:
+    commit = Commit("c", 0, Kind.REBASE, 1, "o", Applied("2026-01-02T03:04:05Z", 7), None, debt=3)
+    found, _ = encode_commit(commit)
+    assert (found[APPLIED], found[DEBT]) == ("2026-01-02T03:04:05Z:7", "3")
+    assert read_sweep_headers(found) == (Applied("2026-01-02T03:04:05Z", 7), 3)
+    without, _ = encode_commit(replace(commit, applied=None))
+    assert read_sweep_headers(without) == (None, 3)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        {APPLIED: "s:1"},
+        {DEBT: "1"},
+        {APPLIED: "s:", DEBT: "1"},
+        {APPLIED: "7s", DEBT: "1"},
+        {APPLIED: "s:1", DEBT: "-1"},
+        {APPLIED: "s:1", DEBT: "٣"},
+        {APPLIED: "s:1", DEBT: "9" * 5000},
+    ],
+    ids=repr,
+)
+def test_damaged_headers_for_the_sweeper_are_refused(found: dict[str, str] | None) -> None:
+    with pytest.raises(UnprocessableError):
+        read_sweep_headers(found)

@@ -1,0 +1,96 @@
+"""What becomes of a queue of requests: applied once, answered again, or dead - never passed over in silence."""
+
+from rebaser_core.commit import Applied, Commit, Kind, Outcome
+from rebaser_core.decide import Decided, Incoming, decide, floor
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.state import ChangeSetState
+from rebaser_core.updates import Remove, Set
+
+EPOCH = Applied("created", 0)
+
+
+def commit(state: ChangeSetState, decided: Decided) -> ChangeSetState:
+    """Fold what was decided, as the log would."""
+    state.fold(
+        state.last + 1,
+        Commit(
+            "c", state.last, Kind.REBASE, 0, "o", decided.applied, None, requests=decided.decisions, delta=decided.delta
+        ),
+    )
+    return state
+
+
+def ask(sequence: int, request_id: str, *updates: Set | Remove, source: str | None = None) -> Incoming:
+    return Incoming(sequence, request_id, updates, source)
+
+
+def test_requests_are_applied_in_order_and_share_a_commit() -> None:
+    decided = decide(ChangeSetState(), EPOCH, [ask(4, "a", Set("x", 1)), ask(7, "b", Set("x", 2))])
+    assert decided.delta == (Set("x", 1), Set("x", 2))
+    assert [(one.sequence, one.outcome) for one in decided.decisions] == [(4, Outcome.SUCCESS), (7, Outcome.SUCCESS)]
+    assert decided.applied == Applied("created", 7)
+
+
+def test_a_known_id_is_answered_with_its_outcome_and_not_applied() -> None:
+    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [ask(4, "a", Set("x", 1))]))
+    again = decide(state, state.applied or EPOCH, [ask(9, "a", Set("x", 5))])
+    assert (again.decisions, again.delta) == ((), ())
+    assert again.answers[0][0].outcome is Outcome.SUCCESS
+    assert again.answers[0][1] == 1
+
+
+def test_the_same_id_twice_in_one_batch_is_applied_once() -> None:
+    decided = decide(ChangeSetState(), EPOCH, [ask(1, "a", Set("x", 1)), ask(2, "a", Set("x", 1))])
+    assert len(decided.decisions) == 1
+    assert decided.answers[0] == decided.answers[1]
+
+
+def test_a_sequence_below_applied_without_an_outcome_is_dead_not_applied() -> None:
+    decided = decide(ChangeSetState(), Applied("created", 10), [ask(9, "late", Set("x", 1))])
+    assert decided.delta == ()
+    assert (decided.decisions[0].outcome, decided.decisions[0].code) == (Outcome.DEAD, "skipped")
+    assert decided.applied.sequence == 10
+    assert decided.skipped == 1
+
+
+def test_a_dead_request_that_comes_again_behind_is_tried_anew() -> None:
+    bad = Incoming(1, "a", error=UnprocessableError("no", code="malformed"))
+    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [bad]))
+    same = decide(state, Applied("created", 1), [Incoming(1, "a", error=UnprocessableError("no"))])
+    assert (same.decisions, same.answers[0][0].code) == ((), "malformed")
+    redriven = decide(state, Applied("created", 1), [ask(2, "a", Set("x", 1))])
+    assert redriven.decisions[0].outcome is Outcome.SUCCESS
+
+
+def test_a_bad_request_takes_no_neighbour_along() -> None:
+    bad = Incoming(2, "@2", error=UnprocessableError("bad bytes", code="malformed"))
+    decided = decide(ChangeSetState(), EPOCH, [ask(1, "a", Set("x", 1)), bad, ask(3, "c", Set("y", 1))])
+    assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS, Outcome.DEAD, Outcome.SUCCESS]
+    assert decided.delta == (Set("x", 1), Set("y", 1))
+
+
+def test_edits_of_another_change_set_conflict_where_what_they_remove_is_gone() -> None:
+    here = decide(ChangeSetState(), EPOCH, [ask(1, "a", Remove("x"))])
+    assert here.decisions[0].outcome is Outcome.SUCCESS
+    decided = decide(
+        ChangeSetState(),
+        EPOCH,
+        [
+            ask(1, "a", Set("x", 1)),
+            ask(2, "b", Remove("x"), source="other"),
+            ask(3, "c", Set("z", 1), Remove("x"), source="other"),
+        ],
+    )
+    assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.CONFLICTS]
+    assert decided.decisions[2].message == "not here any more: x"
+    assert decided.delta == (Set("x", 1), Remove("x"))
+
+
+def test_another_stream_or_one_that_went_back_is_a_new_epoch() -> None:
+    state = ChangeSetState()
+    assert floor(state, "s", 100) == 0
+    state.applied = Applied("s", 50)
+    assert floor(state, "s", 100) == 50
+    assert floor(state, "s", 50) == 50
+    assert floor(state, "s", 49) == 0
+    assert floor(state, "t", 100) == 0

@@ -1,0 +1,258 @@
+"""The worker's side: what is computed, what counts as changed, and what becomes of a function that goes wrong."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rebaser.dvu import evaluate, fingerprint
+from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet, own_fault, remember, same_as
+from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
+from rebaser.dvu.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, Results, Shape
+from rebaser_core.errors import DvuError
+from rebaser_core.values import Json, same
+
+ONE = (("x", -1),)
+
+
+def functions(**calls: Callable[[Any, Any], Any]) -> Registry:
+    own = {name: Function(name=name, call=call, takes="values") for name, call in calls.items()}
+    return Registry({**builtins(), **own}, {})
+
+
+class Made:
+    """A packet built node by node; a node's input is ~constant or an earlier node."""
+
+    def __init__(self, *constants: Item) -> None:
+        self.packet = Packet(1, fingerprint.code(), constants=list(constants))
+
+    def node(self, function: str, *refs: int, dirty: bool = True, old: Item = NEVER, **params: Json) -> "Made":
+        packet = self.packet
+        packet.shape.append(len(packet.shapes))
+        packet.shapes.append(Shape(function, (("values", len(refs)),), params))
+        packet.refs += refs
+        packet.dirty.append(dirty)
+        packet.old.append(old)
+        return self
+
+    def run(self, registry: Registry | None = None) -> Results:
+        known = registry or functions()
+        self.packet.functions = known.fingerprints({shape.function for shape in self.packet.shapes})
+        [result] = evaluate_packet(self.packet.encode(), known)
+        return Results.decode(result)
+
+
+# -- early cutoff ------------------------------------------------------------------------------------------------------
+
+SAMPLES: list[Json] = [
+    *(None, True, False, 0, 1, -1, 2**62, 0.0, -0.0, 1.0, 1.5, 1e300, "", "x", "1", "x" * 24, "x" * 25, "x" * 26),
+    *([], [1], [1.0], [True], [[1]], ["x" * 25], {}, {"a": 1}, {"a": 1.0}, {"a": None}, {"b": 1}),
+]
+
+
+@pytest.mark.parametrize("old", SAMPLES)
+def test_same_is_the_same_as_for_stored_values(old: Json) -> None:
+    for new in SAMPLES:
+        assert same_as(remember(old), new) == same(old, new), new
+
+
+def test_what_comes_out_the_same_is_no_result_and_wakes_nobody() -> None:
+    calls: list[str] = []
+
+    def note(values: list[Json], params: dict[str, Json]) -> Json:
+        calls.append(str(params["name"]))
+        return values[0]
+
+    made = Made(5)
+    made.node("note", ~0, name="a", old=5).node("note", 0, name="b", dirty=False, old=5)
+    assert made.run(functions(note=note)).nodes == []
+    assert calls == ["a"]
+
+
+def test_a_change_wakes_what_depends_on_it_and_no_more() -> None:
+    made = Made(5, 6)
+    made.node("sum", ~0, old=4).node("sum", 0, dirty=False, old=4).node("sum", ~1, dirty=False, old=6)
+    results = made.run()
+    assert (results.nodes, results.values) == ([0, 1], [5, 5])
+
+
+def test_a_value_that_was_skipped_and_is_needed_is_computed_after_all() -> None:
+    """Only a digest of it is at hand: a long text, two steps from the root."""
+    text = "a text that is longer than its digest"
+    made = Made(text, "!")
+    made.node("concat", ~0, dirty=False, old=remember(text))
+    made.node("concat", 0, dirty=False, old=remember(text))
+    made.node("concat", 1, ~1, old=NEVER)
+    results = made.run()
+    assert (results.nodes, results.values) == ([2], [text + "!"])
+
+
+def test_a_chain_of_skipped_values_is_no_recursion() -> None:
+    text = "a text that is longer than its digest"
+    made = Made(text)
+    made.node("concat", ~0, dirty=False, old=remember(text))
+    for at in range(5000):
+        made.node("concat", at, dirty=False, old=remember(text))
+    made.node("length", 5000)
+    assert made.run().values == [len(text)]
+
+
+def test_a_skipped_value_in_error_fails_who_needs_it() -> None:
+    made = Made("x")
+    made.node("abs", ~0, dirty=False, old=IN_ERROR).node("sum", 0)
+    results = made.run()
+    assert (results.nodes, results.faults) == ([1], [1])
+
+
+def test_the_same_fault_again_is_no_result() -> None:
+    old = own_fault("failed", "text is not a number")
+    assert Made("x").node("abs", ~0, old=old).run().nodes == []
+    assert Made("x").node("abs", ~0, old=own_fault("failed", "other")).run().nodes == [0]
+
+
+# -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mark", [IN_ERROR, NOT_THERE])
+def test_the_first_failing_input_is_named_by_its_slot(mark: Item) -> None:
+    results = Made(1, mark, NOT_THERE).node("sum", ~0, ~1, ~2).run()
+    assert (results.values, results.faults) == ([IN_ERROR], [1])
+
+
+def test_an_unknown_function_comes_before_its_inputs() -> None:
+    results = Made(NOT_THERE).node("nope", ~0).run()
+    assert results.faults == [("unknown_function", "there is no function 'nope'")]
+
+
+def test_inputs_come_by_name_and_lists_of_ids_as_lists() -> None:
+    seen: list[object] = []
+    named = Function(name="named", call=lambda inputs, params: seen.append((inputs, params)))
+    packet = Packet(1, fingerprint.code(), {"named": ""}, constants=[1, 2, [3]])
+    packet.shapes = [Shape("named", (("a", -1), ("b", 2), ("c", 0), ("d", 1)), {"p": 1}), Shape("named", ONE, {})]
+    packet.shape, packet.refs = [0, 1], [~0, ~1, ~2, ~0, ~2]
+    packet.dirty, packet.old = bytearray(b"\1\1"), [NEVER, NEVER]
+    evaluate_packet(packet.encode(), Registry({"named": named}, {}))
+    assert seen == [({"a": 1, "b": [2, [3]], "c": [], "d": [1]}, {"p": 1}), ({"x": [3]}, {})]
+
+
+def test_inputs_that_are_too_large_together_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "_MANY_INPUTS", 2)
+    monkeypatch.setattr(evaluate, "MAX_INPUT_BYTES", 1000)
+    results = Made("x" * 400).node("count", ~0, ~0, ~0).node("count", ~0, ~0).run()
+    assert results.faults == [("too_large", "inputs take more than 1000 bytes together")]
+    assert results.values == [IN_ERROR, 2]
+
+
+# -- functions that go wrong -------------------------------------------------------------------------------------------
+
+
+class StrangeError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this works")
+
+
+def raising(error: BaseException) -> Callable[[Any, Any], Any]:
+    def call(values: object, params: object) -> object:
+        raise error
+
+    return call
+
+
+DEEP: list[Any] = []
+for _ in range(100):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "message"),
+    [
+        (raising(FunctionError("no", "overflow")), "overflow", "no"),
+        (raising(ValueError("bad\nnews\x1b")), "failed", "ValueError: bad news "),
+        (raising(KeyError("k")), "failed", "KeyError: 'k'"),
+        (raising(RecursionError()), "failed", "RecursionError: "),
+        (raising(MemoryError()), "failed", "MemoryError: "),
+        (raising(StrangeError()), "failed", "StrangeError: "),
+        (raising(ValueError("<object at 0x7f0123456789>")), "failed", "ValueError: <object at 0x…>"),
+        (raising(ValueError("x" * 9999)), "failed", "ValueError: " + "x" * 300),
+        (lambda *_: float("nan"), "not_finite", "the result is not a finite number"),
+        (lambda *_: float("inf"), "not_finite", "the result is not a finite number"),
+        (lambda *_: [{"a": float("-inf")}], "not_finite", "a number in the result is not finite"),
+        (lambda *_: 2**63, "overflow", "the result does not fit in 64 bits"),
+        (lambda *_: [-(2**63) - 1], "overflow", "an integer in the result does not fit in 64 bits"),
+        (lambda *_: "x" * 300_000, "too_large", "the result cannot be stored: value is larger than 262144 bytes"),
+        (lambda *_: object(), "failed", "the result cannot be stored: object is not a JSON value"),
+        (lambda *_: (1, 2), "failed", "the result cannot be stored: tuple is not a JSON value"),
+        (lambda *_: {1: 2}, "failed", "the result cannot be stored: a map key is not text"),
+        (lambda *_: "\ud800", "failed", "the result cannot be stored: text holds a lone surrogate"),
+        (lambda *_: DEEP, "failed", "the result cannot be stored: value is nested deeper than 64"),
+    ],
+)
+def test_what_goes_wrong_in_a_function_is_its_value_s_fault(
+    call: Callable[[Any, Any], Any], code: str, message: str
+) -> None:
+    results = Made(1).node("f", ~0).node("sum", ~0).run(functions(f=call))
+    assert results.faults == [(code, message)]
+    assert results.values == [IN_ERROR, 1]
+
+
+# -- which code --------------------------------------------------------------------------------------------------------
+
+
+def test_a_packet_of_other_code_is_refused() -> None:
+    made = Made(1).node("sum", ~0)
+    made.packet.code = "other"
+    with pytest.raises(DvuError, match="another release"):
+        made.run()
+
+
+@pytest.mark.parametrize(("here", "there"), [("1", "2"), (None, "1"), ("1", None)])
+def test_a_plug_in_that_is_not_the_same_here_is_refused(here: str | None, there: str | None) -> None:
+    """Neither another version nor a missing one makes an error value: that would depend on the machine."""
+
+    def registry(version: str | None) -> Registry:
+        mine = Function(name="mine", call=lambda *_: 1, fingerprint=version or "")
+        return Registry({"mine": mine} if version else {}, {})
+
+    packet = Made(1).node("mine", ~0).packet
+    packet.functions = registry(there).fingerprints(["mine"])
+    with pytest.raises(DvuError, match="'mine' is not the same"):
+        evaluate_packet(packet.encode(), registry(here))
+
+
+def test_the_fingerprint_is_that_of_the_sources() -> None:
+    assert fingerprint.code() == fingerprint.code.__wrapped__()
+    assert fingerprint.digest(b"ab", b"c") != fingerprint.digest(b"a", b"bc")
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def test_large_results_are_split_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "RESULT_BYTES", 1000)
+    made = Made(*("x" * size for size in range(0, 600, 7)))
+    for at in range(len(made.packet.constants)):
+        made.node("concat" if at % 3 else "abs", ~at)
+    made.packet.functions = functions().fingerprints(["concat", "abs"])
+    rows = evaluate_packet(made.packet.encode())
+    parts = [Results.decode(row) for row in rows]
+    assert len(parts) > 5
+    assert [part.part for part in parts] == list(range(len(parts)))
+    assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert [node for part in parts for node in part.nodes] == list(range(len(made.packet.constants)))
+    assert all(part.values.count(IN_ERROR) == len(part.faults) for part in parts)
+    assert all(len(row) < 4000 for row in rows)
+
+
+def test_rows_of_a_batch_keep_their_slot() -> None:
+    packets = []
+    for at in random.Random(1).sample(range(100), 5):
+        made = Made(at).node("sum", ~0)
+        made.packet.functions = {"sum": ""}
+        packets.append(made.packet.encode())
+    schema = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
+    batches = [pa.record_batch([[at], [packet]], schema=schema) for at, packet in enumerate(packets)]
+    found = pa.Table.from_batches(evaluate_batches(batches)).to_pylist()
+    assert [row["slot"] for row in found] == [0, 1, 2, 3, 4]
+    assert [evaluate_packet(packet) for packet in packets] == [[row["result"]] for row in found]

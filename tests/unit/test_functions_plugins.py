@@ -1,0 +1,111 @@
+"""Plug-ins as they are installed: a distribution on the path with entry points."""
+
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from rebaser.dvu.functions import registry
+from rebaser.dvu.functions.registry import GROUP, Registry, load
+
+Install = Callable[..., Registry]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a plug-in of given source and entry points, and load all plug-ins anew."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(source: str, entries: dict[str, str], module: str, version: str = "1.0") -> Registry:
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: {version}\n")
+        lines = "\n".join(f"{name} = {value}" for name, value in entries.items())
+        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}\n")
+        return load(importlib.metadata.entry_points(group=GROUP))
+
+    return make
+
+
+def test_a_callable_is_a_function_named_by_its_entry(install: Install) -> None:
+    source = 'def add(inputs, params):\n    """Adds."""\n    return inputs["a"] + params["b"]\n'
+    found = install(source, {"plus": "plugin_callable:add"}, "plugin_callable")
+    function = found.functions["plus"]
+    assert (function.call({"a": 1}, {"b": 2}), function.doc, function.takes) == (3, "Adds.", "names")
+    assert function.fingerprint
+    assert found.broken == {}
+    assert "sum" in found.functions
+
+
+def test_a_function_object_keeps_what_it_says(install: Install) -> None:
+    source = (
+        "from rebaser.dvu.functions import Function\n"
+        "TWICE = Function(name='twice', call=lambda values, params: values * 2, doc='Twice.', takes='values')\n"
+    )
+    function = install(source, {"any": "plugin_object:TWICE"}, "plugin_object").functions["twice"]
+    assert (function.call([1], {}), function.doc, function.takes) == ([1, 1], "Twice.", "values")
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "reason"),
+    [
+        ("import nothing_of_that_name", "{}:f", "ModuleNotFoundError"),
+        ("raise RuntimeError('broken')", "{}:f", "RuntimeError: broken"),
+        ("import sys; sys.exit(3)", "{}:f", "SystemExit"),
+        ("f = 5", "{}:f", "neither a Function nor callable"),
+        ("", "{}:f", "AttributeError"),
+        ("f = (", "{}:f", "SyntaxError"),
+    ],
+)
+def test_one_that_does_not_load_is_reported_and_the_rest_works(
+    install: Install, source: str, value: str, reason: str
+) -> None:
+    module = "plugin_" + str(abs(hash(source)))
+    with capture_logs() as logs:
+        found = install(source, {"bad": value.format(module), "good": "builtins:len"}, module)
+    assert reason in found.broken["bad"]
+    assert "bad" not in found.functions
+    assert "good" in found.functions
+    assert [(entry["event"], entry["plugin"]) for entry in logs] == [("plugin_not_loaded", "bad")]
+
+
+def test_a_built_in_cannot_be_replaced(install: Install) -> None:
+    found = install("f = len", {"sum": "plugin_sum:f"}, "plugin_sum")
+    assert "there is a function 'sum' already" in found.broken["sum"]
+    assert found.functions["sum"] is registry().functions["sum"]
+
+
+def test_the_fingerprint_changes_with_source_and_version(install: Install) -> None:
+    prints = [
+        install(source, {"f": "plugin_print:f"}, "plugin_print", version).functions["f"].fingerprint
+        for source, version in [
+            ("def f(i, p): return 1\n", "1.0"),
+            ("def f(i, p): return 1\n", "1.0"),
+            ("def f(i, p): return 2\n", "1.0"),
+            ("def f(i, p): return 2\n", "1.1"),
+        ]
+    ]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+
+
+def test_a_process_finds_what_is_installed(install: Install, tmp_path: Path) -> None:
+    """The whole way, in a process of its own: metadata on the path, registry, evaluation."""
+    install("def f(inputs, params):\n    return inputs['a'] * 2\n", {"double": "plugin_process:f"}, "plugin_process")
+    program = (
+        "from rebaser.dvu.functions import registry\n"
+        "print(registry().functions['double'].call({'a': 21}, {}), dict(registry().broken))\n"
+    )
+    path = [str(tmp_path), str(Path(__file__).parents[2])]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{program}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "42 {}\n"

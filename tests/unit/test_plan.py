@@ -1,0 +1,376 @@
+"""The plan: what is affected, how it is cut, and the words for what cannot be computed."""
+
+import random
+
+import pytest
+
+from rebaser.dvu import faults, graph
+from rebaser.dvu.evaluate import MAX_INPUT_BYTES, evaluate_packet
+from rebaser.dvu.functions import registry
+from rebaser.dvu.packet import Packet
+from rebaser.dvu.plan import PlanLimits, plan
+from rebaser.dvu.run import still_valid
+from rebaser_core.commit import Computed
+from rebaser_core.errors import DvuError
+from rebaser_core.state import Cell, View
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.values import Fault, State, Value
+from tests.spark.graphs import Book, run_here
+
+
+def total(id_: str, *inputs: str) -> Derive:
+    return Derive(id_, "sum", {"values": inputs})
+
+
+def after(*updates: Update) -> dict[str, Value]:
+    book = Book(updates)
+    book.update()
+    return book.values()
+
+
+def cut(book: Book, limits: PlanLimits) -> list[list[int]]:
+    """How many nodes each packet of each wave has; everything is computed on the way."""
+    shape: list[list[int]] = []
+    with book.state.view() as view:
+        made = plan(view, limits)
+        while packets := made.next_wave():
+            shape.append([len(Packet.decode(packet).shape) for packet in packets])
+            made.absorb([result for packet in packets for result in evaluate_packet(packet)])
+        book.commit(made.computed(), view.sequence)
+    return shape
+
+
+# -- what is affected --------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """A view that counts how often it is asked, to show what a plan costs."""
+
+    def __init__(self, view: View) -> None:
+        self.roots = view.roots
+        self._view = view
+        self.asked = 0
+
+    def cell(self, id_: str) -> Cell | None:
+        self.asked += 1
+        return self._view.cell(id_)
+
+    def dependents(self, id_: str) -> list[str]:
+        self.asked += 1
+        return self._view.dependents(id_)
+
+
+@pytest.mark.parametrize("size", [10, 10_000])
+def test_the_cost_of_a_plan_does_not_depend_on_the_size_of_the_change_set(size: int) -> None:
+    book = Book([Set("a", 1), total("b", "a"), total("c", "b")])
+    book.edit(*[update for at in range(size) for update in (Set(f"x{at}", at), total(f"y{at}", f"x{at}"))])
+    book.update()
+    book.edit(Set("a", 2))
+    with book.state.view() as view:
+        counted = Counted(view)
+        made = plan(counted)  # type: ignore[arg-type]
+        assert made.size == 2
+        made.next_wave()
+    assert counted.asked < 20
+
+
+def test_nothing_to_do_is_no_wave() -> None:
+    book = Book([Set("a", 1), total("b", "a")])
+    book.update()
+    with book.state.view() as view:
+        made = plan(view)
+        assert (made.size, made.next_wave(), made.computed()) == (0, [], ())
+
+
+def test_a_change_that_does_not_show_wakes_nobody_further() -> None:
+    book = Book([Set("a", 1), Derive("sign", "cel", {"a": "a"}, {"expr": "a > 0"}), Derive("c", "list", {"s": "sign"})])
+    book.update()
+    book.edit(Set("a", 2))
+    assert book.update() == ()
+
+
+def test_a_root_wakes_its_dependents_even_if_it_is_what_it_was() -> None:
+    """Its old value is not known: it may have been something else when they were computed."""
+    book = Book([Set("a", 1), total("b", "a")])
+    book.update()
+    book.edit(Set("a", 2))
+    book.edit(Set("a", 1))
+    with book.state.view() as view:
+        [packet] = plan(view).next_wave()
+    assert Packet.decode(packet).dirty == b"\x01"
+
+
+def test_a_chain_of_a_hundred_thousand_needs_no_recursion() -> None:
+    book = Book([Set("v0", 1), *(total(f"v{at}", f"v{at - 1}") for at in range(1, 100_001))])
+    book.update()
+    assert book.values()["v100000"].value == 1
+
+
+def test_a_cycle_of_a_hundred_thousand_is_found() -> None:
+    size = 100_000
+    book = Book([total(f"v{at}", f"v{(at + 1) % size}") for at in range(size)])
+    book.update()
+    error = book.values()["v77"].error
+    assert error is not None
+    assert (error.code, error.origin) == ("cycle", "v0")
+    assert error.message.endswith("and 99968 more")
+
+
+# -- how it is cut -----------------------------------------------------------------------------------------------------
+
+
+def islands(count: int, size: int) -> list[Update]:
+    return [
+        update
+        for island in range(count)
+        for update in (
+            Set(f"{island}/0", island),
+            *(total(f"{island}/{at}", f"{island}/{at - 1}") for at in range(1, size + 1)),
+        )
+    ]
+
+
+def test_little_work_is_one_packet() -> None:
+    assert cut(Book(islands(20, 10)), PlanLimits()) == [[200]]
+
+
+def test_islands_are_dealt_out_to_as_many_packets_as_run_at_once() -> None:
+    assert cut(Book(islands(40, 10)), PlanLimits(parallelism=2, task_work=100)) == [[200, 200]]
+    assert cut(Book(islands(40, 10)), PlanLimits(parallelism=4, task_work=100)) == [[100, 100, 100, 100]]
+
+
+def test_an_island_stays_whole_where_it_fits_into_a_packet() -> None:
+    [wave] = cut(Book(islands(10, 10)), PlanLimits(packet_bytes=900, parallelism=1, task_work=10))
+    assert sum(wave) == 100
+    assert all(count % 10 == 0 for count in wave)
+    assert len(wave) > 1
+
+
+def test_crumbs_get_no_packet_of_their_own() -> None:
+    book = Book([*islands(1, 100), *islands(3, 1)[3:]])
+    assert len(cut(book, PlanLimits(parallelism=2, task_work=90))[0]) == 1
+
+
+def test_an_island_that_does_not_fit_is_cut_along_its_levels() -> None:
+    book = Book(islands(1, 30))
+    waves = cut(book, PlanLimits(packet_bytes=400))
+    assert [len(wave) for wave in waves] == [1] * len(waves)
+    assert len(waves) > 1
+    assert sum(sum(wave) for wave in waves) == 30
+    assert book.values()["0/30"].value == 0
+
+
+def test_a_wide_level_that_does_not_fit_is_one_wave() -> None:
+    book = Book(
+        [Set("a", 1), *(total(f"v{at}", "a") for at in range(100)), total("all", *(f"v{at}" for at in range(100)))]
+    )
+    first, last = cut(book, PlanLimits(packet_bytes=1000))
+    assert len(first) > 1
+    assert (sum(first), last) == (100, [1])
+    assert book.values()["all"].value == 100
+
+
+def test_later_waves_hold_only_what_is_woken() -> None:
+    sign = {"expr": "a > 0"}
+    book = Book([Set("a", 1), Derive("b", "cel", {"a": "a"}, sign), *(total(f"v{at}") for at in range(3))])
+    book.edit(Derive("c", "list", {"b": "b"}), Derive("d", "list", {"c": "c"}))
+    limits = PlanLimits(packet_bytes=1)
+    assert len(cut(book, limits)) == 3
+    book.edit(Set("a", 2))
+    assert cut(book, limits) == [[1]]
+
+
+def test_constants_that_do_not_fit_into_one_packet_are_spread() -> None:
+    text = "x" * 100_000
+    book = Book(
+        [update for at in range(20) for update in (Set(f"t{at}", text), Derive(f"n{at}", "length", {"t": f"t{at}"}))]
+    )
+    [wave] = cut(book, PlanLimits(packet_bytes=500_000))
+    assert wave == [4, 4, 4, 4, 4]
+
+
+def test_one_value_with_more_inputs_than_a_packet_goes_alone() -> None:
+    book = Book([*(Set(f"v{at}", at) for at in range(1000)), total("all", *(f"v{at}" for at in range(1000)))])
+    assert cut(book, PlanLimits(packet_bytes=100)) == [[1]]
+    assert book.values()["all"].value == 499_500
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_random_graph_cut_small_is_what_it_is_whole(seed: int) -> None:
+    """Many islands in packets that some do not fit: what is put back leaves no trace."""
+    dice = random.Random(seed)
+    updates: list[Update] = []
+    for at in range(400):
+        base = at - at % 20
+        inputs = [f"v{dice.randrange(base, at)}" for _ in range(3)] if at % 20 > 3 else []
+        updates.append(total(f"v{at}", *inputs) if inputs else Set(f"v{at}", dice.choice([at, at / 7, "text" * at])))
+    whole, small = Book(updates), Book(updates)
+    whole.update()
+    small.update(PlanLimits(packet_bytes=dice.choice([700, 1500, 4000]), parallelism=1, task_work=10))
+    assert small.values() == whole.values()
+
+
+# -- what cannot be computed -------------------------------------------------------------------------------------------
+
+
+def error_of(values: dict[str, Value], id_: str) -> Fault:
+    value = values[id_]
+    assert value.state is State.ERROR
+    assert value.value is None
+    assert value.error is not None
+    return value.error
+
+
+def test_a_cycle_names_its_members_and_what_hangs_on_it_names_the_cycle() -> None:
+    values = after(total("b", "a"), total("a", "c"), total("c", "b"), total("d", "c"), total("e", "d"))
+    fault = Fault("cycle", "these depend on each other: 'a', 'b', 'c'", "a")
+    assert [error_of(values, id_) for id_ in "abc"] == [fault] * 3
+    assert error_of(values, "d") == Fault("failed_input", "input 'c' failed: cycle in 'a'", "a")
+    assert error_of(values, "e") == Fault("failed_input", "input 'd' failed: cycle in 'a'", "a")
+
+
+def test_a_value_that_names_itself_is_a_cycle_of_one() -> None:
+    assert error_of(after(total("a", "a")), "a") == Fault("cycle", "'a' depends on itself", "a")
+
+
+def test_a_cycle_feeds_another_and_both_are_named() -> None:
+    values = after(total("a", "b"), total("b", "a"), total("x", "y", "b"), total("y", "x"))
+    assert error_of(values, "a").origin == "a"
+    assert error_of(values, "x") == Fault("cycle", "these depend on each other: 'x', 'y'", "x")
+
+
+def test_at_most_32_members_are_named() -> None:
+    names = [f"n{at:02}" for at in range(34)]
+    values = after(*(total(name, names[at - 1]) for at, name in enumerate(names)))
+    message = error_of(values, "n05").message
+    assert "'n31' and 2 more" in message
+    assert "n32" not in message
+
+
+def test_a_mended_cycle_heals_all_that_hung_on_it() -> None:
+    book = Book([total("a", "b"), total("b", "a"), total("c", "b")])
+    book.update()
+    book.edit(Set("a", 5))
+    book.update()
+    assert {id_: value.value for id_, value in book.values().items()} == {"a": 5, "b": 5, "c": 5}
+
+
+def test_a_missing_input_is_named_and_its_return_heals() -> None:
+    book = Book([Set("x", 1), total("a", "x", "gone"), total("b", "a")])
+    book.update()
+    assert error_of(book.values(), "a") == Fault("missing_input", "input 'gone' does not exist", "a")
+    assert error_of(book.values(), "b") == Fault("failed_input", "input 'a' failed: missing_input in 'a'", "a")
+    book.edit(Set("gone", 2))
+    book.update()
+    assert book.values()["b"] == Value(3, State.OK)
+    book.edit(Remove("gone"))
+    book.update()
+    assert error_of(book.values(), "a").code == "missing_input"
+
+
+def test_the_first_failing_input_in_declared_order_is_named() -> None:
+    values = after(total("bad", "gone"), total("a", "bad", "gone"), total("b", "gone", "bad"))
+    assert error_of(values, "a").code == "failed_input"
+    assert error_of(values, "b").code == "missing_input"
+
+
+def test_an_unset_input_is_null() -> None:
+    assert after(Unset("u"), Derive("a", "list", {"u": "u"}))["a"].value == [None]
+
+
+def test_an_unknown_function_is_named() -> None:
+    values = after(Derive("a", "summ", {"values": "gone"}))
+    assert error_of(values, "a") == Fault("unknown_function", "there is no function 'summ'", "a")
+
+
+def test_a_fault_stays_short_whatever_the_ids_are() -> None:
+    long = "x" * 512
+    values = after(total(long, "gone"), total("b", long))
+    message = error_of(values, "b").message
+    assert message.startswith("input 'xxx")
+    assert message.endswith("…'")
+    assert len(message) < 250
+
+
+def test_a_cause_is_handed_on_even_if_ids_look_like_messages() -> None:
+    odd = "a' failed: cycle in 'b"
+    values = after(total(odd, "gone"), total("c", odd), total("d", "c"))
+    assert error_of(values, "d").message == f"input 'c' failed: missing_input in '{odd}'"
+
+
+def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
+    text = "x" * 250_000
+    count = MAX_INPUT_BYTES // len(text) + 1
+    ids = [f"t{at}" for at in range(count)]
+    book = Book([Set(id_, text) for id_ in ids])
+    book.edit(
+        Derive("all", "count", {"values": ids}),
+        Derive("missing", "count", {"values": [*ids, "gone"]}),
+        Derive("unknown", "nope", {"values": ids}),
+        Derive("later", "count", {"values": [*ids, "some"]}),
+        Derive("some", "count", {"values": ids[:2]}),
+        total("after", "all"),
+    )
+    [wave] = cut(book, PlanLimits())
+    assert sum(wave) == 2  # `some` and `after`
+    found = book.values()
+    too_large = f"inputs take more than {MAX_INPUT_BYTES} bytes together"
+    assert error_of(found, "all") == Fault("too_large", too_large, "all")
+    assert error_of(found, "missing").code == "missing_input"
+    assert error_of(found, "unknown").code == "unknown_function"
+    assert error_of(found, "later").code == "too_large"
+    assert error_of(found, "after") == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def test_results_that_are_not_complete_are_refused() -> None:
+    book = Book(islands(2, 2))
+    with book.state.view() as view:
+        made = plan(view, PlanLimits(parallelism=2, task_work=1))
+        packets = made.next_wave()
+        assert len(packets) == 2
+        results = [evaluate_packet(packet) for packet in packets]
+        with pytest.raises(DvuError, match="not complete"):
+            made.absorb(results[0])
+        with pytest.raises(DvuError, match="not absorbed"):
+            made.next_wave()
+        made.absorb([*results[1], *results[0]])
+        with pytest.raises(DvuError, match="not sent"):
+            made.absorb(results[0])
+
+
+def test_bytes_that_are_no_results_are_refused() -> None:
+    book = Book(islands(1, 1))
+    with book.state.view() as view:
+        made = plan(view)
+        made.next_wave()
+        with pytest.raises(DvuError, match="unreadable results"):
+            made.absorb([b"nonsense"])
+
+
+def test_what_an_edit_has_touched_since_is_no_longer_valid() -> None:
+    book = Book([Set("a", 1), *(total(id_, "a") for id_ in "bcdef")])
+    with book.state.view() as view:
+        computed = run_here(view)
+        book.edit(Set("b", 7), Derive("c", "count", {"values": "a"}), Remove("d"), Unset("e"))
+        valid = still_valid(book.state, computed, view.sequence)
+    assert valid == (Computed("f", 1),)
+
+
+# -- the graph ---------------------------------------------------------------------------------------------------------
+
+
+def test_islands_keep_their_order_and_cycle_members_join_nothing() -> None:
+    book = Book([*islands(2, 3), total("x", "y"), total("y", "x"), total("p", "x"), total("q", "y")])
+    with book.state.view() as view:
+        found = graph.affected(view)
+    named = [[found.ids[at] for at in part] for part in graph.islands(found.order, found.successors)]
+    assert sorted(named) == [["0/1", "0/2", "0/3"], ["1/1", "1/2", "1/3"], ["p"], ["q"]]
+
+
+def test_a_fault_text_of_another_release_still_gives_a_cause() -> None:
+    fault = faults.failed_input("a", Fault("failed_input", "words of some other release", "z"))
+    assert fault.origin == "z"
+    assert "sum" in registry().functions

@@ -1,0 +1,132 @@
+"""The folded state: what commits add up to, and what a view still sees while they do."""
+
+import pytest
+
+from rebaser_core.commit import Applied, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.state import BrokenChain, ChangeSetState
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.values import Fault, State
+
+
+def rebase(state: ChangeSetState, *updates: Update, requests: tuple[Decision, ...] = (), at_ms: int = 0) -> Commit:
+    settled = not state.owes and not state.wakes(updates)
+    return Commit(
+        id="c",
+        previous=state.last,
+        kind=Kind.REBASE,
+        at_ms=at_ms,
+        owner="o",
+        applied=Applied("s", state.last + 1),
+        covers=None if settled else state.covers,
+        requests=requests,
+        delta=updates,
+    )
+
+
+def dvu(state: ChangeSetState, covers: int, *computed: Computed) -> Commit:
+    return Commit("d", state.last, Kind.DVU, 0, "o", state.applied, covers, delta=computed)
+
+
+def test_a_derived_value_is_stale_until_a_dvu_covers_it() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Set("a", 1), Derive("b", "sum", {"values": ["a"]}), Derive("c", "sum", {"x": "b"})))
+    assert state.covers == 0
+    assert state.owes
+    assert {id_: value.state for id_, value in state.values().items()} == {
+        "a": State.OK,
+        "b": State.STALE,
+        "c": State.STALE,
+    }
+    state.fold(2, dvu(state, 1, Computed("b", 1), Computed("c", fault=Fault("failed", "no", "c"))))
+    assert state.covers == 1
+    assert not state.owes
+    assert state.values()["b"].value == 1
+    assert state.values()["c"].error == Fault("failed", "no", "c")
+
+
+def test_a_root_touched_after_the_dvu_was_planned_stays_owed() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Set("a", 1), Derive("b", "sum", {"values": ["a"]})))
+    state.fold(2, rebase(state, Set("a", 2)))
+    state.fold(3, dvu(state, 1, Computed("b", 1)))
+    assert state.roots == {"a": 2}
+    assert state.values()["b"].state is State.STALE
+
+
+def test_a_set_that_wakes_nothing_is_covered_by_its_own_commit() -> None:
+    state = ChangeSetState()
+    state.fold(7, rebase(state, Set("a", 1)))
+    assert (state.covers, state.owes) == (7, False)
+
+
+def test_an_id_that_does_not_exist_yet_wakes_what_waits_for_it() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Derive("b", "sum", {"values": ["a"]})))
+    state.fold(2, dvu(state, 1, Computed("b", fault=Fault("missing_input", "a", "b"))))
+    assert state.wakes([Set("a", 1)])
+    state.fold(3, rebase(state, Set("a", 1)))
+    assert state.stale() == {"b"}
+
+
+def test_removed_values_are_roots_and_leave_no_edges() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Set("a", 1), Derive("b", "sum", {"values": ["a"]})))
+    state.fold(2, rebase(state, Remove("b")))
+    assert state.dependents == {}
+    assert state.roots == {"a": 1, "b": 2}
+    state.fold(3, rebase(state, Remove("nothing")))
+    assert "nothing" not in state.roots
+
+
+def test_unset_creates_an_unset_value() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Unset("a")))
+    assert state.values()["a"].state is State.UNSET
+    assert list(state.updates()) == [Unset("a")]
+
+
+def test_updates_rebuild_the_state() -> None:
+    state = ChangeSetState()
+    edits = [Set("a", {"x": [1]}), Derive("b", "sum", {"values": ("a", "z")}, {"p": 1}), Unset("c")]
+    state.fold(1, rebase(state, *edits))
+    assert sorted(state.updates(), key=lambda update: update.id) == edits
+
+
+def test_a_commit_that_does_not_follow_changes_nothing() -> None:
+    state = ChangeSetState()
+    state.fold(3, rebase(state, Set("a", 1)))
+    stray = Commit("x", 2, Kind.REBASE, 0, "o", None, None, delta=(Set("a", 2),))
+    with pytest.raises(BrokenChain):
+        state.fold(4, stray)
+    assert state.values()["a"].value == 1
+
+
+def test_outcomes_are_forgotten_by_the_time_the_commit_names() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, requests=(Decision(1, "old", Outcome.SUCCESS),), at_ms=100))
+    state.fold(2, rebase(state, requests=(Decision(2, "young", Outcome.SUCCESS),), at_ms=200))
+    last = Commit("x", 2, Kind.REBASE, 300, "o", None, None, forget_before_ms=150)
+    state.fold(3, last)
+    assert list(state.outcomes) == ["young"]
+
+
+def test_a_view_keeps_its_graph_while_commits_are_folded() -> None:
+    state = ChangeSetState()
+    state.fold(
+        1,
+        rebase(state, Set("a", 1), Set("z", 0), Derive("b", "sum", {"values": ["a"]}), Derive("c", "sum", {"x": "a"})),
+    )
+    with state.view() as view:
+        state.fold(2, rebase(state, Set("a", 9), Derive("b", "sum", {"values": ["z"]}), Remove("c")))
+        state.fold(3, rebase(state, Derive("d", "sum", {"values": ["a"]})))
+        assert view.sequence == 1
+        assert sorted(view.dependents("a")) == ["b", "c"]
+        assert view.dependents("z") == []
+        a, d = view.cell("a"), view.cell("d")
+        assert a is not None
+        assert a.value == 1
+        assert d is None
+        assert sorted(view.ids()) == ["a", "b", "c", "z"]
+    with state.view() as view:
+        assert view.dependents("a") == ["d"]
+        assert view.dependents("z") == ["b"]

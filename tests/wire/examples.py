@@ -1,0 +1,259 @@
+"""Golden files: every message as it was once written, kept for ever.
+
+A file in `golden/` is what some release put on the wire, so it must stay readable and must never change. To add files
+for a new version or variant, add an example below and run
+
+    python -m tests.wire.examples
+
+which writes what is missing and refuses to touch what is there.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rebaser_core.checkpoint import read_checkpoint, write_checkpoint
+from rebaser_core.commit import (
+    Applied,
+    Attempt,
+    BlobRef,
+    CheckpointRef,
+    Commit,
+    Computed,
+    Decision,
+    Kind,
+    Outcome,
+)
+from rebaser_core.envelope import ContentType
+from rebaser_core.messages import (
+    REGISTRY,
+    Conflict,
+    Conflicts,
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesResponse,
+    Failure,
+    Success,
+    decode,
+    decode_commit,
+    decode_delta,
+    decode_updates_blob,
+    encode,
+    encode_commit,
+    encode_delta,
+    encode_updates_blob,
+)
+from rebaser_core.state import ChangeSetState
+from rebaser_core.updates import Derive, Remove, Set, Unset
+from rebaser_core.values import Fault
+
+FOLDER = Path(__file__).parent / "golden"
+EXTENSIONS = {ContentType.CBOR: "cbor", ContentType.JSON: "json"}
+
+WS, CS, BASE = "01J9Z6Q0W3X5Y7Z9A1B3C5D7E9", "01J9Z6Q0W4F2G4H6J8K0M2N4P6", "main"
+ID = "01J9Z6Q0W5R1S3T5V7W9X1Y3Z5"
+OWNER = "01J9Z6Q0W6A2B4C6D8E0F2G4H6"
+ADDRESS = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+STREAM = "2026-01-02T03:04:05.678901234Z"
+AT = 1_767_323_045_678
+
+UPDATES = (
+    Set("cart/1/price", 9.5),
+    Set("cart/1/qty", 3),
+    Set("flags", [True, False, None]),
+    Set("limits", {"low": -(2**63), "high": 2**63 - 1, "tiny": 5e-324, "none": -0.0}),
+    Set("straße/☃", 'tab\tquote"back\\slash 😀'),
+    Derive("cart/total", "sum", {"values": ("cart/1/price", "cart/2/price")}, {}),
+    Derive("cart/1/net", "cel", {"price": "cart/1/price", "vat": "vat"}, {"expr": "price / (1 + vat)"}),
+    Unset("vat"),
+    Remove("cart/3/price"),
+)
+COMPUTED = (
+    Computed("cart/1/net", 7.98),
+    Computed("cart/count", 2),
+    Computed("cart/names", {"first": ["a", None]}),
+    Computed("cart/nothing"),
+    Computed("cart/total", None, Fault("missing_input", "cart/2/price does not exist", "cart/total")),
+)
+DECISIONS = (
+    Decision(7, ID, Outcome.SUCCESS, 9),
+    Decision(8, "again", Outcome.SUCCESS),
+    Decision(9, "other", Outcome.CONFLICTS, 0, "conflicts", "2 values differ: a, b"),
+    Decision(11, "wrong", Outcome.ERROR, 0, "unknown_change_set", "there is no change set 'x'"),
+    Decision(12, "@12", Outcome.DEAD, 0, "malformed", "no header X-CONTENT-TYPE"),
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One golden file: what it must decode to, and how it is written as long as its version is current."""
+
+    name: str
+    message: Any
+    read: Callable[[dict[str, str], bytes], Any]
+    write: Callable[[Any], tuple[dict[str, str] | None, bytes]]
+    current: bool = True
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / self.name
+
+    @property
+    def headers_path(self) -> Path:
+        return FOLDER / f"{self.name}.headers.json"
+
+
+def request(updates: Any = None, address: str | None = None, base: str | None = None) -> EnqueueUpdatesRequest:
+    return EnqueueUpdatesRequest(ID, WS, CS, updates, address, base)
+
+
+def response(status: Success | Conflicts | Failure) -> EnqueueUpdatesResponse:
+    return EnqueueUpdatesResponse(ID, WS, CS, status)
+
+
+REQUESTS = {
+    1: {"address": request(address=ADDRESS), "from": request(address=ADDRESS, base=BASE)},
+    2: {
+        "inline": request(UPDATES),
+        "empty": request(()),
+        "address": request(address=ADDRESS),
+        "from": request((Set("a", 1),), base=BASE),
+    },
+}
+RESPONSES = {
+    1: {
+        "success": response(Success(9, 42)),
+        "conflicts": response(Conflicts("1 value differs", 42, (Conflict("a", "changed on both sides"),))),
+        "conflicts-again": response(Conflicts("1 value differs", 42)),
+        "error": response(Failure("malformed", "not CBOR that is read here", 42)),
+        "error-not-in-log": EnqueueUpdatesResponse("", WS, CS, Failure("transient", "try again")),
+    }
+}
+COMMITS = {
+    1: {
+        "first": Commit(ID, 0, Kind.REBASE, AT, OWNER, Applied(STREAM, 7), None, DECISIONS[:1], UPDATES[:1]),
+        "rebase": Commit(
+            ID,
+            41,
+            Kind.REBASE,
+            AT,
+            OWNER,
+            Applied(STREAM, 12),
+            40,
+            DECISIONS,
+            UPDATES,
+            checkpoint=CheckpointRef(ADDRESS, 30, 123_456),
+            forget_before_ms=AT - 3_600_000,
+            debt=9,
+        ),
+        "blob": Commit(ID, 41, Kind.DVU, AT, OWNER, None, 40, delta_blob=BlobRef(ADDRESS, 2_000_000)),
+        "dvu": Commit(ID, 41, Kind.DVU, AT, OWNER, Applied(STREAM, 12), 41, delta=COMPUTED),
+        "attempt": Commit(ID, 41, Kind.ATTEMPT, AT, OWNER, None, 40, attempt=Attempt(13, 2, AT - 500), debt=1),
+        "checkpoint": Commit(
+            ID, 41, Kind.CHECKPOINT, AT, OWNER, Applied(STREAM, 12), 41, checkpoint=CheckpointRef(ADDRESS, 41, 123_456)
+        ),
+    }
+}
+
+
+def state() -> ChangeSetState:
+    """A state with something of everything a checkpoint holds."""
+    made = ChangeSetState()
+    made.fold(3, Commit(ID, 0, Kind.REBASE, AT, OWNER, Applied(STREAM, 12), 0, DECISIONS, UPDATES))
+    made.fold(5, Commit(ID, 3, Kind.DVU, AT + 1, OWNER, Applied(STREAM, 12), 3, delta=(Computed("cart/1/net", 7.98),)))
+    fault = Fault("missing_input", "cart/2/price does not exist", "cart/total")
+    made.fold(6, Commit(ID, 5, Kind.DVU, AT + 2, OWNER, None, 3, delta=(Computed("cart/total", None, fault),)))
+    redone = Derive("cart/count", "count", {"values": ("cart/1/price",)}, {"of": [1, {"deep": True}]})
+    made.fold(8, Commit(ID, 6, Kind.REBASE, AT + 3, OWNER, Applied(STREAM, 13), 3, delta=(redone, Remove("flags"))))
+    made.fold(9, Commit(ID, 8, Kind.ATTEMPT, AT + 4, OWNER, None, 3, attempt=Attempt(14, 1, AT + 4)))
+    return made
+
+
+def parts(folded: ChangeSetState) -> dict[str, Any]:
+    """What a checkpoint must bring back; `outcomes` in order, the rest in none."""
+    dependents = {id_: sorted(waiting) for id_, waiting in sorted(folded.dependents.items())}
+    return {
+        "last": folded.last,
+        "covers": folded.covers,
+        "applied": folded.applied,
+        "cells": sorted(folded.cells.items(), key=lambda item: item[0]),
+        "dependents": dependents,
+        "roots": sorted(folded.roots.items()),
+        "outcomes": list(folded.outcomes.items()),
+        "attempts": sorted(folded.attempts.items()),
+    }
+
+
+def checkpoint(_: Any) -> tuple[None, bytes]:
+    folded = state()
+    with folded.view() as view:
+        return None, b"".join(write_checkpoint(folded, view))
+
+
+def bare(write: Callable[[Any], bytes], message: Any) -> tuple[None, bytes]:
+    return None, write(message)
+
+
+def read_delta_blob(kind: Kind, _: dict[str, str], data: bytes) -> Any:
+    return decode_delta(kind, data)
+
+
+def examples() -> Iterator[Example]:
+    for kind, versions in (("EnqueueUpdatesRequest", REQUESTS), ("EnqueueUpdatesResponse", RESPONSES)):
+        for version, variants in versions.items():
+            for variant, message in variants.items():
+                for content_type, extension in EXTENSIONS.items():
+                    yield Example(
+                        f"{kind}.v{version}.{variant}.{extension}",
+                        message,
+                        decode,
+                        partial(encode, content_type=content_type, version=version),
+                        current=version == REGISTRY.types[kind].current,
+                    )
+    for version, commits in COMMITS.items():
+        for variant, commit in commits.items():
+            for content_type, extension in EXTENSIONS.items():
+                yield Example(
+                    f"Commit.v{version}.{variant}.{extension}",
+                    commit,
+                    decode_commit,
+                    partial(encode_commit, content_type=content_type),
+                    current=version == REGISTRY.types["Commit"].current,
+                )
+    yield Example(
+        "UpdatesBlob.v1.all.cbor",
+        UPDATES,
+        lambda _, data: decode_updates_blob(data),
+        partial(bare, encode_updates_blob),
+    )
+    for variant, kind_, delta in (("updates", Kind.REBASE, UPDATES), ("computed", Kind.DVU, COMPUTED)):
+        yield Example(
+            f"DeltaBlob.v1.{variant}.cbor",
+            delta,
+            partial(read_delta_blob, kind_),
+            partial(bare, encode_delta),
+        )
+    yield Example("Checkpoint.v1.full.cbor", parts(state()), lambda _, data: parts(read_checkpoint(data)), checkpoint)
+
+
+def write_missing() -> list[str]:
+    """Write the files of examples that have none; returns their names."""
+    FOLDER.mkdir(exist_ok=True)
+    written = []
+    for example in examples():
+        if example.path.exists():
+            continue
+        headers, payload = example.write(example.message)
+        with example.path.open("xb") as file:
+            file.write(payload)
+        written.append(example.name)
+        if headers is not None:
+            with example.headers_path.open("x") as file:
+                file.write(json.dumps(headers, indent=2) + "\n")
+    return written
+
+
+if __name__ == "__main__":
+    print(*write_missing(), sep="\n")

@@ -1,0 +1,106 @@
+"""Hypothesis strategies for everything that goes on the wire."""
+
+import string
+
+from hypothesis import strategies as st
+
+from rebaser_core.commit import (
+    Applied,
+    Attempt,
+    BlobRef,
+    CheckpointRef,
+    Commit,
+    Computed,
+    Decision,
+    Kind,
+    Outcome,
+)
+from rebaser_core.messages import (
+    Conflict,
+    Conflicts,
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesResponse,
+    Failure,
+    Success,
+)
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.values import INT64_MAX, INT64_MIN, Fault, Json
+
+texts = st.text(max_size=12)
+tokens = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=64)
+value_ids = st.one_of(
+    st.sampled_from(["a", "b", "cart/1/price", "straße", "😀", "two words"]),
+    st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1, max_size=20).filter(
+        str.isprintable
+    ),
+)
+naturals = st.integers(0, INT64_MAX)
+addresses = st.binary(min_size=32, max_size=32).map(lambda raw: "sha256:" + raw.hex())
+
+leaves: st.SearchStrategy[Json] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(INT64_MIN, INT64_MAX),
+    st.floats(allow_nan=False, allow_infinity=False),
+    texts,
+)
+json_values: st.SearchStrategy[Json] = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=8,
+)
+
+inputs = st.dictionaries(value_ids, value_ids | st.lists(value_ids, max_size=3).map(tuple), max_size=3)
+sets = st.builds(Set, value_ids, json_values)
+derives = st.builds(
+    Derive,
+    value_ids,
+    st.sampled_from(["sum", "cel", "x"]),
+    inputs,
+    st.dictionaries(texts, json_values, max_size=2),
+)
+updates: st.SearchStrategy[Update] = st.one_of(sets, derives, st.builds(Unset, value_ids), st.builds(Remove, value_ids))
+update_tuples = st.lists(updates, max_size=4).map(tuple)
+
+faults = st.builds(Fault, st.sampled_from(["cycle", "failed"]), texts, value_ids)
+computed = st.one_of(st.builds(Computed, value_ids, json_values), st.builds(Computed, value_ids, st.none(), faults))
+
+requests = st.one_of(
+    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, update_tuples, st.none(), st.none() | tokens),
+    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, st.none(), addresses, st.none() | tokens),
+)
+requests_by_address = st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, st.none(), addresses, st.none() | tokens)
+statuses = st.one_of(
+    st.builds(Success, naturals, naturals),
+    st.builds(Conflicts, texts, naturals, st.lists(st.builds(Conflict, value_ids, texts), max_size=3).map(tuple)),
+    st.builds(Failure, texts, texts, st.none() | naturals),
+)
+responses = st.builds(EnqueueUpdatesResponse, tokens | st.just(""), tokens, tokens, statuses)
+
+decisions = st.builds(
+    Decision, naturals, tokens | st.just("") | st.just("@7"), st.sampled_from(Outcome), naturals, texts, texts
+)
+applied = st.builds(Applied, texts, naturals)
+
+
+@st.composite
+def commits(draw: st.DrawFn) -> Commit:
+    kind = draw(st.sampled_from(Kind))
+    items: st.SearchStrategy[Computed] | st.SearchStrategy[Update] = computed if kind is Kind.DVU else updates
+    blob = draw(st.none() | st.builds(BlobRef, addresses, naturals))
+    return Commit(
+        id=draw(tokens),
+        previous=draw(naturals),
+        kind=kind,
+        at_ms=draw(naturals),
+        owner=draw(texts),
+        applied=draw(st.none() | applied),
+        covers=draw(st.none() | naturals),
+        requests=tuple(draw(st.lists(decisions, max_size=3))),
+        delta=() if blob else tuple(draw(st.lists(items, max_size=4))),  # type: ignore[arg-type]
+        delta_blob=blob,
+        checkpoint=draw(st.none() | st.builds(CheckpointRef, addresses, naturals, naturals)),
+        attempt=draw(st.none() | st.builds(Attempt, naturals, naturals, naturals)),
+        forget_before_ms=draw(naturals),
+        debt=draw(naturals),
+    )
