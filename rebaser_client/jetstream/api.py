@@ -118,9 +118,10 @@ class JetStream:
                 raise
 
     async def delete_many(self, stream: str, sequences: Sequence[int]) -> None:
-        """Delete messages, in groups that share one answer: that of the last, which comes after the others were done.
+        """Have messages deleted, in groups that share one answer: that of the last.
 
-        A delete among them that failed is not noticed. Callers must not depend on any single one.
+        The server takes calls up in order but works on several at once, so some may still be under way for a moment,
+        and one that failed is not noticed. Callers must not depend on any single one.
         """
         subject = f"{self.prefix}STREAM.MSG.DELETE.{stream}"
         for start in range(0, len(sequences), DELETE_GROUP):
