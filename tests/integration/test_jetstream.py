@@ -193,8 +193,10 @@ async def test_many_are_deleted_and_no_others(js: JetStream, name: str, count: i
     await js.delete_many(name, range(1, count + 1))
     with anyio.fail_after(10):
         # The server works on several calls at once: the answer to the last does not wait for those before it.
-        while (info := await js.stream_info(name)).messages > 501 - count:
+        info = await js.stream_info(name)
+        while info.messages > 501 - count:
             await anyio.sleep(0.01)
+            info = await js.stream_info(name)
     assert (info.messages, info.first_sequence, info.last_sequence) == (501 - count, count + 1, 501)
 
 
