@@ -3,7 +3,7 @@
 from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import Connection
 from rebaser_client.jetstream.errors import ApiError, NoRespondersError, RequestTimeoutError
-from rebaser_client.jetstream.infos import AccountInfo, ConsumerInfo, PubAck, StreamInfo
+from rebaser_client.jetstream.infos import AccountInfo, ConsumerInfo, PriorityGroupState, PubAck, StreamInfo
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.messages import Message, Msg, PullMessage, StoredMessage
 from rebaser_client.jetstream.ordered import OrderedConsumer
@@ -20,6 +20,7 @@ __all__ = [
     "Msg",
     "NoRespondersError",
     "OrderedConsumer",
+    "PriorityGroupState",
     "PubAck",
     "PullConsumer",
     "PullMessage",

@@ -194,6 +194,10 @@ class JetStream:
             if error.err_code not in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
                 raise
 
+    async def unpin(self, stream: str, consumer: str, group: str) -> None:
+        """Take the pin from the pinned client of `group`; whoever pulls next without one gets it."""
+        await self.call(f"CONSUMER.UNPIN.{stream}.{consumer}", {"group": group})
+
     async def account_info(self) -> AccountInfo:
         return AccountInfo.of(await self.call("INFO"))
 

@@ -44,9 +44,20 @@ class StreamInfo:
         )
 
 
+class PriorityGroupState(NamedTuple):
+    """`pinned_client_id` is empty while nobody is pinned; `pinned_ts` (RFC 3339): since when."""
+
+    group: str
+    pinned_client_id: str
+    pinned_ts: str
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """`delivered_stream`: the stream sequence up to which it has delivered, so that it goes on behind that one."""
+    """`delivered_stream`: the stream sequence up to which it has delivered, so that it goes on behind that one.
+
+    `priority_groups` is empty for a consumer without any, and before a group was pulled from.
+    """
 
     stream: str
     name: str
@@ -57,6 +68,7 @@ class ConsumerInfo:
     num_waiting: int
     delivered_consumer: int
     delivered_stream: int
+    priority_groups: tuple[PriorityGroupState, ...] = ()
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
@@ -71,6 +83,7 @@ class ConsumerInfo:
             as_int(answer.get("num_waiting")),
             as_int(delivered.get("consumer_seq")),
             as_int(delivered.get("stream_seq")),
+            tuple(_group_state(group) for group in answer.get("priority_groups") or ()),
         )
 
 
@@ -86,3 +99,8 @@ class AccountInfo:
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
         return cls(*(as_int(answer.get(name)) for name in ("memory", "storage", "streams", "consumers")))
+
+
+def _group_state(state: Mapping[str, Any]) -> PriorityGroupState:
+    pin = str(state.get("pinned_client_id", ""))
+    return PriorityGroupState(str(state.get("group", "")), pin, str(state.get("pinned_ts", "")) if pin else "")

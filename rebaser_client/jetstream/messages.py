@@ -11,6 +11,8 @@ from typing import Any
 STATUS = ":status"
 DESCRIPTION = ":description"
 
+PIN_ID = "Nats-Pin-Id"  # on each message for the pinned client of a priority group
+
 KNOWN_MAX = 128  # bytes of a header line that is worth remembering; longer ones could fill the memory
 
 

@@ -4,8 +4,10 @@ Invariant: whatever happens to a pull (it expires, is refused, its heartbeats st
 come back and are pulled for again. After `stop` nothing is kept: what still comes goes back to the server at once.
 """
 
+import json
 import random
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,8 +16,9 @@ import structlog
 
 from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import TICK
+from rebaser_client.jetstream.groups import Group
 from rebaser_client.jetstream.interest import Interest
-from rebaser_client.jetstream.messages import DESCRIPTION, STATUS, PullMessage, as_int
+from rebaser_client.jetstream.messages import DESCRIPTION, PIN_ID, STATUS, PullMessage, as_int
 from rebaser_client.jetstream.pull_state import PullState
 from rebaser_core.errors import RebaserError
 
@@ -23,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 NANOS = 1_000_000_000
 BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between pulls that are refused
-ENDED_WELL = ("404", "408")  # nothing there; time is over
+ENDED_WELL = ("404", "408", "423")  # nothing there; time is over; another is pinned
 STOP_BOUND = 5.0  # seconds
 
 
@@ -35,18 +38,36 @@ class PullConsumer:
         async for message in pull: ...
 
     One reader. Iteration ends after `stop`. `expires` and `idle_heartbeat` are seconds.
+    `group` and what goes with it: see `Group`; raises `ConfigError` for what no server takes.
+    `on_pinned` (with the pin's id) is called, in the read loop, when the first message of a pin came, `on_unpinned`
+    when a pull was refused because the pin is gone. Nobody tells a client that loses its pin while it does not pull.
     """
 
     def __init__(
-        self, js: JetStream, stream: str, consumer: str, *, expires: float = 30.0, idle_heartbeat: float = 5.0
+        self,
+        js: JetStream,
+        stream: str,
+        consumer: str,
+        *,
+        expires: float = 30.0,
+        idle_heartbeat: float = 5.0,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+        on_pinned: Callable[[str], None] | None = None,
+        on_unpinned: Callable[[], None] | None = None,
     ) -> None:
         self._js = js
         self._connection = js.connection
         self._stream = stream
         self._consumer = consumer
         self._api = f"{js.prefix}CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._expires = int(expires * NANOS)
-        self._heartbeat = int(idle_heartbeat * NANOS)
+        self._request = {"expires": int(expires * NANOS), "idle_heartbeat": int(idle_heartbeat * NANOS)}
+        self._request |= Group.of(group, min_pending, min_ack_pending, priority).request
+        self._on_pinned = on_pinned
+        self._on_unpinned = on_unpinned
+        self._pin = ""
         self._silence = max(int(2 * idle_heartbeat / TICK), 2)
         self._silent_ticks = 0
         self._heard = False
@@ -128,6 +149,8 @@ class PullConsumer:
             return
         self._backoff = 0.0
         self._state.delivered()
+        if PIN_ID in message.headers:
+            self._pinned(message.headers[PIN_ID])
         self._queue.append(message)
         self._filled.set()
         if self._state.wanted():
@@ -139,6 +162,8 @@ class PullConsumer:
             return
         left = headers.get("Nats-Pending-Messages")
         token = subject[len(self._inbox) :]
+        if status == "423":
+            self._unpinned()
         if not self._state.ended(token, None if left is None else as_int(left)):
             return
         if status in ENDED_WELL:
@@ -147,6 +172,21 @@ class PullConsumer:
             self._backoff = min(max(self._backoff * 2, BACKOFF_MIN), BACKOFF_MAX)
             log.warning("pull_refused", **self._names(), status=status, reason=headers.get(DESCRIPTION, ""))
         self._due.set()
+
+    def _pinned(self, pin: str) -> None:
+        if pin != self._pin:
+            self._pin = pin
+            log.info("pull_pinned", **self._names(), pin=pin)
+            if self._on_pinned is not None:
+                self._on_pinned(pin)
+
+    def _unpinned(self) -> None:
+        """A pull named, or had been given, a pin that is not the consumer's any more."""
+        if self._pin:
+            self._pin = ""
+            log.info("pull_unpinned", **self._names())
+            if self._on_unpinned is not None:
+                self._on_unpinned()
 
     def _tick(self) -> None:
         if self._heard or not self._state.outstanding:
@@ -202,7 +242,8 @@ class PullConsumer:
         self._pulls += 1
         token = str(self._pulls)
         self._state.sent(token, count)
-        body = b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (count, self._expires, self._heartbeat)
+        pin = {"id": self._pin} if self._pin else {}
+        body = json.dumps({"batch": count, **self._request, **pin}).encode()
         try:
             await self._connection.publish(self._api, body, reply=self._inbox + token)
         except RebaserError as error:
