@@ -18,6 +18,7 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
+from tests.cluster import Cluster, cluster_in
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,6 +98,23 @@ async def own_nats(anyio_backend: str, tmp_path: Path) -> AsyncIterator[Embedded
     """A nats-server of this test's own, to be killed and started again."""
     async with embedded_nats(tmp_path / "nats") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes that tests share; see `cluster`."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(cluster_in(folder)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def cluster(anyio_backend: str, shared_cluster: Cluster) -> AsyncIterator[Cluster]:
+    """Three nodes that form a cluster, whole and empty: a test may end them as it likes."""
+    await shared_cluster.restore()
+    yield shared_cluster
+    await shared_cluster.restore()
+    await shared_cluster.delete_streams()
 
 
 @pytest.fixture

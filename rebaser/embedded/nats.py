@@ -36,7 +36,7 @@ _READY = b"Server is ready"
 _FATAL = re.compile(rb"\[(?:FTL|ERR)\] (.*)|nats-server: (.*)")
 
 # Runs before the server, in its process: the kernel kills it when its parent dies. Then becomes the server.
-_DIE_WITH_PARENT = """
+DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL) == 0 and os.getppid() != int(sys.argv[1]):
     os._exit(1)
@@ -80,7 +80,7 @@ class EmbeddedNats:
             config.write_text(json.dumps(self._configuration(), indent=2))
             command = [str(binary), "--config", str(config)]
             if sys.platform == "linux":
-                command = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+                command = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]
             # A session of its own: Ctrl-C in the terminal is for us, who then stop it in good order.
             process = await anyio.open_process(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(lock,), start_new_session=True
