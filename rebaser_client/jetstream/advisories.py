@@ -1,0 +1,122 @@
+"""What nats-server tells about consumers while they work: pins that come and go, and samples of acknowledgements.
+
+Advisories are core messages: what was published while nobody listened, or the connection was away, is never seen.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import structlog
+from pydantic_core import from_json
+
+from rebaser_client.jetstream.connection import Connection
+from rebaser_client.jetstream.messages import Msg, as_int
+
+log = structlog.get_logger(__name__)
+
+PINNED = "io.nats.jetstream.advisory.v1.consumer_group_pinned"
+UNPINNED = "io.nats.jetstream.advisory.v1.consumer_group_unpinned"
+ACK = "io.nats.jetstream.metric.v1.consumer_ack"
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """`group` of a consumer has a new pinned client, which knows itself by `pin`. `time` is RFC 3339, as below."""
+
+    stream: str
+    consumer: str
+    group: str
+    pin: str
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unpinned:
+    """`group` of a consumer lost its pin. `reason`: `admin` (somebody called `unpin`) or `timeout`."""
+
+    stream: str
+    consumer: str
+    group: str
+    reason: str
+    time: str
+
+
+PinEvent: TypeAlias = Pinned | Unpinned
+
+
+@dataclass(frozen=True, slots=True)
+class AckSample:
+    """A message was acknowledged `ack_time_ns` nanoseconds after its last delivery, the `deliveries`-th.
+
+    Only consumers with a `sample_freq` (percent of the messages) publish these.
+    """
+
+    stream: str
+    consumer: str
+    stream_sequence: int
+    consumer_sequence: int
+    deliveries: int
+    ack_time_ns: int
+    time: str
+
+
+@asynccontextmanager
+async def watch_pins(
+    connection: Connection, stream: str = "*", consumer: str = "*"
+) -> AsyncIterator[AsyncIterator[PinEvent]]:
+    """Pins of the priority groups of `consumer` in `stream` (`*`: any), from now on."""
+    subject = f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.{consumer}"
+    async with connection.subscribe(subject) as messages:
+        yield _pins(messages)
+
+
+@asynccontextmanager
+async def watch_acks(
+    connection: Connection, stream: str = "*", consumer: str = "*"
+) -> AsyncIterator[AsyncIterator[AckSample]]:
+    """Sampled acknowledgements of `consumer` in `stream` (`*`: any), from now on."""
+    async with connection.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{consumer}") as messages:
+        yield _acks(messages)
+
+
+async def _pins(messages: AsyncIterator[Msg]) -> AsyncIterator[PinEvent]:
+    async for message in messages:
+        event = _event(message)
+        stream, consumer, group, time = (_text(event, name) for name in ("stream", "consumer", "group", "timestamp"))
+        if event.get("type") == PINNED:
+            yield Pinned(stream, consumer, group, _text(event, "pinned_id"), time)
+        elif event.get("type") == UNPINNED:
+            yield Unpinned(stream, consumer, group, _text(event, "reason"), time)
+
+
+async def _acks(messages: AsyncIterator[Msg]) -> AsyncIterator[AckSample]:
+    async for message in messages:
+        event = _event(message)
+        if event.get("type") == ACK:
+            yield AckSample(
+                stream=_text(event, "stream"),
+                consumer=_text(event, "consumer"),
+                stream_sequence=as_int(event.get("stream_seq")),
+                consumer_sequence=as_int(event.get("consumer_seq")),
+                deliveries=as_int(event.get("deliveries")),
+                ack_time_ns=as_int(event.get("ack_time")),
+                time=_text(event, "timestamp"),
+            )
+
+
+def _text(event: Mapping[str, Any], name: str) -> str:
+    return str(event.get(name, ""))
+
+
+def _event(message: Msg) -> Mapping[str, Any]:
+    """What the message says; nothing if it is not JetStream's (anybody may publish on these subjects)."""
+    try:
+        event = from_json(message.data)
+    except ValueError:
+        event = None
+    if isinstance(event, dict):
+        return event
+    log.warning("advisory_unreadable", subject=message.subject[:120])
+    return {}
