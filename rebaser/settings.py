@@ -49,10 +49,19 @@ class Settings(BaseSettings):
     shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
 
     # Streams
-    storage: Literal["file", "memory"] = "file"
-    replicas: int = Field(1, ge=1, le=5)
-    max_requests_per_change_set: int = Field(100_000, ge=1)
-    duplicate_window: float = Field(120.0, ge=0.1)
+    durability: Literal["memory", "fast", "safe"] | None = Field(
+        None, description="What data survives, see README; not given: `fast`, and existing streams stay as they are."
+    )
+    replicas: int | None = Field(None, ge=1, le=5, description="Copies of each stream; by default as durability needs.")
+    max_requests_per_change_set: int = Field(100_000, ge=1, description="Requests that may wait in one change set.")
+    requests_max_msgs: int = Field(-1, ge=-1, description="Requests that may wait in all; -1: no limit, as below.")
+    requests_max_bytes: int = Field(-1, ge=-1, description="Bytes of requests that may wait in all.")
+    requests_max_msg_size: int = Field(-1, ge=-1, description="Bytes of one request message, its headers included.")
+    commits_max_bytes: int = Field(-1, ge=-1, description="Bytes of all logs; when it is full, requests wait.")
+    duplicate_window: float = Field(
+        120.0, ge=0.1, description="A request sent twice within this is stored once; saves traffic, promises nothing."
+    )
+    ack_sample: int = Field(0, ge=0, le=100, description="Percent of task acks that NATS reports on.")
     checkpoint_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Smallest log tail that earns a checkpoint.")
 
     # Logging
@@ -63,9 +72,14 @@ class Settings(BaseSettings):
 
     def topology(self) -> TopologyOptions:
         return TopologyOptions(
-            storage=self.storage,
+            durability=self.durability,
             replicas=self.replicas,
             max_requests_per_change_set=self.max_requests_per_change_set,
+            requests_max_msgs=self.requests_max_msgs,
+            requests_max_bytes=self.requests_max_bytes,
+            requests_max_msg_size=self.requests_max_msg_size,
+            commits_max_bytes=self.commits_max_bytes,
+            ack_sample=self.ack_sample,
             duplicate_window=self.duplicate_window,
             ack_wait=self.ack_wait,
         )

@@ -1,7 +1,14 @@
 """Talk to Rebaser from Python: send updates, read values, follow commits."""
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NotConnectedError, NotReadyError, QueueFull, RequestRejected, RequestTimeout
+from rebaser_client.errors import (
+    NotConnectedError,
+    NotReadyError,
+    QueueFull,
+    RequestRejected,
+    RequestTimeout,
+    TooLarge,
+)
 from rebaser_core.commit import Commit
 from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
@@ -24,6 +31,7 @@ __all__ = [
     "Set",
     "State",
     "Success",
+    "TooLarge",
     "Unset",
     "Update",
     "Value",

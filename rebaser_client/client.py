@@ -17,11 +17,12 @@ from anyio.abc import TaskGroup
 
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.covers import Covers
-from rebaser_client.errors import NotReadyError, QueueFull, RequestRejected, RequestTimeout
+from rebaser_client.errors import NotReadyError, RequestRejected, RequestTimeout, TooLarge
 from rebaser_client.jetstream import ApiError, Connection, JetStream, Msg, NoRespondersError, RequestTimeoutError
-from rebaser_client.jetstream.errors import STREAM_NOT_FOUND, is_full
+from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
 from rebaser_client.log_reader import LogReader
 from rebaser_client.overview import Overview, read_overview
+from rebaser_client.pressure import Pressure
 from rebaser_client.waker import Waker
 from rebaser_core.commit import Commit
 from rebaser_core.envelope import MESSAGE_ID, REPLY_INBOX
@@ -70,6 +71,7 @@ class RebaserClient:
         self._id_time = self._id_random = 0
         self._waker = Waker(self._js, subjects, group)
         self._covers = Covers(self._reader, group)
+        self._pressure = Pressure(self._loop.time)
 
     @classmethod
     @asynccontextmanager
@@ -117,7 +119,8 @@ class RebaserClient:
         """Store a request and make sure that somebody will take it up; returns its id.
 
         The id may be given, to send a request again that may or may not have arrived. Raises `UnprocessableError` for
-        an invalid update, `QueueFull`, `NotReadyError`, or `RequestTimeout` (with the id: it may still be applied).
+        an invalid update (`TooLarge` for too much at once), `QueueFull`, `NotReadyError`, or `RequestTimeout` (with the
+        id: it may still be applied).
         """
         key = ChangeSetKey.of(workspace, change_set)
         request_id = self._request_id(request_id)
@@ -243,13 +246,16 @@ class RebaserClient:
                 ack = await self._js.publish(subject, payload, headers, timeout=min(left, PUBLISH_TIMEOUT))
             except ApiError as error:
                 if is_full(error):
-                    raise QueueFull(key, error.message) from error
+                    raise self._pressure.refused(key, error) from error
+                if error.err_code == MESSAGE_TOO_LARGE:
+                    raise TooLarge(len(payload), None) from error
             except NoRespondersError as error:
                 if self._loop.time() - started > NOT_READY_AFTER:
                     raise NotReadyError from error
             except RequestTimeoutError:
                 pass
             else:
+                self._pressure.accepted(key)
                 if not ack.duplicate or inbox is None or headers[MESSAGE_ID] != message_id:
                     return
                 # Sent before, perhaps long decided: only a message of its own brings this inbox its answer. The log
@@ -269,7 +275,10 @@ class RebaserClient:
         )
         headers, payload = encode(request)
         if len(payload) > self._connection.max_payload // 2:
-            address = await self._blobs.put(encode_updates_blob(updates))
+            blob = encode_updates_blob(updates)
+            if len(blob) > self._limits.max_request_bytes:
+                raise TooLarge(len(blob), self._limits.max_request_bytes)
+            address = await self._blobs.put(blob)
             headers, payload = encode(
                 EnqueueUpdatesRequest(
                     request_id, key.workspace, key.change_set, None, address, from_change_set_id=from_change_set

@@ -1,8 +1,8 @@
 """What the client can tell its caller, beyond the classes of `rebaser_core.errors`."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
-from rebaser_core.errors import Disposition, RebaserError, TransientError
+from rebaser_core.errors import Disposition, RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse, Failure
 
@@ -22,14 +22,36 @@ class NotReadyError(TransientError):
         super().__init__("NATS answers, but Rebaser's streams are not there: has a server been started?")
 
 
+Scope: TypeAlias = Literal["change set", "all"]
+
+
 class QueueFull(TransientError):  # noqa: N818 - a state of the queue
-    """The change set has as many requests waiting as it may. Nothing was stored; try later."""
+    """No more requests may wait, in this change set or in `all`. Nothing was stored.
+
+    `retry_after` (seconds) is when to try again: it grows for as long as the queue stays full, and differs from caller
+    to caller, so that they do not all come back at once.
+    """
 
     default_code = "queue_full"
 
-    def __init__(self, key: ChangeSetKey, reason: str) -> None:
-        super().__init__(f"the queue of {key} is full: {reason}")
+    def __init__(self, key: ChangeSetKey, scope: Scope, retry_after: float, reason: str) -> None:
+        whose = f"the queue of {key} is full" if scope == "change set" else "the queue of all requests is full"
+        super().__init__(f"{whose} ({reason}); try again in {retry_after:.1f} s")
         self.key = key
+        self.scope = scope
+        self.retry_after = retry_after
+
+
+class TooLarge(UnprocessableError):  # noqa: N818 - a state of the request
+    """The request is larger than the installation takes. Nothing was stored; send it in parts. Sizes are bytes."""
+
+    default_code = "too_large"
+
+    def __init__(self, size: int, limit: int | None) -> None:
+        most = "than the stream of requests takes" if limit is None else f"than {limit:,} bytes"
+        super().__init__(f"the request has {size:,} bytes, more {most}; send it in parts")
+        self.size = size
+        self.limit = limit
 
 
 class RequestTimeout(TransientError):  # noqa: N818 - as above

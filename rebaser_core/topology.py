@@ -3,34 +3,61 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rebaser_core.errors import ConfigError
 from rebaser_core.subjects import Subjects
 
 NANOS = 1_000_000_000
 TASKS_CONSUMER = "rebaser-tasks"
-Storage = Literal["file", "memory"]
+Durability = Literal["memory", "fast", "safe"]
+SAFE_COPIES = 3  # a majority of them outlives any one
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """What an operator may choose. Times are seconds, sizes bytes; -1 is no limit."""
+    """What an operator may choose. Times are seconds, sizes bytes; -1 is no limit.
 
-    storage: Storage = "file"
-    replicas: int = 1
+    `durability` and `replicas` (copies of each stream): None makes new streams on disk, with one copy, and leaves those
+    that are there as they are. `ack_sample` is the share of acks (percent) that the server tells about.
+    """
+
+    durability: Durability | None = None
+    replicas: int | None = None
     max_requests_per_change_set: int = 100_000
     requests_max_bytes: int = -1
+    requests_max_msgs: int = -1
+    requests_max_msg_size: int = -1
     commits_max_bytes: int = -1
+    ack_sample: int = 0
     duplicate_window: float = 120.0
     dlq_max_age: float = 30 * 24 * 3600.0
     ack_wait: float = 10.0
     max_consumers: int = 1_000_000
 
 
-def streams(subjects: Subjects, options: TopologyOptions) -> list[dict[str, Any]]:
-    """JetStream `StreamConfig` objects (JSON API, docs.nats.io) of the four streams and the blob bucket's stream."""
+def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
+    """The part of a stream's configuration that durability decides.
+
+    Raises `ConfigError` for fewer copies than `safe` needs. One NATS server alone cannot hold several: it is safe if it
+    syncs every write, which is a setting of its own.
+    """
+    durability, copies = options.durability, options.replicas
+    config: dict[str, Any] = {}
+    if durability is not None:
+        config["storage"] = "memory" if durability == "memory" else "file"
+        needed = SAFE_COPIES if durability == "safe" and clustered else 1
+        copies = needed if copies is None else copies
+        if copies < needed:
+            raise ConfigError(f"durability safe needs {needed} copies in a cluster, and replicas is {copies}")
+    return config if copies is None else {**config, "num_replicas": copies}
+
+
+def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = False) -> list[dict[str, Any]]:
+    """JetStream `StreamConfig` objects (JSON API, docs.nats.io) of the four streams and the blob bucket's stream.
+
+    `clustered`: NATS is a cluster, so that a stream may have copies.
+    """
     root = subjects.root
-    base = {
-        "storage": options.storage,
-        "num_replicas": options.replicas,
+    base = storage(options, clustered=clustered) | {
         "discard": "new",
         "max_msgs": -1,
         "max_bytes": -1,
@@ -49,6 +76,8 @@ def streams(subjects: Subjects, options: TopologyOptions) -> list[dict[str, Any]
             "max_msgs_per_subject": options.max_requests_per_change_set,
             "discard_new_per_subject": True,
             "max_bytes": options.requests_max_bytes,
+            "max_msgs": options.requests_max_msgs,
+            "max_msg_size": options.requests_max_msg_size,
         },
         base
         | {
@@ -100,4 +129,5 @@ def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
         "max_waiting": 65_536,
         "filter_subject": f"{subjects.root}.tasks.*.*.process",
         "num_replicas": 0,
+        "sample_freq": str(options.ack_sample) if options.ack_sample else "",
     }

@@ -87,7 +87,16 @@ AckWait = Annotated[
     ),
 ]
 Replicas = Annotated[
-    int | None, typer.Option(envvar="REBASER_REPLICAS", help="Copies of each stream.", show_default="1")
+    int | None,
+    typer.Option(envvar="REBASER_REPLICAS", help="Copies of each stream.", show_default="as durability needs"),
+]
+Durability = Annotated[
+    Literal["memory", "fast", "safe"] | None,
+    typer.Option(
+        envvar="REBASER_DURABILITY",
+        help="What data outlives: memory (NATS running), fast (a crash), safe (power loss too).",
+        show_default="fast for new streams",
+    ),
 ]
 
 
@@ -104,6 +113,7 @@ def serve(
     concurrency: Concurrency = None,
     quiescent_period: Quiescent = None,
     ack_wait: AckWait = None,
+    durability: Durability = None,
     replicas: Replicas = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -130,6 +140,7 @@ def serve(
         concurrency=concurrency,
         quiescent_period=quiescent_period,
         ack_wait=ack_wait,
+        durability=durability,
         replicas=replicas,
         log_level=log_level,
         log_format=log_format,
@@ -154,6 +165,7 @@ def dev(
     spark_driver_memory: Memory = None,
     concurrency: Concurrency = None,
     quiescent_period: Quiescent = None,
+    durability: Durability = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         typer.Option(envvar="REBASER_LOG_LEVEL", help="Least important event to log."),
@@ -177,6 +189,7 @@ def dev(
         "spark_driver_memory": spark_driver_memory,
         "concurrency": concurrency,
         "quiescent_period": quiescent_period,
+        "durability": durability,
         "log_level": log_level,
         "log_format": log_format,
     }
@@ -202,7 +215,8 @@ async def _dev(data: Path, port: int | None, given: dict[str, object]) -> None:
     from rebaser.server import serve as run_server
     from rebaser.settings import load_settings
 
-    async with embedded_nats(data / "nats", port) as nats:
+    durability = load_settings(**given).durability
+    async with embedded_nats(data / "nats", port, sync_interval="always" if durability == "safe" else None) as nats:
         settings = load_settings(**(given | {"nats_url": nats.url, "scratch": data / "spark"}))
         await run_server(
             settings,

@@ -52,6 +52,7 @@ class Connection:
         self._count = 0
         self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
         self.max_payload = 1024 * 1024
+        self.clustered = False  # whether NATS is more than one server
 
     @classmethod
     @asynccontextmanager
@@ -251,6 +252,7 @@ class Connection:
             if not link.up:
                 raise NotConnectedError(f"the new connection to NATS is gone again: {link.reason}")
         self.max_payload = link.client.max_payload
+        self.clustered = link.clustered
         self._link = link
         self._linked.set()
 

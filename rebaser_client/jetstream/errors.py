@@ -8,6 +8,8 @@ from rebaser_core.errors import TransientError
 # Error codes of nats-server (server/errors.json)
 CONSUMER_NAME_IN_USE = 10013
 CONSUMER_NOT_FOUND = 10014
+ACCOUNT_FULL = 10002
+NO_RESOURCES = 10023  # the server has no room left for what streams store
 MAX_CONSUMERS = 10026
 NO_MESSAGE = 10037
 SEQUENCE_NOT_FOUND = 10043  # of a delete
@@ -15,6 +17,7 @@ DELETE_FAILED = 10057  # of a delete: not found as well, where the text says so
 STREAM_NAME_IN_USE = 10058  # with another configuration
 STREAM_NOT_FOUND = 10059
 STREAM_MISMATCH = 10060
+MESSAGE_TOO_LARGE = 10054  # for this stream
 WRONG_LAST_SEQUENCE = 10071
 STORE_FAILED = 10077  # the stream is full, or the share of one subject is: see `is_subject_full`
 CONSUMER_EXISTS = 10148  # with another configuration
@@ -53,5 +56,7 @@ def is_subject_full(error: ApiError) -> bool:
 
 
 def is_full(error: ApiError) -> bool:
-    """Whether a publish was refused because the stream, or its share for the subject, is full."""
-    return error.err_code == STORE_FAILED and "maximum" in error.description
+    """Whether a publish was refused because there is no room: for the subject, in the stream, or on the server."""
+    return error.err_code in (ACCOUNT_FULL, NO_RESOURCES) or (
+        error.err_code == STORE_FAILED and "maximum" in error.description
+    )

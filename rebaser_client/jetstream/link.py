@@ -81,6 +81,11 @@ class Link:
     def up(self) -> bool:
         return self.client.is_connected
 
+    @property
+    def clustered(self) -> bool:
+        """Whether the server says that it belongs to a cluster."""
+        return bool(self.client._server_info.get("cluster"))  # noqa: SLF001 - nats-py keeps it to itself
+
     async def open(self, options: Options, servers: list[str], timeout: float) -> None:  # noqa: ASYNC109 - names itself
         """Connect to any of `servers`, or raise `NotConnectedError` (`ConfigError` for unusable credentials)."""
         credentials = _credentials(options)

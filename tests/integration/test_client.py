@@ -1,12 +1,15 @@
 """What the client tells its caller where no server answers: each trouble is an error of its own."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from rebaser_client import NotConnectedError, NotReadyError, QueueFull, RebaserClient, RequestTimeout, Set
+from rebaser.embedded.nats import embedded_nats
+from rebaser_client import NotConnectedError, NotReadyError, QueueFull, RebaserClient, RequestTimeout, Set, TooLarge
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.topology import ensure_topology
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -26,6 +29,18 @@ async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClie
         yield connected
 
 
+@pytest.fixture
+async def full_nats(tmp_path: Path, subjects: Subjects) -> AsyncIterator[str]:
+    """A nats-server with room for a megabyte, and none left."""
+    async with embedded_nats(tmp_path / "nats", jetstream={"max_file_store": 1_000_000}) as server:
+        async with Connection.connect(server.url) as connection:
+            js = JetStream(connection)
+            await ensure_topology(js, subjects, TopologyOptions())
+            with pytest.raises(ApiError):
+                await js.publish_all(subjects.requests(KEY), [bytes(100_000)] * 20)
+        yield server.url
+
+
 async def test_a_full_queue_is_told_and_nothing_is_stored(
     client: RebaserClient, js: JetStream, subjects: Subjects
 ) -> None:
@@ -34,9 +49,63 @@ async def test_a_full_queue_is_told_and_nothing_is_stored(
         await client.enqueue_updates("ws", "cs", [Set("a", number)])
     with pytest.raises(QueueFull) as full:
         await client.enqueue_updates("ws", "cs", [Set("a", 2)])
-    assert full.value.key == KEY
+    assert (full.value.key, full.value.scope) == (KEY, "change set")
+    assert 0 < full.value.retry_after < 1
     assert await js.subject_counts(subjects.requests_stream, subjects.requests(KEY)) == {subjects.requests(KEY): 2}
     await client.enqueue_updates("ws", "other", [Set("a", 0)])
+
+
+async def test_a_bound_on_all_requests_is_told_as_such_and_room_is_used_again(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    await ensure_topology(js, subjects, TopologyOptions(requests_max_msgs=2))
+    for name in ("one", "two"):
+        await client.enqueue_updates("ws", name, [Set("a", 1)])
+    with pytest.raises(QueueFull) as full:
+        await client.enqueue_updates("ws", "three", [Set("a", 1)])
+    assert (full.value.scope, "all requests" in full.value.message) == ("all", True)
+    await js.delete_message(subjects.requests_stream, 1)
+    await client.enqueue_updates("ws", "three", [Set("a", 1)])
+
+
+async def test_a_bound_on_the_bytes_of_all_requests_is_told(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    await ensure_topology(js, subjects, TopologyOptions(requests_max_bytes=10_000))
+    await client.enqueue_updates("ws", "one", [Set("a", "x" * 6000)])
+    with pytest.raises(QueueFull) as full:
+        await client.enqueue_updates("ws", "two", [Set("a", "x" * 6000)])
+    assert full.value.scope == "all"
+
+
+async def test_a_server_without_room_is_a_full_queue(full_nats: str, subjects: Subjects) -> None:
+    async with RebaserClient.connect(full_nats, prefix=subjects.prefix) as client:
+        with pytest.raises(QueueFull) as full:
+            await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+    assert full.value.scope == "all"
+
+
+async def test_a_message_too_large_for_the_stream_is_told_and_nothing_is_stored(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    await ensure_topology(js, subjects, TopologyOptions(requests_max_msg_size=1000))
+    with pytest.raises(TooLarge) as refused:
+        await client.enqueue_updates("ws", "cs", [Set("a", "x" * 1000)])
+    assert refused.value.size > 1000
+    assert await js.last(subjects.requests_stream, subjects.requests(KEY)) is None
+    await client.enqueue_updates("ws", "cs", [Set("a", "x")])
+
+
+@pytest.mark.usefixtures("topology")
+async def test_a_request_that_no_server_would_read_is_not_sent(
+    nats_url: str, js: JetStream, subjects: Subjects
+) -> None:
+    limits = replace(DEFAULT_LIMITS, max_request_bytes=600_000)
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix, limits=limits) as client:
+        with pytest.raises(TooLarge) as refused:
+            await client.enqueue_updates("ws", "cs", [Set(f"v{number}", "x" * 100) for number in range(7000)])
+    assert refused.value.limit == 600_000
+    assert (await js.stream_info(f"OBJ_{subjects.blobs_bucket}")).messages == 0
 
 
 @pytest.mark.usefixtures("topology")

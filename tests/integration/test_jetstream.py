@@ -238,7 +238,7 @@ async def test_pages_are_asked_for_until_the_total_is_reached(
 
 
 async def test_servers_that_start_together_all_find_the_topology(js: JetStream, subjects: Subjects) -> None:
-    options = TopologyOptions(storage="memory")
+    options = TopologyOptions(durability="memory")
     async with anyio.create_task_group() as group:
         for _ in range(8):
             group.start_soon(ensure_topology, js, subjects, options)
