@@ -1,11 +1,14 @@
-"""A proxy between a client and nats-server that loses what a test wants lost: deliveries, statuses, connections."""
+"""A proxy between a client and nats-server that loses and delays what a test wants: messages, statuses, connections."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import anyio
 from anyio.abc import SocketStream
+
+Direction: TypeAlias = Literal["to_client", "to_server"]
 
 
 @dataclass(frozen=True)
@@ -28,16 +31,25 @@ class Frame:
         return int(self.reply.split(".")[6])
 
     @property
+    def status(self) -> bool:
+        """Whether the server says something about a subscription: heartbeats, flow control, ends of pulls, errors."""
+        return self.headers.startswith(b"NATS/1.0 ") and not self.delivery
+
+    @property
     def heartbeat(self) -> bool:
         return self.headers.startswith(b"NATS/1.0 100 Idle")
 
 
 class Proxy:
-    """`lose` decides which frames never arrive."""
+    """`lose` decides which frames never arrive; `delay`, how long (seconds) what is to be sent next is held.
+
+    Delays change no order: what comes behind, in that direction of that connection, waits as well.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.lose: Callable[[Frame], bool] = lambda _: False
+        self.delay: Callable[[Direction], float] = lambda _: 0.0
         self._open: set[SocketStream] = set()
         self._clients: dict[SocketStream, anyio.Lock] = {}
 
@@ -62,17 +74,19 @@ class Proxy:
             self._open |= locks.keys()
             self._clients[client] = locks[client]
 
-            async def pump(frames: AsyncIterator[bytes], to: SocketStream) -> None:
+            async def pump(frames: AsyncIterator[bytes], to: SocketStream, direction: Direction) -> None:
                 try:
                     async for data in frames:
+                        if held := self.delay(direction):
+                            await anyio.sleep(held)
                         async with locks[to]:
                             await to.send(data)
                 except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                     pass
                 group.cancel_scope.cancel()
 
-            group.start_soon(pump, client, server)
-            group.start_soon(pump, self._filtered(server), client)
+            group.start_soon(pump, client, server, "to_server")
+            group.start_soon(pump, self._filtered(server), client, "to_client")
         self._open -= locks.keys()
         self._clients.pop(client, None)
 

@@ -1,0 +1,80 @@
+"""An ordered consumer on a connection that is cut and delayed, and loses deliveries, heartbeats and other statuses."""
+
+import random
+from collections import Counter
+
+import anyio
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer, ordered_calls
+from rebaser_core.subjects import Subjects
+from tests.integration.nats_proxy import Direction, Frame, proxied
+
+pytestmark = pytest.mark.anyio
+
+BATCH = 5_000
+
+
+class Faults:
+    """What goes wrong, from one seed: a share of what passes is lost or late."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.counts: Counter[str] = Counter()
+
+    def lose(self, frame: Frame) -> bool:
+        if frame.delivery:
+            kind, share = "delivery", 1 / 1000
+        else:
+            kind, share = "heartbeat" if frame.heartbeat else "status", 0.3
+        if not (frame.delivery or frame.status) or self.random.random() >= share:
+            return False
+        self.counts[kind] += 1
+        return True
+
+    def delay(self, direction: Direction) -> float:
+        if self.random.random() >= 0.2:
+            return 0.0
+        self.counts[direction] += 1
+        return self.random.uniform(0.001, 0.01)
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
+async def test_whatever_is_lost_late_or_cut_each_message_comes_once_and_in_order(
+    js: JetStream, nats_server: EmbeddedNats, subjects: Subjects, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordered_calls, "INACTIVE", 3600)  # what we leave behind, the server does not tidy up
+    name = subjects.prefix
+    await js.ensure_stream({"name": name, "subjects": [f"{name}.>"], "storage": "memory", "max_consumers": -1})
+    faults = Faults(seed=count)
+    got: list[int] = []
+
+    async def fill() -> None:
+        for start in range(0, count, BATCH):
+            await js.publish_all(f"{name}.k", [b"%d" % number for number in range(start, start + BATCH)], window=256)
+            quiet = faults.counts["heartbeat"] + (start < 3 * BATCH)
+            # There are heartbeats only while there are no messages.
+            while faults.counts["heartbeat"] < quiet:  # noqa: ASYNC110 - the proxy tells nobody
+                await anyio.sleep(0.01)
+
+    async with anyio.create_task_group() as group, proxied(nats_server.port) as proxy:
+        group.start_soon(fill)
+        async with Connection.connect(proxy.url) as connection:
+            lossy = JetStream(connection)
+            proxy.lose, proxy.delay = faults.lose, faults.delay
+            next_cut = 0
+            async with OrderedConsumer(lossy, name, f"{name}.k", idle_heartbeat=0.1) as consumer:
+                while len(got) < count:
+                    await consumer.wait()
+                    got += [int(message.data) for message in consumer.take(faults.random.randrange(1, 1000))]
+                    if len(got) >= next_cut:
+                        next_cut = len(got) + faults.random.randrange(BATCH // 2)
+                        faults.counts["cut"] += 1
+                        await proxy.cut()
+            while (await js.stream_info(name)).consumers:  # one of a connection that was cut goes with the next
+                await connection.wait_connected()
+    assert got == list(range(count))
+    print(f"{count} messages: {dict(faults.counts)}")
+    assert all(faults.counts[kind] for kind in ("delivery", "heartbeat", "cut", "to_client", "to_server"))
+    await js.call(f"STREAM.DELETE.{name}")
