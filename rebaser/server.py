@@ -23,6 +23,7 @@ from rebaser.change_set.tasks import Task
 from rebaser.context import Context
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.settings import Settings
+from rebaser.sweeper import Sweeper
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream, PullConsumer, PullMessage
 from rebaser_client.log_reader import LogReader
@@ -31,7 +32,7 @@ from rebaser_core.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TASKS_CONSUMER
+from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +45,7 @@ class Server:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._sweeper = Sweeper(context.js, context.subjects, context.settings.sweep_interval)
         self._owners: dict[ChangeSetKey, Owner] = {}
         self._next: dict[ChangeSetKey, Task] = {}  # delivered while the owner before was ending
         self._pull: PullConsumer | None = None
@@ -56,13 +58,21 @@ class Server:
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve; `ready` is called when tasks are being pulled."""
         context = self._context
-        consumer = PullConsumer(context.js, context.subjects.tasks_stream, TASKS_CONSUMER)
+        consumer = PullConsumer(
+            context.js,
+            context.subjects.tasks_stream,
+            TASKS_CONSUMER,
+            group=TASKS_GROUP,
+            min_pending=context.settings.overflow_pending,
+            min_ack_pending=context.settings.overflow_ack_pending,
+        )
         async with anyio.create_task_group() as owners, consumer as self._pull:
             try:
                 async with anyio.create_task_group() as loops:
                     loops.start_soon(self._progress_loop)
                     loops.start_soon(self._crowd_loop)
                     loops.start_soon(context.deleter.run)
+                    loops.start_soon(self._sweeper.run)
                     self._fill_slots()
                     ready()
                     async for message in consumer:
@@ -80,6 +90,7 @@ class Server:
             "owned": len(self._owners),
             "slots": context.settings.concurrency,
             "dvu": context.engine.state,
+            "sweeper": self._sweeper.pinned,
         }
 
     # -- tasks and slots -------------------------------------------------------------------------------------------

@@ -32,6 +32,12 @@ class Settings(BaseSettings):
 
     # How much at once
     concurrency: int = Field(1000, ge=1, le=100_000, description="Change sets worked on at once.")
+    overflow_pending: int | None = Field(
+        None, ge=1, description="Help only while at least this many change sets wait for a server."
+    )
+    overflow_ack_pending: int | None = Field(
+        None, ge=1, description="Help only while servers hold at least this many change sets."
+    )
     # Small enough that a client works on the answers of one commit while the next is made.
     batch_max_requests: int = Field(32, ge=1, le=10_000, description="Requests in one commit, at most.")
     batch_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Bytes of requests in one commit, at most.")
@@ -40,6 +46,9 @@ class Settings(BaseSettings):
     quiescent_period: float = Field(10.0, ge=0, le=86_400, description="Let an idle change set go after this long.")
     turn: float = Field(5.0, gt=0, description="When others wait and all slots are taken, an owner yields after this.")
     ack_wait: float = Field(10.0, ge=0.5, le=3600, description="A silent server's tasks go to another after this.")
+    sweep_interval: float = Field(
+        10.0, ge=0.5, le=3600, description="Requests and updates that nobody owns are found within this."
+    )
     retry_for: float = Field(
         30.0, ge=0, description="How long a request of a newer version, or one whose blob is away, waits."
     )
@@ -82,6 +91,7 @@ class Settings(BaseSettings):
             ack_sample=self.ack_sample,
             duplicate_window=self.duplicate_window,
             ack_wait=self.ack_wait,
+            sweep_interval=self.sweep_interval,
         )
 
 

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import anyio
+import anyio.lowlevel
 
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
@@ -15,17 +16,22 @@ from rebaser_core.subjects import Subjects
 
 PING_WAIT = 0.5  # seconds that servers have to answer
 AT_ONCE = 64  # logs read at once
+CHUNK = 1000  # subjects parsed before others get a turn
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """A live server: change sets it owns, how many it may, and the state of its DVU engine."""
+    """A live server: change sets it owns, how many it may, the state of its DVU engine, whether it is the sweeper."""
 
     id: str
     version: str
     owned: int
     slots: int
     dvu: str
+    sweeper: bool = False
+
+
+SERVER_FIELDS = tuple(field.name for field in fields(ServerInfo))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +68,9 @@ async def read_overview(
 ) -> Overview:
     """An overview of one workspace, or of all."""
     servers = await ping(connection, subjects)
-    pending = await _counts(js, subjects, subjects.requests_stream, "requests", workspace)
-    tasks = await _counts(js, subjects, subjects.tasks_stream, "tasks", workspace)
-    commits = await _counts(js, subjects, subjects.commits_stream, "commits", workspace)
+    pending = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
+    tasks = await key_counts(js, subjects, subjects.tasks_stream, "tasks", workspace)
+    commits = await key_counts(js, subjects, subjects.commits_stream, "commits", workspace)
     rows: dict[ChangeSetKey, ChangeSetStatus] = {}
     limiter = anyio.CapacityLimiter(AT_ONCE)
 
@@ -95,15 +101,18 @@ async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WA
         with anyio.move_on_after(wait):
             async for answer in answers:
                 try:
-                    found.append(ServerInfo(**json.loads(answer.data)))
+                    told = json.loads(answer.data)
+                    # A server of another version may tell more.
+                    found.append(ServerInfo(**{name: told[name] for name in SERVER_FIELDS if name in told}))
                 except (ValueError, TypeError):
-                    continue  # not one of ours, or of another version
+                    continue  # not one of ours
     return sorted(found, key=lambda server: server.id)
 
 
-async def _counts(
-    js: JetStream, subjects: Subjects, stream: str, kind: str, workspace: str | None
+async def key_counts(
+    js: JetStream, subjects: Subjects, stream: str, kind: str, workspace: str | None = None
 ) -> dict[ChangeSetKey, int]:
+    """Messages by change set in a stream whose subjects are of `kind`; of one workspace, or of all."""
     pattern = f"{subjects.root}.{kind}.{workspace or '*'}.>"
     counts: dict[ChangeSetKey, int] = {}
     try:
@@ -112,7 +121,9 @@ async def _counts(
         if error.err_code == STREAM_NOT_FOUND:
             return counts  # no server has been here yet
         raise
-    for subject, count in found.items():
+    for done, (subject, count) in enumerate(found.items(), 1):
+        if not done % CHUNK:
+            await anyio.lowlevel.checkpoint()
         try:
             counts[subjects.parse(subject)[1]] = count
         except UnprocessableError:

@@ -1,4 +1,4 @@
-"""Makes sure that the streams and the tasks consumer are there, as `rebaser_core.topology` describes them."""
+"""Makes sure that the streams and the durable consumers are there, as `rebaser_core.topology` describes them."""
 
 from rebaser_client.jetstream import JetStream
 from rebaser_core import topology
@@ -10,3 +10,4 @@ async def ensure_topology(js: JetStream, subjects: Subjects, options: topology.T
     for config in topology.streams(subjects, options, clustered=js.connection.clustered):
         await js.ensure_stream(config)
     await js.ensure_consumer(subjects.tasks_stream, topology.tasks_consumer(subjects, options))
+    await js.ensure_consumer(subjects.tasks_stream, topology.sweep_consumer(subjects, options))

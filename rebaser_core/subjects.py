@@ -64,6 +64,11 @@ class Subjects:
         return f"{self.root}.dlq.{key.workspace}.{key.change_set}"
 
     @cached_property
+    def sweep(self) -> str:
+        """Subject of the one message whose holder sweeps."""
+        return f"{self.root}.tasks.sweep"
+
+    @cached_property
     def ping(self) -> str:
         """Core-NATS subject on which every server answers who it is."""
         return f"{self.root}.servers.ping"

@@ -10,6 +10,10 @@ NANOS = 1_000_000_000
 TASKS_CONSUMER = "rebaser-tasks"
 Durability = Literal["memory", "fast", "safe"]
 SAFE_COPIES = 3  # a majority of them outlives any one
+TASKS_GROUP = "servers"
+SWEEP_CONSUMER = "rebaser-sweep"
+SWEEP_GROUP = "sweeper"
+MIN_SWEEP_LEASE = 2.0  # seconds; a sweeper that is silent for longer is replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class TopologyOptions:
     duplicate_window: float = 120.0
     dlq_max_age: float = 30 * 24 * 3600.0
     ack_wait: float = 10.0
+    sweep_interval: float = 10.0
     max_consumers: int = 1_000_000
 
 
@@ -82,7 +87,7 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
         base
         | {
             "name": subjects.tasks_stream,
-            "subjects": [f"{root}.tasks.*.*.process"],
+            "subjects": [f"{root}.tasks.*.*.process", subjects.sweep],
             "retention": "workqueue",
             "max_msgs_per_subject": 1,
             "discard_new_per_subject": True,
@@ -113,21 +118,37 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
 
 
 def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """The one durable pull consumer of the fleet.
+    """The one durable pull consumer of the fleet. Its policy lets a server take tasks only when others are behind.
 
     No `max_deliver`: an exhausted work-queue message stays for ever and blocks its change set.
     """
+    return _durable(TASKS_CONSUMER, f"{subjects.root}.tasks.*.*.process", options.ack_wait) | {
+        "max_waiting": 65_536,
+        "priority_policy": "overflow",
+        "priority_groups": [TASKS_GROUP],
+        "sample_freq": str(options.ack_sample) if options.ack_sample else "",
+    }
+
+
+def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
+    """Where all servers wait for the one sweep message, which goes to the one that is pinned."""
+    return _durable(SWEEP_CONSUMER, subjects.sweep, max(options.sweep_interval, MIN_SWEEP_LEASE)) | {
+        "priority_policy": "pinned_client",
+        "priority_groups": [SWEEP_GROUP],
+        "priority_timeout": int(max(options.sweep_interval, MIN_SWEEP_LEASE) * NANOS),
+    }
+
+
+def _durable(name: str, filter_subject: str, ack_wait: float) -> dict[str, Any]:
     return {
-        "durable_name": TASKS_CONSUMER,
-        "name": TASKS_CONSUMER,
+        "durable_name": name,
+        "name": name,
         "ack_policy": "explicit",
-        "ack_wait": int(options.ack_wait * NANOS),
+        "ack_wait": int(ack_wait * NANOS),
         "deliver_policy": "all",
         "replay_policy": "instant",
         "max_deliver": -1,
         "max_ack_pending": -1,
-        "max_waiting": 65_536,
-        "filter_subject": f"{subjects.root}.tasks.*.*.process",
+        "filter_subject": filter_subject,
         "num_replicas": 0,
-        "sample_freq": str(options.ack_sample) if options.ack_sample else "",
     }

@@ -86,6 +86,35 @@ AckWait = Annotated[
         show_default="10",
     ),
 ]
+OverflowPending = Annotated[
+    int | None,
+    typer.Option(
+        envvar="REBASER_OVERFLOW_PENDING",
+        metavar="N",
+        min=1,
+        help="Help only while N change sets or more wait for a server.",
+        show_default="always",
+    ),
+]
+OverflowAckPending = Annotated[
+    int | None,
+    typer.Option(
+        envvar="REBASER_OVERFLOW_ACK_PENDING",
+        metavar="N",
+        min=1,
+        help="Help only while servers hold N change sets or more.",
+        show_default="always",
+    ),
+]
+SweepInterval = Annotated[
+    float | None,
+    typer.Option(
+        envvar="REBASER_SWEEP_INTERVAL",
+        metavar="SECONDS",
+        help="Find what nobody owns within this.",
+        show_default="10",
+    ),
+]
 Replicas = Annotated[
     int | None,
     typer.Option(envvar="REBASER_REPLICAS", help="Copies of each stream.", show_default="as durability needs"),
@@ -114,6 +143,9 @@ def serve(
     quiescent_period: Quiescent = None,
     ack_wait: AckWait = None,
     durability: Durability = None,
+    overflow_pending: OverflowPending = None,
+    overflow_ack_pending: OverflowAckPending = None,
+    sweep_interval: SweepInterval = None,
     replicas: Replicas = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -141,6 +173,9 @@ def serve(
         quiescent_period=quiescent_period,
         ack_wait=ack_wait,
         durability=durability,
+        overflow_pending=overflow_pending,
+        overflow_ack_pending=overflow_ack_pending,
+        sweep_interval=sweep_interval,
         replicas=replicas,
         log_level=log_level,
         log_format=log_format,

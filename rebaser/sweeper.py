@@ -1,0 +1,209 @@
+"""The sweeper: publishes the task of every change set that waits for an owner and has none.
+
+A request is stranded if its client died between publishing it and its task; a dependent values update, if its owner
+died in its last look. Both are seen from outside: requests stand in REQUESTS or the newest commit tells of debt, and
+TASKS holds no task.
+
+One server of the fleet sweeps: TASKS holds one message that is never acknowledged, and it goes to the client that
+JetStream has pinned (ADR-42). Giving it back with a delay is the timer of the next sweep; a holder who dies loses the
+pin, and the message comes to another. If several sweep all the same nothing is wrong, because a task that is there
+already is refused.
+"""
+
+from collections.abc import Iterable
+
+import anyio
+import anyio.lowlevel
+import structlog
+
+from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
+from rebaser_client.jetstream.errors import is_subject_full
+from rebaser_client.overview import key_counts
+from rebaser_client.tasks import publish_task
+from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import read_sweep_headers
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP_GROUP
+
+log = structlog.get_logger(__name__)
+
+AT_ONCE = 32  # tasks published at once
+CHUNK = 512  # commits whose headers are read before others get a turn
+SILENCE = 1.0  # seconds without a header until we ask whether there is one
+GIVE_BACK_BOUND = 2.0  # seconds
+
+
+class Sweeper:
+    """Sweeps each `sweep_interval` (seconds) while this server is the one pinned; call `run` in a task group."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, interval: float) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._interval = interval
+        self._lease = max(interval, MIN_SWEEP_LEASE)
+        self._debts = Debts(js, subjects)
+        self.pinned = False
+
+    async def run(self) -> None:
+        """Wait to be pinned, sweep, and go on so until cancelled; then somebody else is pinned at once."""
+        consumer = PullConsumer(
+            self._js,
+            self._subjects.tasks_stream,
+            SWEEP_CONSUMER,
+            group=SWEEP_GROUP,
+            expires=max(self._lease / 2, 1.0),
+            idle_heartbeat=max(self._lease / 4, 0.5),
+            on_pinned=self._on_pinned,
+            on_unpinned=self._on_unpinned,
+        )
+        async with consumer, anyio.create_task_group() as group:
+            group.start_soon(self._keep_message)
+            consumer.add_credit()
+            try:
+                async for message in consumer:
+                    await self._turn(message)
+                    consumer.add_credit()
+            finally:
+                with anyio.move_on_after(GIVE_BACK_BOUND, shield=True):
+                    await consumer.stop()  # else we could be the next to be pinned
+                    if self.pinned:
+                        await self._unpin()
+
+    async def sweep(self) -> int:
+        """Publish the missing tasks; returns how many were missing. Raises `TransientError`."""
+        js, subjects = self._js, self._subjects
+        # What waits is read before the tasks: an owner that comes in between is seen, and left alone.
+        waiting = set(await key_counts(js, subjects, subjects.requests_stream, "requests"))
+        waiting |= await self._debts.read()
+        if not waiting:
+            return 0
+        lost = waiting - set(await key_counts(js, subjects, subjects.tasks_stream, "tasks"))
+        published = await self._publish(sorted(lost))
+        if published:
+            log.warning("stranded_change_sets", count=published, examples=[str(key) for key in sorted(lost)[:3]])
+        return published
+
+    async def _publish(self, keys: Iterable[ChangeSetKey]) -> int:
+        published = 0
+        left = iter(keys)
+
+        async def work() -> None:
+            nonlocal published
+            for key in left:  # shared: each takes the next
+                had_none = await publish_task(self._js, self._subjects, key)
+                published += had_none
+
+        async with anyio.create_task_group() as group:
+            for _ in range(AT_ONCE):
+                group.start_soon(work)
+        return published
+
+    async def _turn(self, message: PullMessage) -> None:
+        """Sweep once, keeping the message meanwhile; then have it come again."""
+        delay = self._interval
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._progress, message)
+                try:
+                    await self.sweep()
+                except RebaserError as error:
+                    log.warning("sweep_failed", code=error.code, reason=error.message)
+                group.cancel_scope.cancel()
+        except anyio.get_cancelled_exc_class():
+            delay = 0.0
+            raise
+        finally:
+            with anyio.move_on_after(GIVE_BACK_BOUND, shield=True):
+                try:
+                    await self._js.nak(message, delay)
+                except RebaserError as error:
+                    log.debug("sweep_nak_failed", reason=error.message)
+
+    async def _progress(self, message: PullMessage) -> None:
+        while True:
+            await anyio.sleep(self._lease / 3)
+            try:
+                await self._js.progress(message)
+            except RebaserError as error:
+                log.debug("sweep_progress_failed", reason=error.message)
+
+    async def _keep_message(self) -> None:
+        """Make sure that there is a message to hold, also if somebody deleted it."""
+        while True:
+            try:
+                await self._js.publish(self._subjects.sweep, b"")
+            except ApiError as error:
+                if not is_subject_full(error):
+                    log.warning("sweep_message_failed", reason=error.message)
+            except RebaserError as error:
+                log.warning("sweep_message_failed", reason=error.message)
+            await anyio.sleep(self._interval)
+
+    async def _unpin(self) -> None:
+        try:
+            await self._js.unpin(self._subjects.tasks_stream, SWEEP_CONSUMER, SWEEP_GROUP)
+        except RebaserError as error:
+            log.debug("unpin_failed", reason=error.message)
+
+    def _on_pinned(self, _: str) -> None:
+        self.pinned = True
+        log.info("sweeper_pinned")
+
+    def _on_unpinned(self) -> None:
+        self.pinned = False
+        log.info("sweeper_unpinned")
+
+
+class Debts:
+    """Change sets whose newest commit owes a dependent values update, followed through the log's headers."""
+
+    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._all = f"{subjects.root}.commits.>"
+        self._created = ""
+        self._read = 0  # log sequence up to which the headers are known
+        self._keys: set[ChangeSetKey] = set()
+
+    async def read(self) -> set[ChangeSetKey]:
+        """Those that owe now. The first call reads one header a change set, later ones what was added since."""
+        info = await self._js.stream_info(self._subjects.commits_stream)
+        if info.created != self._created or info.last_sequence < self._read:
+            self._created, self._read, self._keys = info.created, 0, set()
+        if info.messages and info.last_sequence > self._read:
+            await self._read_to(info.last_sequence)
+        return self._keys
+
+    async def _read_to(self, last: int) -> None:
+        consumer = OrderedConsumer(
+            self._js,
+            self._subjects.commits_stream,
+            self._all,
+            start=self._read + 1 if self._read else "last_per_subject",
+            headers_only=True,
+        )
+        async with consumer:
+            while self._read < last:
+                with anyio.move_on_after(SILENCE):
+                    await consumer.wait()
+                if not consumer.pending and await self._nothing_behind():
+                    self._read = last  # what stood there was deleted
+                for message in consumer.take(CHUNK):
+                    self._note(message.subject, message.headers)
+                    self._read = message.stream_sequence
+                await anyio.lowlevel.checkpoint()
+
+    async def _nothing_behind(self) -> bool:
+        return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None
+
+    def _note(self, subject: str, headers: dict[str, str]) -> None:
+        try:
+            key = self._subjects.parse(subject)[1]
+            _, debt = read_sweep_headers(headers)
+        except UnprocessableError:
+            return  # no commit: the fold skips it as well
+        if debt:
+            self._keys.add(key)
+        else:
+            self._keys.discard(key)

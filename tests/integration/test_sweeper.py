@@ -1,0 +1,213 @@
+"""Who waits for an owner and has no task gets one, from exactly one server of the fleet while all goes well."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from rebaser.sweeper import Sweeper
+from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.overview import key_counts
+from rebaser_client.tasks import publish_task
+from rebaser_client.topology import ensure_topology
+from rebaser_core.commit import Commit, Kind
+from rebaser_core.ids import ChangeSetKey, ulid
+from rebaser_core.messages import encode_commit
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import SWEEP_CONSUMER, TopologyOptions
+from tests.conftest import Events
+
+pytestmark = pytest.mark.anyio
+
+A, B, C = (ChangeSetKey("ws", name) for name in "abc")
+
+
+class Log:
+    """Writes commits that owe, or do not owe, a dependent values update."""
+
+    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+        self.js = js
+        self.subjects = subjects
+        self.previous: dict[ChangeSetKey, int] = {}
+
+    async def append(self, key: ChangeSetKey, debt: int) -> None:
+        previous = self.previous.get(key, 0)
+        commit = Commit(
+            id=ulid(1, bytes(10)),
+            previous=previous,
+            kind=Kind.REBASE,
+            at_ms=1,
+            owner="test",
+            applied=None,
+            covers=None,
+            debt=debt,
+        )
+        headers, payload = encode_commit(commit)
+        ack = await self.js.publish(self.subjects.commits(key), payload, headers)
+        self.previous[key] = ack.sequence
+
+
+@pytest.fixture
+def log(js: JetStream, subjects: Subjects, topology: TopologyOptions) -> Log:
+    return Log(js, subjects)
+
+
+@pytest.fixture
+def sweeper(js: JetStream, subjects: Subjects, topology: TopologyOptions) -> Sweeper:
+    return Sweeper(js, subjects, 0.5)
+
+
+async def tasks(js: JetStream, subjects: Subjects) -> set[ChangeSetKey]:
+    return set(await key_counts(js, subjects, subjects.tasks_stream, "tasks"))
+
+
+async def drop_tasks(js: JetStream, subjects: Subjects) -> None:
+    await js.purge(subjects.tasks_stream, f"{subjects.root}.tasks.*.*.process")
+
+
+async def test_nothing_waits_nothing_is_published(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log
+) -> None:
+    assert await sweeper.sweep() == 0
+    await log.append(A, debt=0)
+    assert await sweeper.sweep() == 0
+    assert await tasks(js, subjects) == set()
+
+
+async def test_a_request_without_a_task_gets_one(sweeper: Sweeper, js: JetStream, subjects: Subjects) -> None:
+    for key in (A, B):
+        await js.publish(subjects.requests(key), b"")
+    await publish_task(js, subjects, B)
+    assert await sweeper.sweep() == 1
+    assert await tasks(js, subjects) == {A, B}
+    assert await sweeper.sweep() == 0
+
+
+async def test_debt_without_a_task_gets_one(sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log) -> None:
+    await log.append(A, debt=3)
+    await log.append(B, debt=1)
+    await log.append(B, debt=0)
+    assert await sweeper.sweep() == 1
+    assert await tasks(js, subjects) == {A}
+
+
+async def test_debts_are_followed_from_sweep_to_sweep(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log
+) -> None:
+    await log.append(A, debt=1)
+    assert await sweeper.sweep() == 1
+    await drop_tasks(js, subjects)
+    await log.append(A, debt=0)
+    await log.append(B, debt=1)
+    assert await sweeper.sweep() == 1
+    assert await tasks(js, subjects) == {B}
+    await drop_tasks(js, subjects)
+    assert await sweeper.sweep() == 1, "a debt stays one until a commit says otherwise"
+
+
+async def test_what_was_deleted_at_the_end_is_not_waited_for(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log
+) -> None:
+    await log.append(A, debt=1)
+    await log.append(B, debt=1)
+    await js.delete_message(subjects.commits_stream, log.previous[B])
+    with anyio.fail_after(30):
+        assert await sweeper.sweep() == 1
+    assert await tasks(js, subjects) == {A}
+    await log.append(C, debt=1)
+    with anyio.fail_after(30):
+        assert await sweeper.sweep() == 1
+    assert await tasks(js, subjects) == {A, C}
+
+
+async def test_a_foreign_message_on_the_log_is_passed_over(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log
+) -> None:
+    await js.publish(subjects.commits(A), b"?", {"X-Debt": "many"})
+    await log.append(B, debt=1)
+    assert await sweeper.sweep() == 1
+    assert await tasks(js, subjects) == {B}
+
+
+async def test_a_log_that_begins_anew_is_read_anew(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log, topology: TopologyOptions
+) -> None:
+    await log.append(A, debt=1)
+    assert await sweeper.sweep() == 1
+    await js.call(f"STREAM.DELETE.{subjects.commits_stream}")
+    await ensure_topology(js, subjects, topology)
+    await drop_tasks(js, subjects)
+    log.previous.clear()
+    await log.append(B, debt=1)
+    assert await sweeper.sweep() == 1
+    assert await tasks(js, subjects) == {B}
+
+
+# -- which server sweeps ------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def sweeping(url: str, subjects: Subjects) -> AsyncIterator[tuple[Sweeper, anyio.CancelScope]]:
+    """A sweeper on a connection of its own. What is yielded ends it in good order."""
+    async with Connection.connect(url, name="sweeper") as connection, anyio.create_task_group() as group:
+        sweeper = Sweeper(JetStream(connection), subjects, 0.5)
+        group.start_soon(sweeper.run)
+        yield sweeper, group.cancel_scope
+        group.cancel_scope.cancel()
+
+
+async def until_one_is_pinned(*sweepers: Sweeper) -> Sweeper:
+    with anyio.fail_after(60):
+        while True:
+            for one in sweepers:
+                if one.pinned:
+                    return one
+            await anyio.sleep(0.01)
+
+
+async def until_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> None:
+    with anyio.fail_after(60):
+        while key not in await tasks(js, subjects):  # noqa: ASYNC110 - it is the server that changes
+            await anyio.sleep(0.02)
+
+
+async def test_one_of_many_sweeps_again_and_again(
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions
+) -> None:
+    async with sweeping(nats_url, subjects) as (one, _), sweeping(nats_url, subjects) as (two, _):
+        for key in (A, B, C):
+            await js.publish(subjects.requests(key), b"")
+            await until_task(js, subjects, key)
+        await until_one_is_pinned(one, two)
+        assert one.pinned != two.pinned
+        info = await js.consumer_info(subjects.tasks_stream, SWEEP_CONSUMER)
+        assert len(info.priority_groups) == 1
+        assert info.num_ack_pending <= 1
+
+
+async def test_when_the_pinned_one_leaves_another_sweeps(
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions
+) -> None:
+    async with (
+        sweeping(nats_url, subjects) as (one, end_one),
+        sweeping(nats_url, subjects) as (two, end_two),
+    ):
+        first = await until_one_is_pinned(one, two)
+        (end_one if first is one else end_two).cancel()
+        second = two if first is one else one
+        assert await until_one_is_pinned(second) is second
+        await js.publish(subjects.requests(A), b"")
+        await until_task(js, subjects, A)
+
+
+async def test_when_the_pinned_one_dies_another_sweeps(
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions, events: Events
+) -> None:
+    async with sweeping(nats_url, subjects) as (one, _), sweeping(nats_url, subjects) as (two, _):
+        first = await until_one_is_pinned(one, two)
+        second = two if first is one else one
+        await first._js.connection._close()  # no goodbye: nothing is given back, nobody is unpinned
+        assert await until_one_is_pinned(second) is second
+        await js.publish(subjects.requests(A), b"")
+        await until_task(js, subjects, A)
