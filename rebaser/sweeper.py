@@ -13,12 +13,11 @@ already is refused.
 from collections.abc import Iterable
 
 import anyio
-import anyio.lowlevel
 import structlog
+from anyio.lowlevel import checkpoint
 
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
-from rebaser_client.overview import key_counts
 from rebaser_client.tasks import publish_task
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -72,25 +71,35 @@ class Sweeper:
 
     async def sweep(self) -> int:
         """Publish the missing tasks; returns how many were missing. Raises `TransientError`."""
-        js, subjects = self._js, self._subjects
+        subjects = self._subjects
         # What waits is read before the tasks: an owner that comes in between is seen, and left alone.
-        waiting = set(await key_counts(js, subjects, subjects.requests_stream, "requests"))
+        waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         waiting |= await self._debts.read()
         if not waiting:
             return 0
-        lost = waiting - set(await key_counts(js, subjects, subjects.tasks_stream, "tasks"))
-        published = await self._publish(sorted(lost))
+        waiting -= await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")
+        published = await self._publish(waiting)
         if published:
-            log.warning("stranded_change_sets", count=published, examples=[str(key) for key in sorted(lost)[:3]])
+            log.warning("stranded_change_sets", count=published, example=next(iter(waiting)))
         return published
 
-    async def _publish(self, keys: Iterable[ChangeSetKey]) -> int:
+    async def _names(self, stream: str, head: str, tail: str) -> set[str]:
+        """What stands in `stream` between `head` and `tail`: `ws.cs`. Not parsed, since there may be 100,000."""
+        counts = await self._js.subject_counts(stream, f"{head}*.*{tail}")
+        await checkpoint()
+        return {subject[len(head) : len(subject) - len(tail)] for subject in counts}
+
+    async def _publish(self, names: Iterable[str]) -> int:
         published = 0
-        left = iter(keys)
+        left = iter(names)
 
         async def work() -> None:
             nonlocal published
-            for key in left:  # shared: each takes the next
+            for name in left:  # shared: each takes the next
+                try:
+                    key = ChangeSetKey.of(*name.split("."))
+                except UnprocessableError:
+                    continue  # nobody could own it
                 had_none = await publish_task(self._js, self._subjects, key)
                 published += had_none
 
@@ -161,19 +170,19 @@ class Debts:
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self._js = js
         self._subjects = subjects
-        self._all = f"{subjects.root}.commits.>"
+        self._all = f"{subjects.root}.commits.*.*"
         self._created = ""
         self._read = 0  # log sequence up to which the headers are known
-        self._keys: set[ChangeSetKey] = set()
+        self._names: set[str] = set()
 
-    async def read(self) -> set[ChangeSetKey]:
-        """Those that owe now. The first call reads one header a change set, later ones what was added since."""
+    async def read(self) -> set[str]:
+        """Those that owe now, as `ws.cs`. First it reads one header a change set, later what was added since."""
         info = await self._js.stream_info(self._subjects.commits_stream)
         if info.created != self._created or info.last_sequence < self._read:
-            self._created, self._read, self._keys = info.created, 0, set()
+            self._created, self._read, self._names = info.created, 0, set()
         if info.messages and info.last_sequence > self._read:
             await self._read_to(info.last_sequence)
-        return self._keys
+        return self._names
 
     async def _read_to(self, last: int) -> None:
         consumer = OrderedConsumer(
@@ -192,18 +201,18 @@ class Debts:
                 for message in consumer.take(CHUNK):
                     self._note(message.subject, message.headers)
                     self._read = message.stream_sequence
-                await anyio.lowlevel.checkpoint()
+                await checkpoint()
 
     async def _nothing_behind(self) -> bool:
         return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None
 
     def _note(self, subject: str, headers: dict[str, str]) -> None:
         try:
-            key = self._subjects.parse(subject)[1]
             _, debt = read_sweep_headers(headers)
         except UnprocessableError:
             return  # no commit: the fold skips it as well
+        name = subject[len(self._all) - len("*.*") :]
         if debt:
-            self._keys.add(key)
+            self._names.add(name)
         else:
-            self._keys.discard(key)
+            self._names.discard(name)

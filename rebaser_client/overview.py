@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import anyio
-import anyio.lowlevel
 
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
@@ -16,7 +15,6 @@ from rebaser_core.subjects import Subjects
 
 PING_WAIT = 0.5  # seconds that servers have to answer
 AT_ONCE = 64  # logs read at once
-CHUNK = 1000  # subjects parsed before others get a turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +119,7 @@ async def key_counts(
         if error.err_code == STREAM_NOT_FOUND:
             return counts  # no server has been here yet
         raise
-    for done, (subject, count) in enumerate(found.items(), 1):
-        if not done % CHUNK:
-            await anyio.lowlevel.checkpoint()
+    for subject, count in found.items():
         try:
             counts[subjects.parse(subject)[1]] = count
         except UnprocessableError:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -16,7 +17,6 @@ from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import encode_commit
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import SWEEP_CONSUMER, TopologyOptions
-from tests.conftest import Events
 
 pytestmark = pytest.mark.anyio
 
@@ -144,7 +144,7 @@ async def test_a_log_that_begins_anew_is_read_anew(
     assert await tasks(js, subjects) == {B}
 
 
-# -- which server sweeps ------------------------------------------------------------------------------------------------
+# -- which server sweeps -----------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -202,8 +202,9 @@ async def test_when_the_pinned_one_leaves_another_sweeps(
 
 
 async def test_when_the_pinned_one_dies_another_sweeps(
-    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions, events: Events
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions
 ) -> None:
+    await ensure_topology(js, subjects, replace(topology, sweep_interval=0.5))  # also bounds how long a pin lasts
     async with sweeping(nats_url, subjects) as (one, _), sweeping(nats_url, subjects) as (two, _):
         first = await until_one_is_pinned(one, two)
         second = two if first is one else one

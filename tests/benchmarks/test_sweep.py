@@ -1,0 +1,16 @@
+"""The benchmark of the sweeper works, and what it sweeps is right."""
+
+import pytest
+
+from tests.benchmarks.sweep import run
+
+pytestmark = [pytest.mark.anyio, pytest.mark.bench]
+
+
+async def test_sweep() -> None:
+    found = await run(300)
+    assert {name: published for name, (published, _, _) in found.items()} == {
+        "all stranded": 300,
+        "nothing changed": 0,
+        "a new sweeper": 0,
+    }
