@@ -1,0 +1,194 @@
+"""An asyncio event loop in virtual time, shared by processes that can be paused and killed.
+
+Invariants: time passes only when nothing is ready, and then it jumps to the next timer; callbacks run in the order in
+which they became ready. What a paused process would run waits until it goes on; what a dead one would run is never run,
+until `reap` cancels what is left of it. So the same programme and the same seed give the same run.
+"""
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from enum import Enum
+from typing import Any, TypeVar
+
+from anyio._backends._asyncio import CancelScope
+
+T = TypeVar("T")
+
+PROCESS: ContextVar["Process | None"] = ContextVar("simulated_process", default=None)
+
+
+class Livelock(Exception):  # noqa: N818 - what it is
+    """More was run than any sane programme needs."""
+
+
+class State(Enum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    DEAD = "dead"
+    REAPED = "reaped"  # runs again, but nothing of it gets out
+
+
+class Process:
+    """What runs in `context` belongs to this process, with all that it starts. `clock` is its error in milliseconds."""
+
+    def __init__(self, loop: "SimLoop", name: str) -> None:
+        self.name = name
+        self.state = State.RUNNING
+        self.clock = 0
+        self.parked: deque[asyncio.Handle] = deque()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.context = copy_context()
+        self.context.run(PROCESS.set, self)
+        self._loop = loop
+
+    def __str__(self) -> str:
+        return self.name
+
+    def start(self, main: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        return self._loop.create_task(main, context=self.context)
+
+    def forget(self, task: "asyncio.Task[Any]") -> None:
+        self.tasks.pop(task, None)
+
+    def pause(self) -> None:
+        if self.state is State.RUNNING:
+            self.state = State.PAUSED
+
+    def resume(self) -> None:
+        if self.state is State.PAUSED:
+            self.state = State.RUNNING
+            self._loop.unpark(self)
+
+    def kill(self) -> None:
+        """Nothing of it runs any more, not even what would clean up."""
+        if self.state is not State.REAPED:
+            self.state = State.DEAD
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """`max_steps` bounds the callbacks of a run."""
+
+    def __init__(self, max_steps: int = 2_000_000) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._order = itertools.count()
+        self._max_steps = max_steps
+        self.steps = 0
+        self.set_task_factory(_make_task)
+
+    def time(self) -> float:
+        return self._now
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return SimFuture(loop=self)
+
+    def unpark(self, process: Process) -> None:
+        self._ready.extend(process.parked)  # type: ignore[attr-defined]
+        process.parked.clear()
+
+    def reap(self, process: Process) -> None:
+        """Cancel what is left of a dead process, so that nothing lingers; what it still does is nobody's concern."""
+        process.state = State.REAPED
+        self.unpark(process)
+        for _ in range(1000):
+            if not process.tasks:
+                return
+            for task in list(process.tasks):
+                task.cancel()
+            self.run_until_complete(_yield())
+        raise Livelock(f"{process} cannot be ended: {list(process.tasks)[:3]}")
+
+    def _run_once(self) -> None:
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not ready:
+            if not timers:
+                raise Livelock("everything waits, and no timer runs")
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.cancelled():
+                continue
+            process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+            if process is not None and (process.state is State.PAUSED or process.state is State.DEAD):
+                process.parked.append(handle)
+                continue
+            self.steps += 1
+            handle._run()
+        if self.steps > self._max_steps:
+            raise Livelock(f"{self.steps} callbacks were run until {self._now:.3f} s")
+
+    # What a loop needs for the world outside, of which there is none.
+
+    def _process_events(self, event_list: Any) -> None: ...
+
+    def _write_to_self(self) -> None: ...
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
+
+
+_numbers = itertools.count(1)
+
+
+class SimFuture(asyncio.Future[Any]):
+    """Hashed by number, not by address: sets of futures are walked in the same order in every run."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = next(_numbers)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimTask(asyncio.Task[Any]):
+    """As `SimFuture`; anyio keeps sets of tasks."""
+
+    def __init__(self, coro: Any, **named: Any) -> None:
+        self._number = next(_numbers)
+        super().__init__(coro, **named)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **named: Any) -> SimTask:
+    task = SimTask(coro, loop=loop, **named)
+    context: Context | None = named.get("context")
+    process = PROCESS.get() if context is None else context.get(PROCESS)
+    if process is not None:
+        process.tasks[task] = None
+        task.add_done_callback(process.forget, context=process.context)
+    return task
+
+
+def scope_hash(scope: CancelScope) -> int:
+    """`CancelScope.__hash__` during a run; a task's scopes differ by identity alone, and are kept as they came."""
+    host = scope._host_task
+    return host._number if isinstance(host, SimTask) else 0
+
+
+async def _yield() -> None:
+    await asyncio.sleep(0)

@@ -1,0 +1,317 @@
+"""Consumers of the model: a durable one that is pulled from, and an ordered one that pushes.
+
+Both are driven: `wake` delivers what can be delivered, `timer` says when the next thing is due.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tests.simulation.model.store import NANOS, Headers, Refused, Stored, Stream
+
+NEVER = float("inf")
+FLOW_WINDOW = 8  # messages that a push consumer sends before it wants to hear that they were taken
+
+
+class Host(Protocol):
+    """What a consumer needs of its server. Times are virtual seconds."""
+
+    def now(self) -> float: ...
+
+    def send(self, subject: str, reply: str, data: bytes, headers: Headers | None, *, literal: str = "") -> bool:
+        """Send to who listens on `subject`; the message's own subject may be another. Whether anybody listens."""
+        ...
+
+    def listened(self, subject: str, *, exactly: bool = False) -> bool:
+        """Whether anybody listens on `subject`; `exactly`: a wildcard does not count."""
+        ...
+
+    def acked(self, stream: Stream, sequence: int) -> None:
+        """A work queue's message was acked."""
+        ...
+
+
+def _status(code: int, text: str, **more: Any) -> Headers:
+    named = {f"Nats-{name.replace('_', '-').title()}": str(value) for name, value in more.items()}
+    return {":status": str(code), ":description": text, **named}
+
+
+class Consumer:
+    def __init__(self, host: Host, stream: Stream, config: dict[str, Any]) -> None:
+        self.host = host
+        self.stream = stream
+        self.config = config
+        self.name: str = config["name"]
+        self.filter: str = config.get("filter_subject", "")
+        self.delivered_consumer = 0
+        self.next = 1  # stream sequence of what is to be looked at next
+        self.deleted = False
+
+    def wake(self) -> None:
+        raise NotImplementedError
+
+    def timer(self) -> float:
+        raise NotImplementedError
+
+    def ring(self) -> None:
+        """Do what is due."""
+        raise NotImplementedError
+
+    def pending_count(self) -> int:
+        return sum(1 for _ in self.stream.after(self.filter, self.next))
+
+    def reply_subject(self, stored: Stored, delivered: int, pending: int) -> str:
+        numbers = f"{delivered}.{stored.sequence}.{self.delivered_consumer}.{stored.time_ns}.{pending}"
+        return f"$JS.ACK.{self.stream.name}.{self.name}.{numbers}"
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "stream_name": self.stream.name,
+            "name": self.name,
+            "config": self.config,
+            "delivered": {"consumer_seq": self.delivered_consumer, "stream_seq": self.next - 1},
+            "num_pending": self.pending_count(),
+            "num_ack_pending": 0,
+            "num_redelivered": 0,
+            "num_waiting": 0,
+        }
+
+    def end(self, code: int, text: str) -> None:
+        """Tell who waits that this is over."""
+
+
+@dataclass
+class Pull:
+    reply: str
+    batch: int
+    expires: float
+    heartbeat: float
+    beat_at: float
+
+
+@dataclass
+class Pending:
+    consumer_sequence: int
+    delivered: int
+    due: float
+
+
+class PullConsumer(Consumer):
+    def __init__(self, host: Host, stream: Stream, config: dict[str, Any]) -> None:
+        super().__init__(host, stream, config)
+        self.ack_wait = config.get("ack_wait", 30 * NANOS) / NANOS
+        self.pending: dict[int, Pending] = {}
+        self.counts: dict[int, int] = {}  # deliveries of what is to come again
+        self.again: deque[int] = deque()
+        self.waiting: deque[Pull] = deque()
+        self.floor = 0  # consumer sequence below which all is acked
+
+    # -- pulls -----------------------------------------------------------------------------------------------------
+
+    def pull(self, reply: str, body: dict[str, Any]) -> None:
+        now = self.host.now()
+        expires, heartbeat = body.get("expires", 0) / NANOS, body.get("idle_heartbeat", 0) / NANOS
+        pull = Pull(reply, int(body.get("batch", 1)), now + (expires or NEVER), heartbeat, now + (heartbeat or NEVER))
+        if body.get("no_wait") and not self.again and self.pending_count() == 0:
+            self.host.send(reply, "", b"", _status(404, "No Messages"))
+            return
+        self.waiting.append(pull)
+        self.wake()
+
+    def wake(self) -> None:
+        while (stored := self._peek()) is not None and (pull := self._front()) is not None:
+            self._take(stored)
+            pull.batch -= 1
+            pull.beat_at = self.host.now() + (pull.heartbeat or NEVER)
+            if pull.batch == 0:
+                self.waiting.popleft()
+            self._deliver(stored, pull)
+
+    def _peek(self) -> Stored | None:
+        while self.again:
+            stored = self.stream.messages.get(self.again[0])
+            if stored is not None:
+                return stored
+            self.counts.pop(self.again.popleft(), None)
+        return next(self.stream.after(self.filter, self.next), None)
+
+    def _front(self) -> Pull | None:
+        """The oldest pull that somebody still listens for."""
+        now = self.host.now()
+        while self.waiting:
+            if now < self.waiting[0].expires and self.host.listened(self.waiting[0].reply):
+                return self.waiting[0]
+            self.waiting.popleft()
+        return None
+
+    def _take(self, stored: Stored) -> None:
+        if self.again and self.again[0] == stored.sequence:
+            self.again.popleft()
+        else:
+            self.next = stored.sequence + 1
+
+    def _deliver(self, stored: Stored, pull: Pull) -> None:
+        self.delivered_consumer += 1
+        delivered = self.counts.pop(stored.sequence, 0) + 1
+        due = self.host.now() + self.ack_wait
+        self.pending[stored.sequence] = Pending(self.delivered_consumer, delivered, due)
+        reply = self.reply_subject(stored, delivered, self.pending_count())
+        self.host.send(pull.reply, reply, stored.data, stored.headers or None, literal=stored.subject)
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def timer(self) -> float:
+        dues = [one.due for one in self.pending.values()]
+        waits = [min(pull.expires, pull.beat_at) for pull in self.waiting]
+        return min([*dues, *waits, NEVER])
+
+    def ring(self) -> None:
+        now = self.host.now()
+        for sequence, pending in list(self.pending.items()):
+            if pending.due <= now:
+                self._redeliver(sequence)
+        for pull in list(self.waiting):
+            if pull.expires <= now:
+                self.waiting.remove(pull)
+                left = _status(408, "Request Timeout", pending_messages=pull.batch, pending_bytes=0)
+                self.host.send(pull.reply, "", b"", left)
+            elif pull.beat_at <= now:
+                pull.beat_at = now + pull.heartbeat
+                self.host.send(pull.reply, "", b"", _status(100, "Idle Heartbeat"))
+        self.wake()
+
+    def _redeliver(self, sequence: int) -> None:
+        pending = self.pending.pop(sequence)
+        self.counts[sequence] = pending.delivered
+        self.again.append(sequence)
+
+    # -- acks ------------------------------------------------------------------------------------------------------
+
+    def ack(self, numbers: list[str], body: bytes) -> bool:
+        """Whether it is answered. A message is named by its stream sequence, whoever holds it now."""
+        _, sequence, consumer_sequence = (int(number) for number in numbers[:3])
+        if body in (b"", b"+ACK", b"+OK") or body.startswith(b"+TERM"):
+            self._done(sequence)
+        elif body.startswith(b"-NAK"):
+            self._nak(sequence, consumer_sequence, body[4:].strip())
+        elif body == b"+WPI" and sequence in self.pending:
+            self.pending[sequence].due = self.host.now() + self.ack_wait
+        return True
+
+    def _done(self, sequence: int) -> None:
+        self.pending.pop(sequence, None)
+        self.counts.pop(sequence, None)
+        if sequence in self.again:
+            self.again.remove(sequence)
+        if sequence < self.next:
+            self.host.acked(self.stream, sequence)
+
+    def _nak(self, sequence: int, consumer_sequence: int, argument: bytes) -> None:
+        pending = self.pending.get(sequence)
+        if pending is None or not 0 < consumer_sequence <= self.delivered_consumer:
+            return
+        delay = int(argument.partition(b":")[2].rstrip(b"}")) / NANOS if argument.startswith(b"{") else 0.0
+        if delay:
+            pending.due = self.host.now() + delay
+            return
+        self._redeliver(sequence)
+        self.wake()
+
+    def info(self) -> dict[str, Any]:
+        return super().info() | {
+            "num_ack_pending": len(self.pending) + len(self.again),
+            "num_redelivered": len(self.again) + sum(one.delivered > 1 for one in self.pending.values()),
+            "num_waiting": len(self.waiting),
+        }
+
+    def end(self, code: int, text: str) -> None:
+        for pull in self.waiting:
+            self.host.send(pull.reply, "", b"", _status(code, text))
+        self.waiting.clear()
+
+
+class PushConsumer(Consumer):
+    """Delivers without acks, in order, to one subject; stops at its flow window until it hears from there."""
+
+    def __init__(self, host: Host, stream: Stream, config: dict[str, Any], flow_subject: Callable[[], str]) -> None:
+        super().__init__(host, stream, config)
+        self.target: str = config["deliver_subject"]
+        self.heartbeat = config.get("idle_heartbeat", 0) / NANOS
+        self.inactive = config.get("inactive_threshold", 5 * NANOS) / NANOS
+        self._only: list[int] | None = None  # what a "last per subject" consumer has to send first
+        self._begin(config)
+        now = host.now()
+        self._beat_at = now + (self.heartbeat or NEVER)
+        self._deaf_since = now
+        self._sent = 0
+        self._flow = ""
+        self._flow_subject = flow_subject
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        policy, stream = config.get("deliver_policy", "all"), self.stream
+        found = list(stream.after(self.filter, 1))
+        if policy == "by_start_sequence":
+            self.next = config["opt_start_seq"]
+        elif policy == "new":
+            self.next = stream.last + 1
+        elif policy == "last":
+            self.next = found[-1].sequence if found else stream.last + 1
+        elif policy == "last_per_subject":
+            self._only = sorted({one.subject: one.sequence for one in found}.values())
+            self.next = self._only[0] if self._only else stream.last + 1
+            self._until = stream.last
+        elif policy != "all":
+            raise Refused(400, 10012, f"deliver policy {policy} is not modelled")
+
+    def wake(self) -> None:
+        if not self.host.listened(self.target, exactly=True):
+            return
+        while not self._flow and (stored := next(self._left(), None)) is not None:
+            self.next = stored.sequence + 1
+            if self._only is not None:
+                while self._only and self._only[0] <= stored.sequence:
+                    self._only.pop(0)
+            self.delivered_consumer += 1
+            self._beat_at = self.host.now() + (self.heartbeat or NEVER)
+            data = b"" if self.config.get("headers_only") else stored.data
+            headers = dict(stored.headers)
+            if self.config.get("headers_only"):
+                headers["Nats-Msg-Size"] = str(len(stored.data))
+            reply = self.reply_subject(stored, 1, sum(1 for _ in self._left()))
+            self.host.send(self.target, reply, data, headers or None, literal=stored.subject)
+            self._sent += 1
+            if self.config.get("flow_control") and self._sent >= FLOW_WINDOW:
+                self._flow = self._flow_subject()
+                self.host.send(self.target, self._flow, b"", _status(100, "FlowControl Request"))
+
+    def _left(self) -> Iterator[Stored]:
+        for stored in self.stream.after(self.filter, self.next):
+            if self._only is None or stored.sequence > self._until or stored.sequence in self._only:
+                yield stored
+
+    def flow(self, subject: str) -> None:
+        if subject == self._flow:
+            self._flow = ""
+            self._sent = 0
+            self.wake()
+
+    def timer(self) -> float:
+        return min(self._beat_at, self._deaf_since + self.inactive)
+
+    def ring(self) -> None:
+        now = self.host.now()
+        if self.host.listened(self.target, exactly=True):
+            self._deaf_since = now
+            if self._beat_at <= now:
+                more = {"Nats-Consumer-Stalled": self._flow} if self._flow else {}
+                numbers = _status(
+                    100, "Idle Heartbeat", last_consumer=self.delivered_consumer, last_stream=self.next - 1
+                )
+                self.host.send(self.target, "", b"", numbers | more)
+                self._beat_at = now + self.heartbeat
+            self.wake()
+        elif now - self._deaf_since >= self.inactive:
+            self.deleted = True
+        else:
+            self._beat_at = now + (self.heartbeat or NEVER)

@@ -1,0 +1,383 @@
+"""A nats-server with JetStream in memory: subjects and payloads in, subjects and payloads out.
+
+What a connection sends arrives through `publish`, `subscribe` and `unsubscribe`; what it gets goes through
+`Client.deliver`. How long things take on the way, and what is lost there, is the network's affair. API calls are worked
+on side by side, so their answers may come in another order.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.simulation.model.consumers import NEVER, Consumer, PullConsumer, PushConsumer
+from tests.simulation.model.store import NANOS, Headers, Refused, Stored, Stream, matches
+
+BEGAN_NS = 1_767_225_600 * NANOS  # 2026-01-01, when every simulated world begins
+API = "$JS.API."
+
+
+class Client:
+    """A connection as the server sees it. `deliver(sid, subject, reply, data, headers)`."""
+
+    def __init__(self, deliver: Callable[[int, str, str, bytes, Headers | None], None]) -> None:
+        self.deliver = deliver
+        self.subscriptions: dict[int, str] = {}
+
+
+class NatsModel:
+    """`api_delay` and `removal_delay` (seconds) are asked for each API call, and for each acked message.
+
+    `watch(stream, stored, removed)` is called for all that is stored and removed.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        api_delay: Callable[[], float] = lambda: 0.0,
+        removal_delay: Callable[[], float] = lambda: 0.0,
+        watch: Callable[..., None] = lambda stream, stored, removed: None,
+    ) -> None:
+        self._loop = loop
+        self._api_delay = api_delay
+        self._removal_delay = removal_delay
+        self._watch = watch
+        self.streams: dict[str, Stream] = {}
+        self.consumers: dict[str, dict[str, Consumer]] = {}
+        self.leaderless: dict[str, bool] = {}  # streams without a leader; True: who calls is told so
+        self._clients: dict[Client, None] = {}
+        self._literal: dict[str, dict[tuple[Client, int], None]] = {}
+        self._wild: dict[tuple[Client, int], str] = {}
+        self._timers: dict[Consumer, tuple[float, asyncio.TimerHandle]] = {}
+        self._flows: dict[str, PushConsumer] = {}
+        self._created = 0
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def attach(self, client: Client) -> None:
+        self._clients[client] = None
+
+    def detach(self, client: Client) -> None:
+        self._clients.pop(client, None)
+        for sid in list(client.subscriptions):
+            self.unsubscribe(client, sid)
+
+    def subscribe(self, client: Client, sid: int, subject: str) -> None:
+        if client not in self._clients:
+            return
+        client.subscriptions[sid] = subject
+        if "*" in subject or ">" in subject:
+            self._wild[client, sid] = subject
+            return
+        self._literal.setdefault(subject, {})[client, sid] = None
+        for consumers in self.consumers.values():
+            for consumer in consumers.values():
+                if isinstance(consumer, PushConsumer) and consumer.target == subject:
+                    self._wake(consumer)
+
+    def unsubscribe(self, client: Client, sid: int) -> None:
+        subject = client.subscriptions.pop(sid, "")
+        self._wild.pop((client, sid), None)
+        if (held := self._literal.get(subject)) is not None:
+            held.pop((client, sid), None)
+            if not held:
+                del self._literal[subject]
+
+    def publish(self, subject: str, reply: str, data: bytes, headers: Headers | None) -> None:
+        """A message from a connection."""
+        heard = self.send(subject, reply, data, headers)
+        if subject.startswith("$JS."):
+            heard = self._control(subject, reply, data) or heard
+        else:
+            for stream in list(self.streams.values()):
+                if stream.takes(subject):
+                    heard = self._store(stream, subject, reply, data, headers or {}) or heard
+        if reply and not heard:
+            self.send(reply, "", b"", {":status": "503", ":description": ""})
+
+    # -- what consumers need ---------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def now_ns(self) -> int:
+        return BEGAN_NS + int(self._loop.time() * NANOS)
+
+    def send(self, subject: str, reply: str, data: bytes, headers: Headers | None, *, literal: str = "") -> bool:
+        heard = [*self._literal.get(subject, ()), *self._wide(subject)]
+        for client, sid in heard:
+            client.deliver(sid, literal or subject, reply, data, dict(headers) if headers else None)
+        return bool(heard)
+
+    def listened(self, subject: str, *, exactly: bool = False) -> bool:
+        return subject in self._literal or (not exactly and bool(self._wide(subject)))
+
+    def _wide(self, subject: str) -> list[tuple[Client, int]]:
+        return [one for one, pattern in self._wild.items() if matches(pattern, subject)]
+
+    def acked(self, stream: Stream, sequence: int) -> None:
+        if stream.config.get("retention") == "workqueue":
+            self._loop.call_later(self._removal_delay(), stream.remove, sequence)
+
+    def _wake(self, consumer: Consumer) -> None:
+        if consumer.stream.name not in self.leaderless and not consumer.deleted:
+            consumer.wake()
+        self._arm(consumer)
+
+    def _arm(self, consumer: Consumer) -> None:
+        at = NEVER if consumer.deleted else consumer.timer()
+        before = self._timers.pop(consumer, None)
+        if before is not None:
+            if before[0] == at:
+                self._timers[consumer] = before
+                return
+            before[1].cancel()
+        if at < NEVER:
+            self._timers[consumer] = at, self._loop.call_at(at, self._ring, consumer)
+
+    def _ring(self, consumer: Consumer) -> None:
+        self._timers.pop(consumer, None)
+        if consumer.stream.name in self.leaderless:
+            self._loop.call_later(0.25, self._ring, consumer)
+            return
+        if not consumer.deleted:
+            consumer.ring()
+        if consumer.deleted:
+            self.consumers.get(consumer.stream.name, {}).pop(consumer.name, None)
+        self._arm(consumer)
+
+    def wake_all(self, stream: str) -> None:
+        for consumer in list(self.consumers.get(stream, {}).values()):
+            self._wake(consumer)
+
+    # -- faults ----------------------------------------------------------------------------------------------------
+
+    def lose_leader(self, stream: str, *, told: bool) -> None:
+        """Nobody answers for `stream` until `elect`. Pulls are ended; a replica stays as it is now."""
+        self.leaderless[stream] = told
+        for consumer in self.consumers.get(stream, {}).values():
+            consumer.end(409, "Leadership Change")
+
+    def elect(self, stream: str, *, forget_pushes: bool) -> None:
+        """A new leader: ephemeral consumers may have gone with the old one."""
+        self.leaderless.pop(stream, None)
+        if forget_pushes:
+            for name, consumer in list(self.consumers.get(stream, {}).items()):
+                if isinstance(consumer, PushConsumer):
+                    consumer.deleted = True
+                    del self.consumers[stream][name]
+        self.wake_all(stream)
+
+    def restart(self) -> None:
+        """The process was killed and started: connections and what lived in memory are gone."""
+        for client in list(self._clients):
+            self.detach(client)
+        for stream in self.streams.values():
+            stream.restarted()
+        for consumers in self.consumers.values():
+            for name, consumer in list(consumers.items()):
+                consumer.end(409, "Server Shutdown")
+                if isinstance(consumer, PushConsumer):
+                    consumer.deleted = True
+                    del consumers[name]
+
+    # -- streams and the control subjects --------------------------------------------------------------------------
+
+    def _store(self, stream: Stream, subject: str, reply: str, data: bytes, headers: Headers) -> bool:
+        """Whether anything will answer."""
+        told = self.leaderless.get(stream.name)
+        if told is not None:
+            return not told
+        try:
+            body = stream.publish(subject, headers, data, self.now_ns())
+        except Refused as refused:
+            body = {**refused.body, "stream": stream.name, "seq": 0}
+        if reply:
+            self.send(reply, "", json.dumps(body).encode(), None)
+        if "error" not in body and "duplicate" not in body:
+            for consumer in list(self.consumers.get(stream.name, {}).values()):
+                if not consumer.filter or matches(consumer.filter, subject):
+                    self._wake(consumer)
+        return True
+
+    def _control(self, subject: str, reply: str, data: bytes) -> bool:
+        if subject.startswith("$JS.ACK."):
+            parts = subject.split(".")
+            consumer = self.consumers.get(parts[2], {}).get(parts[3])
+            if not isinstance(consumer, PullConsumer):
+                return False
+            if parts[2] in self.leaderless:
+                return True
+            if consumer.ack(parts[4:], data) and reply:
+                self.send(reply, "", b"", None)
+            self._arm(consumer)
+            return True
+        if subject in self._flows:
+            push = self._flows.pop(subject)
+            push.flow(subject)
+            self._arm(push)
+            return True
+        if not subject.startswith(API):
+            return False
+        words = subject[len(API) :].split(".")
+        if words[:3] == ["CONSUMER", "MSG", "NEXT"]:
+            return self._next(words[3], words[4], reply, data)
+        self._loop.call_later(self._api_delay(), self._answer, words, reply, data)
+        return True
+
+    def _next(self, stream: str, name: str, reply: str, data: bytes) -> bool:
+        consumer = self.consumers.get(stream, {}).get(name)
+        if not isinstance(consumer, PullConsumer) or stream in self.leaderless:
+            return False
+        try:
+            body = json.loads(data) if data else {}
+        except ValueError:
+            body = {"batch": int(data)}
+        consumer.pull(reply, body)
+        self._arm(consumer)
+        return True
+
+    # -- the API ---------------------------------------------------------------------------------------------------
+
+    def _answer(self, words: list[str], reply: str, data: bytes) -> None:
+        try:
+            body = json.loads(data) if data else {}
+            answer = self._call(words, body)
+        except Refused as refused:
+            answer = refused.body
+        except ValueError:
+            answer = {"error": {"code": 400, "err_code": 10025, "description": "invalid JSON"}}
+        if reply and answer is not None:
+            self.send(reply, "", json.dumps(answer).encode(), None)
+
+    def _call(self, words: list[str], body: dict[str, Any]) -> dict[str, Any] | None:
+        match words:
+            case ["INFO"]:
+                return {"memory": 0, "storage": 0, "streams": len(self.streams), "consumers": 0}
+            case ["STREAM", "CREATE", name]:
+                return self._create_stream(name, body)
+        name = words[3] if words[0] == "STREAM" and words[1] == "MSG" else words[2]
+        stream = self.streams.get(name)
+        if stream is None:
+            raise Refused(404, 10059, "stream not found")
+        told = self.leaderless.get(name)
+        if told is not None:
+            if told:
+                raise Refused(503, 10008, "JetStream system temporarily unavailable")
+            return None
+        match words:
+            case ["STREAM", "UPDATE", _]:
+                stream.config = body
+                return self._stream_info(stream, {})
+            case ["STREAM", "INFO", _]:
+                return self._stream_info(stream, body)
+            case ["STREAM", "DELETE", _]:
+                return self._delete_stream(stream)
+            case ["STREAM", "PURGE", _]:
+                return {
+                    "success": True,
+                    "purged": stream.purge(body.get("filter", ">"), body.get("seq"), body.get("keep")),
+                }
+            case ["STREAM", "MSG", "DELETE", _]:
+                stream.delete(body["seq"])
+                return {"success": True}
+            case ["STREAM", "MSG", "GET", _]:
+                return {"message": _stored(_find(stream, body))}
+            case ["CONSUMER", "CREATE", _, consumer, *_]:
+                return self._create_consumer(stream, consumer, body)
+            case ["CONSUMER", "NAMES", _]:
+                names = sorted(self.consumers[name])
+                return {"consumers": names, "total": len(names), "offset": 0, "limit": 1024}
+            case ["CONSUMER", "INFO", _, consumer]:
+                return self._consumer(stream, consumer).info()
+            case ["CONSUMER", "DELETE", _, consumer]:
+                return self._delete_consumer(self._consumer(stream, consumer))
+            case _:
+                raise Refused(400, 10025, f"{'.'.join(words)} is not modelled")
+
+    def _create_stream(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
+        stream = self.streams.get(name)
+        if stream is not None:
+            if stream.config != config:
+                raise Refused(400, 10058, "stream name already in use with a different configuration")
+            return self._stream_info(stream, {})
+        for other in self.streams.values():
+            for one in other.config.get("subjects", ()):
+                if any(matches(one, pattern) or matches(pattern, one) for pattern in config.get("subjects", ())):
+                    raise Refused(400, 10065, "subjects overlap with an existing stream")
+        self._created += 1
+        created = f"{_text(self.now_ns())[:-1]}{self._created:03d}Z"
+        self.streams[name] = Stream(config, self.now_ns(), created, self._watch)
+        self.consumers[name] = {}
+        return self._stream_info(self.streams[name], {})
+
+    def _stream_info(self, stream: Stream, body: dict[str, Any]) -> dict[str, Any]:
+        text = _text(self.now_ns())
+        return stream.info(body.get("subjects_filter"), body.get("offset", 0), len(self.consumers[stream.name]), text)
+
+    def _delete_stream(self, stream: Stream) -> dict[str, Any]:
+        for consumer in list(self.consumers[stream.name].values()):
+            self._delete_consumer(consumer)
+        del self.streams[stream.name], self.consumers[stream.name]
+        return {"success": True}
+
+    def _create_consumer(self, stream: Stream, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        config, existing = body["config"], self.consumers[stream.name].get(name)
+        if existing is not None:
+            if body.get("action") == "create" and existing.config != config:
+                raise Refused(400, 10148, "consumer already exists")
+            existing.config = config
+            return existing.info()
+        consumer: Consumer
+        if "deliver_subject" in config:
+            consumer = PushConsumer(self, stream, config, lambda: self._flow_subject(consumer))
+        else:
+            consumer = PullConsumer(self, stream, config)
+        before = consumer.info()
+        self.consumers[stream.name][name] = consumer
+        self._loop.call_soon(self._wake, consumer)
+        return before
+
+    def _flow_subject(self, consumer: Consumer) -> str:
+        subject = f"$JS.FC.{consumer.stream.name}.{consumer.name}.{len(self._flows)}{consumer.delivered_consumer}"
+        assert isinstance(consumer, PushConsumer)
+        self._flows[subject] = consumer
+        return subject
+
+    def _consumer(self, stream: Stream, name: str) -> Consumer:
+        consumer = self.consumers[stream.name].get(name)
+        if consumer is None:
+            raise Refused(404, 10014, "consumer not found")
+        return consumer
+
+    def _delete_consumer(self, consumer: Consumer) -> dict[str, Any]:
+        del self.consumers[consumer.stream.name][consumer.name]
+        consumer.deleted = True
+        consumer.end(409, "Consumer Deleted")
+        self._arm(consumer)
+        return {"success": True}
+
+
+def _find(stream: Stream, body: dict[str, Any]) -> Stored:
+    if "last_by_subj" in body:
+        return stream.last_of(body["last_by_subj"])
+    if "next_by_subj" in body:
+        return stream.next_of(body["next_by_subj"], body.get("seq", 0))
+    return stream.get(body["seq"])
+
+
+def _stored(stored: Stored) -> dict[str, Any]:
+    body = {"subject": stored.subject, "seq": stored.sequence, "time": _text(stored.time_ns)}
+    if stored.data:
+        body["data"] = base64.b64encode(stored.data).decode()
+    if stored.headers:
+        lines = "".join(f"{key}: {value}\r\n" for key, value in stored.headers.items())
+        body["hdrs"] = base64.b64encode(f"NATS/1.0\r\n{lines}\r\n".encode()).decode()
+    return body
+
+
+def _text(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns // NANOS, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at_ns % NANOS:09d}Z"

@@ -1,0 +1,198 @@
+"""A stream of the model: what it stores, what it refuses, what it forgets.
+
+It follows nats-server 2.15 as far as Rebaser leans on it; `test_conformance.py` runs the same cases against both.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Headers = dict[str, str]
+NANOS = 1_000_000_000
+
+MSG_ID = "Nats-Msg-Id"
+EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_STREAM = "Nats-Expected-Stream"
+ROLLUP = "Nats-Rollup"
+
+
+class Refused(Exception):  # noqa: N818 - what it is
+    """An error answer of the JetStream API."""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(description)
+        self.body = {"error": {"code": code, "err_code": err_code, "description": description}}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    sequence: int
+    subject: str
+    headers: Headers
+    data: bytes
+    time_ns: int
+
+    @property
+    def size(self) -> int:
+        return (
+            len(self.subject) + len(self.data) + sum(len(key) + len(value) + 4 for key, value in self.headers.items())
+        )
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether `subject` (literal) is one of `pattern` (`*` and `>` as in NATS)."""
+    if pattern == subject:
+        return True
+    if "*" not in pattern and ">" not in pattern:
+        return False
+    wanted, given = pattern.split("."), subject.split(".")
+    for at, token in enumerate(wanted):
+        if token == ">":
+            return len(given) > at
+        if at >= len(given) or (token not in ("*", given[at])):
+            return False
+    return len(wanted) == len(given)
+
+
+class Stream:
+    """`watch` is told of each message that is stored, or (None) that it was removed: `(stream, stored, removed)`."""
+
+    def __init__(self, config: dict[str, Any], now_ns: int, created: str, watch: Callable[..., None]) -> None:
+        self.config = config
+        self.name: str = config["name"]
+        self.created = created
+        self.messages: dict[int, Stored] = {}
+        self.subjects: dict[str, dict[int, None]] = {}
+        self.last = 0
+        self.bytes = 0
+        self._duplicates: dict[str, tuple[int, int]] = {}
+        self._created_ns = now_ns
+        self._watch = watch
+
+    def takes(self, subject: str) -> bool:
+        return any(matches(pattern, subject) for pattern in self.config.get("subjects", ()))
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def publish(self, subject: str, headers: Headers, data: bytes, now_ns: int) -> dict[str, Any]:
+        """The body of the ack; raises `Refused`."""
+        headers = dict(headers)
+        expected_stream = headers.get(EXPECTED_STREAM)
+        if expected_stream is not None and expected_stream != self.name:
+            raise Refused(400, 10060, "expected stream does not match")
+        expected = headers.get(EXPECTED_LAST)
+        held = self.subjects.get(subject)
+        if expected is not None:
+            last = next(reversed(held)) if held else 0
+            if int(expected) != last:
+                raise Refused(400, 10071, f"wrong last sequence: {last}")
+        message_id = headers.get(MSG_ID)
+        if message_id is not None:
+            known = self._duplicates.get(message_id)
+            if known is not None and known[1] + self.config.get("duplicate_window", 120 * NANOS) > now_ns:
+                return {"stream": self.name, "seq": known[0], "duplicate": True}
+        if headers.get(ROLLUP) == "sub":
+            for sequence in list(held or ()):
+                self.remove(sequence)
+        else:
+            self._check_room(subject, len(held or ()), len(data))
+        self.last += 1
+        stored = Stored(self.last, subject, headers, data, now_ns)
+        self.messages[self.last] = stored
+        self.subjects.setdefault(subject, {})[self.last] = None
+        self.bytes += stored.size
+        if message_id is not None:
+            self._duplicates[message_id] = (self.last, now_ns)
+        self._watch(self, stored, removed=False)
+        return {"stream": self.name, "seq": stored.sequence}
+
+    def _check_room(self, subject: str, held: int, size: int) -> None:
+        config = self.config
+        if 0 < config.get("max_msg_size", -1) < size:
+            raise Refused(400, 10054, "message size exceeds maximum allowed")
+        if config.get("discard_new_per_subject") and 0 < config.get("max_msgs_per_subject", -1) <= held:
+            raise Refused(503, 10077, "maximum messages per subject exceeded")
+        if 0 < config.get("max_msgs", -1) <= len(self.messages):
+            raise Refused(503, 10077, "maximum messages exceeded")
+        if 0 < config.get("max_bytes", -1) <= self.bytes + size:
+            raise Refused(503, 10077, "maximum bytes exceeded")
+
+    def remove(self, sequence: int) -> bool:
+        stored = self.messages.pop(sequence, None)
+        if stored is None:
+            return False
+        held = self.subjects[stored.subject]
+        del held[sequence]
+        if not held:
+            del self.subjects[stored.subject]
+        self.bytes -= stored.size
+        self._watch(self, stored, removed=True)
+        return True
+
+    def delete(self, sequence: int) -> None:
+        if not self.remove(sequence):
+            raise Refused(400, 10043, f"sequence {sequence} not found")
+
+    def purge(self, pattern: str, below: int | None, keep: int | None) -> int:
+        found = [one for one in self.messages.values() if matches(pattern, one.subject)]
+        if below is not None:
+            found = [one for one in found if one.sequence < below]
+        if keep is not None:
+            found = found[: max(len(found) - keep, 0)]
+        for one in found:
+            self.remove(one.sequence)
+        return len(found)
+
+    def restarted(self) -> None:
+        """The server came up again: it rebuilds the duplicate window from the messages that are still there."""
+        kept = {stored.headers.get(MSG_ID): stored for stored in self.messages.values()}
+        self._duplicates = {id_: (one.sequence, one.time_ns) for id_, one in kept.items() if id_ is not None}
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def get(self, sequence: int) -> Stored:
+        if sequence not in self.messages:
+            raise Refused(404, 10037, "no message found")
+        return self.messages[sequence]
+
+    def last_of(self, pattern: str) -> Stored:
+        held = self.subjects.get(pattern)
+        if held:
+            return self.messages[next(reversed(held))]
+        found = [one for one in self.messages.values() if matches(pattern, one.subject)]
+        if not found:
+            raise Refused(404, 10037, "no message found")
+        return found[-1]
+
+    def next_of(self, pattern: str, sequence: int) -> Stored:
+        for one in self.after(pattern, sequence):
+            return one
+        raise Refused(404, 10037, "no message found")
+
+    def after(self, pattern: str, sequence: int) -> Iterator[Stored]:
+        """Messages of `pattern` at or behind `sequence`, in order."""
+        held = self.subjects.get(pattern)
+        if held is not None:
+            yield from [self.messages[at] for at in held if at >= sequence]
+        elif pattern == "" or "*" in pattern or ">" in pattern:
+            for one in list(self.messages.values()):
+                if one.sequence >= sequence and (pattern == "" or matches(pattern, one.subject)):
+                    yield one
+
+    def info(self, pattern: str | None, offset: int, consumers: int, time_text: str) -> dict[str, Any]:
+        first = next(iter(self.messages), self.last + 1 if self.last else 0)
+        state: dict[str, Any] = {
+            "messages": len(self.messages),
+            "bytes": self.bytes,
+            "first_seq": first,
+            "last_seq": self.last,
+            "num_subjects": len(self.subjects),
+            "consumer_count": consumers,
+        }
+        body: dict[str, Any] = {"config": self.config, "created": self.created, "state": state, "ts": time_text}
+        if pattern is not None:
+            counts = {name: len(held) for name, held in self.subjects.items() if matches(pattern, name)}
+            names = sorted(counts)[offset : offset + 100_000]
+            state["subjects"] = {name: counts[name] for name in names}
+            body |= {"total": len(counts), "offset": offset, "limit": 100_000}
+        return body

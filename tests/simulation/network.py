@@ -1,0 +1,240 @@
+"""What lies between a simulated process and the model of nats-server: time, order, and what goes wrong on the way.
+
+`SimLink` stands in for `rebaser_client.jetstream.link.Link`, so everything above it (`Connection` with its reconnects,
+requests, consumers) is the real code. Messages of a link arrive in order, unless a fault makes one late.
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import anyio
+import nats.errors
+
+from rebaser_client.errors import NotConnectedError
+from tests.simulation.loop import PROCESS, Process, SimLoop, State
+from tests.simulation.model.server import Client, NatsModel
+from tests.simulation.model.store import Headers
+
+Handler = Callable[[str, str, bytes, Headers | None], None]
+STEP = 1e-7  # seconds between messages that travel together
+
+
+@dataclass(slots=True)
+class Fate:
+    """What happens to a message. `before` and `after` it took hold, something may happen to its sender."""
+
+    copies: int = 1
+    late: float = 0.0  # seconds; others overtake it
+    lose_answer: bool = False
+    before: Callable[[], None] | None = None
+    after: Callable[[], None] | None = None
+
+
+SAFE = Fate()
+
+
+class Faults(Protocol):
+    def sending(self, process: Process, subject: str, data: bytes) -> Fate: ...
+
+    def receiving(self, process: Process, subject: str, headers: Headers | None) -> Fate: ...
+
+
+class NoFaults:
+    def sending(self, process: Process, subject: str, data: bytes) -> Fate:
+        return SAFE
+
+    def receiving(self, process: Process, subject: str, headers: Headers | None) -> Fate:
+        return SAFE
+
+
+class Network:
+    """Connects processes to `model`. `latency` (seconds) is asked for each message."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        model: NatsModel,
+        latency: Callable[[], float],
+        faults: Faults,
+        *,
+        max_payload: int = 1024 * 1024,
+        tap: Callable[[str, str, bytes], None] = lambda who, subject, data: None,
+    ) -> None:
+        self.loop = loop
+        self.model = model
+        self.latency = latency
+        self.faults = faults
+        self.max_payload = max_payload
+        self.down = False
+        self.tap = tap
+        self.links: dict[SimLink, None] = {}
+        self._unanswered: set[str] = set()
+
+    def link(self) -> "SimLink":
+        """What `Link()` makes during a run."""
+        process = PROCESS.get()
+        assert process is not None, "only simulated processes have connections"
+        return SimLink(self, process)
+
+    def links_of(self, process: Process) -> list["SimLink"]:
+        return [link for link in self.links if link.process is process]
+
+    async def send(self, link: "SimLink", subject: str, data: bytes, reply: str, headers: Headers | None) -> None:
+        process = link.process
+        fate = self.faults.sending(process, subject, data)
+        if fate.before is not None:
+            fate.before()
+            await asyncio.sleep(0)  # a paused process goes on later, a dead one never
+            if not link.up:
+                return
+        if fate.lose_answer and reply:
+            self._unanswered.add(reply)
+        for _ in range(fate.copies):
+            link.post(fate.late, self._arrive, process.name, subject, reply, data, headers)
+        if fate.after is not None:
+            fate.after()
+            await asyncio.sleep(0)
+
+    def _arrive(self, who: str, subject: str, reply: str, data: bytes, headers: Headers | None) -> None:
+        self.tap(who, subject, data)
+        self.model.publish(subject, reply, data, headers)
+
+    def lost_answer(self, subject: str) -> bool:
+        if subject in self._unanswered:
+            self._unanswered.discard(subject)
+            return True
+        return False
+
+
+class SimLink:
+    """A connection of one process, until it is closed or cut."""
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self.process = process
+        self.closed = anyio.Event()
+        self.reason = "closed"
+        self.client = SimpleNamespace(max_payload=network.max_payload, servers=[], connected_url=None)
+        self._network = network
+        self._peer = Client(self._on_sent)
+        self._handlers: dict[int, Handler] = {}
+        self._sids = itertools.count(1)
+        self._opened = False
+        self._broken = False  # nothing that is on its way arrives
+        self._out = self._in = 0.0
+
+    @property
+    def up(self) -> bool:
+        return self._opened and not self.closed.is_set() and self.process.state is not State.REAPED
+
+    async def open(self, options: Any, servers: list[str], timeout: float) -> None:  # noqa: ASYNC109 - as the real one
+        network = self._network
+        await anyio.sleep(network.latency() * 2)
+        if network.down or self.process.state is State.REAPED:
+            raise NotConnectedError("no connection to NATS: nobody listens")
+        self._opened = True
+        network.links[self] = None
+        network.model.attach(self._peer)
+
+    async def close(self) -> None:
+        if self._opened and not self.closed.is_set():
+            self.post(0.0, self._network.model.detach, self._peer)
+        self.shut("closed")
+
+    def shut(self, reason: str) -> None:
+        """From here on nothing is sent or received."""
+        self._network.links.pop(self, None)
+        self._handlers.clear()
+        if not self.closed.is_set():
+            self.reason = reason
+            self.closed.set()
+
+    def cut(self, *, in_flight: bool) -> None:
+        """The connection breaks. `in_flight`: what was sent before arrives all the same."""
+        self._broken = not in_flight
+        self._network.model.detach(self._peer)
+        self.shut("the connection was cut")
+
+    async def publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> None:
+        if not self.up:
+            raise nats.errors.ConnectionClosedError
+        await self._network.send(self, subject, payload, reply, None if not headers else dict(headers))
+
+    async def subscribe(self, subject: str, handler: Handler) -> int:
+        if not self.up:
+            raise NotConnectedError("the connection to NATS is down")
+        sid = next(self._sids)
+        self._handlers[sid] = handler
+        self.post(0.0, self._network.model.subscribe, self._peer, sid, subject)
+        await asyncio.sleep(0)
+        return sid
+
+    async def unsubscribe(self, sid: int) -> None:
+        self._handlers.pop(sid, None)
+        if self.up:
+            self.post(0.0, self._network.model.unsubscribe, self._peer, sid)
+            await asyncio.sleep(0)
+
+    async def drain(self, sid: int) -> None:
+        if self.up:
+            done = anyio.Event()
+
+            def unsubscribed() -> None:
+                self._network.model.unsubscribe(self._peer, sid)
+                self._travel_back(done.set)
+
+            self.post(0.0, unsubscribed)
+            async with anyio.create_task_group() as group:
+                for event in (done, self.closed):
+                    group.start_soon(_cancel_after, event, group.cancel_scope)
+        self._handlers.pop(sid, None)
+
+    # -- the way there and back ------------------------------------------------------------------------------------
+
+    def post(self, late: float, arrive: Callable[..., object], *args: Any) -> None:
+        """Have `arrive` called at the server, in order, or `late` seconds after that."""
+        network = self._network
+        if self.process.state is State.REAPED:
+            return
+        self._out = max(self._out + STEP, network.loop.time() + network.latency())
+        network.loop.call_at(self._out + late, self._unless_broken, arrive, args, context=NOBODY)
+
+    def _unless_broken(self, arrive: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if not self._broken:
+            arrive(*args)
+
+    def _on_sent(self, sid: int, subject: str, reply: str, data: bytes, headers: Headers | None) -> None:
+        network = self._network
+        if network.lost_answer(subject):
+            return
+        fate = network.faults.receiving(self.process, subject, headers)
+        for _ in range(fate.copies):
+            self._travel_back(self._receive, sid, subject, reply, data, headers, late=fate.late)
+
+    def _travel_back(self, arrive: Callable[..., object], *args: Any, late: float = 0.0) -> None:
+        network = self._network
+        self._in = max(self._in + STEP, network.loop.time() + network.latency())
+        network.loop.call_at(self._in + late, arrive, *args, context=self.process.context)
+
+    def _receive(self, sid: int, subject: str, reply: str, data: bytes, headers: Headers | None) -> None:
+        handler = self._handlers.get(sid)
+        if handler is not None and self.up:
+            handler(subject, reply, data, None if headers is None else dict(headers))
+
+
+async def _cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+NOBODY = Context()  # of the network and the server: no process
+
+
+def jitter(rng: random.Random, low: float, high: float) -> Callable[[], float]:
+    """Latencies, most of them near `low`."""
+    return lambda: low + (high - low) * rng.random() ** 3
