@@ -1,6 +1,7 @@
 """Talk to Rebaser from Python: send updates, read values, follow commits."""
 
 from rebaser_client.client import RebaserClient
+from rebaser_client.entries import Entry, Newest
 from rebaser_client.errors import (
     NotConnectedError,
     NotReadyError,
@@ -19,8 +20,10 @@ __all__ = [
     "Conflicts",
     "Derive",
     "EnqueueUpdatesResponse",
+    "Entry",
     "Failure",
     "Fault",
+    "Newest",
     "NotConnectedError",
     "NotReadyError",
     "QueueFull",

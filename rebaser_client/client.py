@@ -7,7 +7,7 @@ stays good: sending the same one again is answered, never applied twice.
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
@@ -17,6 +17,9 @@ from anyio.abc import TaskGroup
 
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.covers import Covers
+from rebaser_client.entries import Entry, read_entries
+from rebaser_client.entries import Kind as EntryKind
+from rebaser_client.entries import Start as EntryStart
 from rebaser_client.errors import NotReadyError, RequestRejected, RequestTimeout, TooLarge
 from rebaser_client.jetstream import ApiError, Connection, JetStream, Msg, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
@@ -205,6 +208,22 @@ class RebaserClient:
         """Return when derived values are true as of the commit at log sequence `commit`; raises `TimeoutError`."""
         with anyio.fail_after(timeout):
             await self._covers.wait(ChangeSetKey.of(workspace, change_set), commit)
+
+    async def entries(
+        self,
+        kind: EntryKind,
+        workspace: str | None = None,
+        change_set: str | None = None,
+        *,
+        start: EntryStart = "all",
+        follow: bool = False,
+    ) -> AsyncGenerator[Entry, None]:
+        """What a stream holds (commits, requests that wait, dead letters), as `rebaser tail` shows it; see there."""
+        with _no_stream_means_not_ready():
+            async for entry in read_entries(
+                self._js, self._subjects, kind, workspace, change_set, start=start, follow=follow
+            ):
+                yield entry
 
     async def status(self, workspace: str | None = None) -> Overview:
         """Servers that answer, change sets with what they wait for, and the streams."""

@@ -20,6 +20,7 @@ from rebaser.cli.get import get
 from rebaser.cli.options import examples
 from rebaser.cli.serve import dev, serve
 from rebaser.cli.status import ping, status
+from rebaser.cli.tail import tail
 
 app = typer.Typer(
     name="rebaser",
@@ -88,6 +89,14 @@ app.command(
         "rebaser get shop draft --updates > updates.jsonl",
     )
 )(get)
+app.command(
+    epilog=examples(
+        "rebaser tail --follow",
+        "rebaser tail shop draft --since 10m --json | jq .requests",
+        "rebaser tail --requests --all",
+        "rebaser tail --dlq --last",
+    )
+)(tail)
 app.command(
     epilog=examples(
         "rebaser status",

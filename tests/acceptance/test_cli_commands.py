@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient
@@ -156,6 +157,34 @@ async def test_status_shows_servers_change_sets_and_streams(fleet_url: str, flee
     assert other["changeSets"] == []
     people = await rebaser("status", nats_url=fleet_url)
     assert cs in people.stdout
+
+
+async def test_tail_shows_commits_and_follows_them(fleet_url: str, client: RebaserClient, cs: str) -> None:
+    for number in range(3):
+        await client.enqueue_updates_with_reply("shop", cs, [Set("a", number)])
+    found = await rebaser_json("tail", "shop", cs, nats_url=fleet_url)
+    assert [one["kind"] for one in found] == ["rebase"] * 3
+    [last] = await rebaser_json("tail", "shop", cs, "--last", nats_url=fleet_url)
+    assert last == found[-1]
+    assert last["requests"][0]["outcome"] == "success"
+    assert await rebaser_json("tail", "shop", cs, "--since", "1h", nats_url=fleet_url) == found
+    assert await rebaser_json("tail", "shop", cs, "--from-seq", str(last["sequence"]), nats_url=fleet_url) == [last]
+    assert await rebaser_json("tail", "shop", cs, "--dlq", "--all", nats_url=fleet_url) == []
+    people = await rebaser("tail", "shop", cs, nats_url=fleet_url)
+    assert people.stdout.count(f"\tshop/{cs}\trebase\t") == 3
+    arguments = ("tail", "shop", cs, "--last", "--follow", "--json")
+    async with await anyio.open_process(command(*arguments), cwd=ROOT, env=environment(nats_url=fleet_url)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = BufferedByteReceiveStream(process.stdout)
+        with anyio.fail_after(60):
+            assert json.loads(await lines.receive_until(b"\n", 100_000)) == last
+            await client.enqueue_updates_with_reply("shop", cs, [Set("a", 4)])
+            assert json.loads(await lines.receive_until(b"\n", 100_000))["previous"] == last["sequence"]
+        process.send_signal(signal.SIGINT)
+        with anyio.fail_after(60):
+            assert await process.wait() == 0
+        assert b"".join([chunk async for chunk in process.stderr]) == b""
 
 
 async def test_ping_tells_whether_a_server_lives(fleet_url: str, fleet: object) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("dev", "serve", "enqueue", "get", "status", "ping", "functions", "demo", "bench")
+COMMANDS = ("dev", "serve", "enqueue", "get", "tail", "status", "ping", "functions", "demo", "bench")
 
 
 def rebaser(*arguments: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[str]:
@@ -72,6 +72,11 @@ def test_version() -> None:
         (("get", "a.b", "c"), "'a.b'"),
         (("get", "w", "c", "--json", "--updates"), "choose one"),
         (("enqueue", "w", "c"), "nothing to do"),
+        (("tail", "a.b"), "'a.b'"),
+        (("tail", "--dlq", "--requests"), "choose one"),
+        (("tail", "--all", "--since", "1h"), "choose one"),
+        (("tail", "--since", "yesterday"), "10m"),
+        (("tail", "--from-seq", "0"), "--from-seq"),
         (("enqueue", "w", "c", "--set", "name=text"), """--set name='"text"'"""),
         (("enqueue", "w", "c", "--set", "a=1", "--remove", "a"), "edited twice"),
         (("enqueue", "w", "c", "--derive", "a=1 +"), "formula of 'a'"),

@@ -1,0 +1,153 @@
+"""How `rebaser tail` shows one message: a line for people, an object for machines.
+
+Invariant: values never appear, only their ids; every text is bounded, and none reaches a terminal with control
+characters in it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from rebaser.cli import console
+from rebaser_client.entries import Entry
+from rebaser_core.commit import Commit, Decision
+from rebaser_core.messages import EnqueueUpdatesRequest
+from rebaser_core.updates import Update
+
+MAX_TEXT = 200  # characters
+MAX_IDS = 5  # of a request, in a line
+MAX_LISTED = 1000  # requests or ids, in an object
+
+DEAD_LETTER_HEADERS = {
+    "requestId": "X-Request-Id",
+    "code": "X-Reason-Code",
+    "reason": "X-Reason",
+    "originalSequence": "X-Original-Sequence",
+    "server": "X-Server",
+}
+
+
+def entry_object(entry: Entry) -> dict[str, Any]:
+    """What the message says, but for its values."""
+    out: dict[str, Any] = {
+        "sequence": entry.sequence,
+        "time": _time(entry.time_ns),
+        "workspaceId": entry.key.workspace if entry.key else None,
+        "changeSetId": entry.key.change_set if entry.key else None,
+        "bytes": entry.size,
+    }
+    if entry.problem is not None:
+        return out | {"problem": {"code": entry.problem.code, "message": _short(entry.problem.message)}}
+    if isinstance(entry.content, Commit):
+        return out | _commit(entry.content)
+    if isinstance(entry.content, EnqueueUpdatesRequest):
+        return out | _request(entry.content)
+    return out | {name: _short(entry.headers.get(header, "")) for name, header in DEAD_LETTER_HEADERS.items()}
+
+
+def entry_line(entry: Entry, columns: bool) -> str:
+    """The same on a line; `columns`: aligned for a terminal, else separated by tabs."""
+    if entry.problem is not None:
+        kind, text = "unreadable", f"{entry.problem.code}: {entry.problem.message}"
+    elif isinstance(entry.content, Commit):
+        kind, text = entry.content.kind.value, _commit_text(entry.content)
+    elif isinstance(entry.content, EnqueueUpdatesRequest):
+        kind, text = "request", _request_text(entry.content)
+    else:
+        told = {name: entry.headers.get(header, "") for name, header in DEAD_LETTER_HEADERS.items()}
+        kind, text = "dead", f"{told['requestId']} {told['code']}: {told['reason']} ({told['server']})"
+    where = f"{entry.key.workspace}/{entry.key.change_set}" if entry.key else entry.subject
+    cells = [str(entry.sequence), _time(entry.time_ns), where, kind, console.size(entry.size), text]
+    cells = [console.safe(_short(cell)) for cell in cells]
+    if not columns:
+        return "\t".join(cells)
+    sequence, time, where, kind, size, text = cells
+    return f"{sequence:>8}  {time}  {where:<20}  {kind:<10}  {size:>8}  {text}"
+
+
+def _commit(commit: Commit) -> dict[str, Any]:
+    blob = commit.delta_blob
+    return {
+        "kind": commit.kind.value,
+        "id": commit.id,
+        "owner": _short(commit.owner),
+        "previous": commit.previous,
+        "applied": commit.applied.sequence if commit.applied else None,
+        "covers": commit.covers,
+        "checkpoint": commit.checkpoint.sequence if commit.checkpoint else None,
+        "changed": None if blob is not None else len(commit.delta),
+        "deltaBytes": None if blob is None else blob.size,
+        "attempt": commit.attempt.count if commit.attempt else None,
+        "requestCount": len(commit.requests),
+        "requests": [_decision(one) for one in commit.requests[:MAX_LISTED]],
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    return {
+        "sequence": decision.sequence,
+        "requestId": _short(decision.request_id),
+        "outcome": decision.outcome.value,
+        "performed": decision.performed,
+        "code": _short(decision.code),
+        "message": _short(decision.message),
+    }
+
+
+def _commit_text(commit: Commit) -> str:
+    parts = []
+    if commit.requests:
+        outcomes = Counter(one.outcome.value for one in commit.requests)
+        what = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+        one = f" {commit.requests[0].request_id}" if len(commit.requests) == 1 else ""
+        parts.append(f"{_count(len(commit.requests), 'request')}{one} ({what})")
+    if commit.delta_blob is not None:
+        parts.append(f"changes in a blob of {console.size(commit.delta_blob.size)}")
+    elif commit.delta:
+        parts.append(f"{_count(len(commit.delta), 'change')}: {_ids(one.id for one in commit.delta)}")
+    if commit.attempt is not None:
+        parts.append(f"try {commit.attempt.count} of request {commit.attempt.sequence}")
+    parts.append(f"by {commit.owner}")
+    return "; ".join(parts)
+
+
+def _request(request: EnqueueUpdatesRequest) -> dict[str, Any]:
+    updates = request.updates
+    return {
+        "kind": "request",
+        "requestId": request.id,
+        "updateCount": None if updates is None else len(updates),
+        "updates": None if updates is None else [_edit(one) for one in updates[:MAX_LISTED]],
+        "updatesAddress": request.updates_address,
+        "fromChangeSetId": request.from_change_set_id,
+    }
+
+
+def _edit(update: Update) -> dict[str, str]:
+    return {"op": type(update).__name__.lower(), "id": _short(update.id)}
+
+
+def _request_text(request: EnqueueUpdatesRequest) -> str:
+    if request.updates is None:
+        return f"{request.id}; updates in a blob"
+    return f"{request.id}; {_count(len(request.updates), 'update')}: {_ids(one.id for one in request.updates)}"
+
+
+def _ids(ids: Iterable[str]) -> str:
+    names = list(ids)
+    more = f" and {len(names) - MAX_IDS:,} more" if len(names) > MAX_IDS else ""
+    return ", ".join(names[:MAX_IDS]) + more
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+def _time(time_ns: int) -> str:
+    whole = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
+    return f"{whole:%Y-%m-%dT%H:%M:%S}.{time_ns // 1_000_000 % 1000:03d}Z"

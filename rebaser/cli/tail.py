@@ -1,0 +1,123 @@
+"""`rebaser tail`: the commits, the queued requests or the dead letters of a change set, as they come."""
+
+import re
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebaser.cli import console
+from rebaser.cli.failures import DONE, INTERRUPTED, usage
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import check_token
+
+if TYPE_CHECKING:
+    from rebaser_client import RebaserClient
+    from rebaser_client.entries import Entry, Kind, Start
+
+_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def tail(
+    workspace: Annotated[str | None, typer.Argument(metavar="[WS]", help="Workspace; default: all.")] = None,
+    change_set: Annotated[str | None, typer.Argument(metavar="[CS]", help="Change set; default: all.")] = None,
+    *,
+    requests: Annotated[bool, typer.Option("--requests", help="Requests that wait.")] = False,
+    commits: Annotated[bool, typer.Option("--commits", help="What was decided and derived; the default.")] = False,
+    dlq: Annotated[bool, typer.Option("--dlq", help="Requests that could not be processed.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Begin with the newest so many.")] = 10,
+    all_: Annotated[bool, typer.Option("--all", help="Begin with the oldest there is.")] = False,
+    last: Annotated[bool, typer.Option("--last", help="Begin with the newest one.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Only what comes from now on; follows.")] = False,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Begin there: 90s, 10m, 2h or 1d ago, or 2026-01-31T12:00:00Z.")
+    ] = None,
+    from_seq: Annotated[int | None, typer.Option(metavar="N", min=1, help="Begin at this stream sequence.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more comes, until Ctrl-C.")] = False,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Show commits, waiting requests or dead letters.
+
+    Begins with the newest 10 unless told otherwise and ends with the newest one, or with --follow not at all. A line is
+    sequence, time (UTC), change set, kind, size of the message, and what it says; never a value. With --json one object
+    a line.
+    """
+    from rebaser.cli.running import run_async
+
+    if requests + commits + dlq > 1:
+        raise usage("--requests, --commits and --dlq are three streams; choose one")
+    if sum((all_, last, new, since is not None, from_seq is not None)) > 1:
+        raise usage("--all, --last, --new, --since and --from-seq are five places to begin at; choose one")
+    if workspace is not None and change_set is not None:
+        checked_key(workspace, change_set)
+    elif workspace is not None:
+        try:
+            check_token(workspace, "workspace")
+        except UnprocessableError as error:
+            raise usage(error.message) from None
+    start = _start(lines, all_=all_, last=last, new=new, since=since, from_seq=from_seq)
+    kind: Kind = "requests" if requests else "dlq" if dlq else "commits"
+    follow = follow or new
+
+    def read(client: "RebaserClient") -> AsyncGenerator["Entry", None]:
+        return client.entries(kind, workspace, change_set, start=start, follow=follow)
+
+    code = run_async(partial(_tail, nats, prefix, read, at_once=follow, json=json))
+    return DONE if code == INTERRUPTED else code  # Ctrl-C is how a tail ends
+
+
+def _start(lines: int, *, all_: bool, last: bool, new: bool, since: str | None, from_seq: int | None) -> "Start":
+    from rebaser_client.entries import Newest
+
+    if all_:
+        return "all"
+    if new:
+        return "new"
+    if since is not None:
+        return parse_time(since, datetime.now(UTC))
+    if from_seq is not None:
+        return from_seq
+    return Newest(1 if last else lines)
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """The time that `text` names, an age or ISO 8601 (UTC unless it says otherwise); a usage error for neither."""
+    age = _AGE.fullmatch(text.strip())
+    try:
+        if age is not None:
+            return now - timedelta(**{_UNITS[age[2]]: float(age[1])})
+        time = datetime.fromisoformat(text.strip())
+        return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise usage(f"--since {text!r} is no time: give an age such as 10m, or 2026-01-31T12:00:00Z") from None
+
+
+async def _tail(
+    nats: str,
+    prefix: str,
+    read: Callable[["RebaserClient"], AsyncGenerator["Entry", None]],
+    *,
+    at_once: bool,
+    json: bool,
+) -> None:
+    from rebaser.cli.access import connected
+    from rebaser.cli.entry_lines import entry_line, entry_object
+
+    async with (
+        connected(nats, prefix) as client,
+        aclosing(read(client)) as entries,
+    ):
+        async for entry in entries:
+            line = console.json_text(entry_object(entry)) if json else entry_line(entry, sys.stdout.isatty())
+            if at_once:
+                console.write_line(line)
+            else:
+                sys.stdout.write(line + "\n")

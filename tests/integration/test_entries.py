@@ -1,0 +1,124 @@
+"""What `rebaser tail` reads: every start, one change set or many, messages that go while it reads."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+from rebaser_client import Newest, NotReadyError, RebaserClient
+from rebaser_client.jetstream import JetStream
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Set
+
+pytestmark = [pytest.mark.anyio]
+
+
+@pytest.fixture
+async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+async def publish(js: JetStream, subjects: Subjects, change_set: str, number: int) -> int:
+    request = EnqueueUpdatesRequest(f"R{number}", "ws", change_set, (Set("a", number),))
+    headers, payload = encode(request)
+    return (await js.publish(subjects.requests(ChangeSetKey("ws", change_set)), payload, headers)).sequence
+
+
+@pytest.fixture
+async def filled(topology: object, js: JetStream, subjects: Subjects) -> None:
+    """Sequences 1 to 40; those that 4 divides belong to `rare`, the others to `often`. 2 and 36 are gone."""
+    for number in range(1, 41):
+        assert await publish(js, subjects, "often" if number % 4 else "rare", number) == number
+    for sequence in (2, 36):
+        await js.delete_message(subjects.requests_stream, sequence)
+
+
+async def read(client: RebaserClient, *names: str, **how: Any) -> list[int]:
+    with anyio.fail_after(30):
+        return [entry.sequence async for entry in client.entries("requests", *names, **how)]
+
+
+ALL = [number for number in range(1, 41) if number not in (2, 36)]
+RARE = [number for number in ALL if number % 4 == 0]
+
+
+@pytest.mark.usefixtures("filled")
+async def test_every_start_ends_with_what_was_there(client: RebaserClient, js: JetStream, subjects: Subjects) -> None:
+    assert await read(client) == ALL
+    assert await read(client, "ws", "rare") == RARE
+    assert await read(client, "ws", "rare", start=29) == [32, 40]
+    assert await read(client, "ws", start=99) == []
+    assert await read(client, start="new") == []
+    assert await read(client, "elsewhere") == []
+    for count in (1, 2, 5, 9, 30):
+        assert await read(client, "ws", "rare", start=Newest(count)) == RARE[-count:]
+        assert await read(client, start=Newest(count)) == ALL[-count:]
+    consumers = await js.call(f"CONSUMER.NAMES.{subjects.requests_stream}")
+    assert consumers["consumers"] is None or consumers["consumers"] == []
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_time_is_a_place_to_begin_at(client: RebaserClient) -> None:
+    [newest] = [entry async for entry in client.entries("requests", start=40)]
+    # Python has microseconds where the server has nanoseconds: cut, it is not later.
+    at = datetime.fromtimestamp(newest.time_ns // 10**9, UTC) + timedelta(microseconds=newest.time_ns % 10**9 // 1000)
+    assert (await read(client, start=at))[-1] == 40
+    assert await read(client, start=datetime(2020, 1, 1, tzinfo=UTC)) == ALL
+    assert await read(client, start=datetime(2120, 1, 1, tzinfo=UTC)) == []
+
+
+@pytest.mark.usefixtures("filled")
+async def test_a_follower_goes_on_behind_where_it_began(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    with anyio.fail_after(30):
+        async with aclosing(client.entries("requests", "ws", "rare", start=Newest(2), follow=True)) as entries:
+            assert [(await anext(entries)).sequence for _ in range(2)] == [32, 40]
+            await publish(js, subjects, "often", 41)
+            await publish(js, subjects, "rare", 42)
+            entry = await anext(entries)
+    assert entry.sequence == 42
+    assert isinstance(entry.content, EnqueueUpdatesRequest)
+    assert entry.content.id == "R42"
+
+
+@pytest.mark.usefixtures("filled")
+async def test_requests_that_are_decided_while_it_reads_do_not_keep_it_waiting(
+    client: RebaserClient, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was there goes away after it looked how much there is, and before anything could come."""
+    call = JetStream.call
+
+    async def purging(self: JetStream, subject: str, *arguments: Any, **options: Any) -> Any:
+        if subject.startswith("CONSUMER.CREATE."):
+            await call(js, f"STREAM.PURGE.{subjects.requests_stream}", {})
+        return await call(self, subject, *arguments, **options)
+
+    monkeypatch.setattr(JetStream, "call", purging)
+    assert await read(client) == []
+
+
+@pytest.mark.usefixtures("topology")
+async def test_what_cannot_be_read_is_an_entry_too(client: RebaserClient, js: JetStream, subjects: Subjects) -> None:
+    key = ChangeSetKey("ws", "cs")
+    await js.publish(subjects.requests(key), b"\xff")
+    await js.publish(subjects.commits(key), b"\xff")
+    await js.publish(subjects.dlq(key), b"\xff", {"X-Reason": "why"})
+    for kind in ("requests", "commits", "dlq"):
+        [entry] = [entry async for entry in client.entries(kind)]  # type: ignore[arg-type]
+        assert (entry.key, entry.size, entry.content) == (key, 1, None)
+        assert (entry.problem is None) == (kind == "dlq")
+
+
+async def test_names_are_checked_and_missing_streams_told(client: RebaserClient) -> None:
+    with pytest.raises(UnprocessableError):
+        await read(client, "a.b")
+    with pytest.raises(NotReadyError):
+        await read(client)
