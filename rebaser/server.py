@@ -24,6 +24,7 @@ from rebaser.context import Context
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.settings import Settings
 from rebaser.sweeper import Sweeper
+from rebaser.watchdog import watched_loop
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream, PullConsumer, PullMessage
 from rebaser_client.log_reader import LogReader
@@ -228,6 +229,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
                 inbox_prefix=settings.inbox_prefix,
                 creds=settings.nats_creds,
                 token=token,
+                ping_interval=settings.ping_interval,
             )
         )
         js = JetStream(connection)
@@ -269,6 +271,11 @@ async def serve(
     """
     # Requests make many short-lived objects and hardly a cycle: the default looks for cycles every 700 of them.
     gc.set_threshold(50_000, 10, 10)
+    with watched_loop(settings.loop_blocked_after):
+        await _serve(settings, ready, warm)
+
+
+async def _serve(settings: Settings, ready: Callable[[], None], warm: Callable[[], None]) -> None:
     async with open_context(settings) as context, anyio.create_task_group() as group:
         server = Server(context)
 

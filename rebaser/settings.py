@@ -45,7 +45,14 @@ class Settings(BaseSettings):
     # When
     quiescent_period: float = Field(10.0, ge=0, le=86_400, description="Let an idle change set go after this long.")
     turn: float = Field(5.0, gt=0, description="When others wait and all slots are taken, an owner yields after this.")
-    ack_wait: float = Field(10.0, ge=0.5, le=3600, description="A silent server's tasks go to another after this.")
+    # A killed server's change sets are taken over within 10 s: this, the load, and what the machine is late.
+    ack_wait: float = Field(6.0, ge=0.5, le=3600, description="A silent server's tasks go to another after this.")
+    ping_interval: float = Field(
+        5.0, gt=0, le=3600, description="A NATS server that answers nothing for twice this is given up."
+    )
+    loop_blocked_after: float = Field(
+        1.0, gt=0, le=3600, description="What holds up a server's event loop for this long is logged with its stack."
+    )
     sweep_interval: float = Field(
         10.0, ge=0.5, le=3600, description="Requests and updates that nobody owns are found within this."
     )

@@ -34,7 +34,7 @@ class TopologyOptions:
     ack_sample: int = 0
     duplicate_window: float = 120.0
     dlq_max_age: float = 30 * 24 * 3600.0
-    ack_wait: float = 10.0
+    ack_wait: float = 6.0
     sweep_interval: float = 10.0
     max_consumers: int = 1_000_000
 

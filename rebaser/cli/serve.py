@@ -83,7 +83,7 @@ AckWait = Annotated[
         envvar="REBASER_ACK_WAIT",
         metavar="SECONDS",
         help="Tasks of a server silent for this long go to another.",
-        show_default="10",
+        show_default="6",
     ),
 ]
 OverflowPending = Annotated[

@@ -18,12 +18,13 @@ import structlog
 from anyio.abc import TaskGroup
 
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream.errors import NoRespondersError
+from rebaser_client.jetstream.errors import NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.link import Link, Options, parse_servers, translated, without_secrets
 from rebaser_client.jetstream.messages import STATUS, Msg
 from rebaser_client.jetstream.reader import Handler
 from rebaser_client.jetstream.replies import Replies
+from rebaser_client.jetstream.silence import Silence
 from rebaser_core.errors import RebaserError, UnprocessableError
 
 log = structlog.get_logger(__name__)
@@ -33,6 +34,7 @@ TICK = 0.5  # seconds between two calls of what was given to `on_tick`
 CONNECT_BOUND = 5.0  # seconds
 RETRY_MAX = 2.0  # seconds between tries to connect again
 QUEUE = 4096  # messages that a `subscribe` keeps for its reader
+JETSTREAM = "$JS."  # in front of the subjects of its API, in any domain
 HEADER_LINE = 4  # bytes of a header besides its name and value
 
 
@@ -48,6 +50,7 @@ class Connection:
         self._interests: dict[Interest, None] = {}
         self._on_reconnect: dict[Callable[[], None], None] = {}
         self._on_tick: dict[Callable[[], None], None] = {}
+        self._silence = Silence()
         self._id = secrets.token_hex(8)
         self._count = 0
         self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
@@ -74,7 +77,7 @@ class Connection:
         """Connect to NATS at `url` (several: separated by commas), and stay connected.
 
         Raises `NotConnectedError` within `timeout` seconds, `ConfigError` for options that cannot be right. A dead
-        peer is noticed after three `ping_interval`s (seconds).
+        peer is noticed within two `ping_interval`s (seconds).
         """
         servers = parse_servers(url)
         options = Options(servers, name, inbox_prefix, ping_interval, creds, user, password, token, tls, tls_hostname)
@@ -144,14 +147,21 @@ class Connection:
                 await self.wait_connected()
             timeout = max(timeout - (self._loop.time() - began), 0.0)
         inbox, future, timer = self._replies.open_request(subject, timeout)
+        link = self._link
         try:
             await self.publish(subject, payload, headers, reply=inbox)
             message = await future
+        except RequestTimeoutError:
+            if link is not None and link is self._link and subject.startswith(JETSTREAM):
+                self._silence.timed_out(self._loop.time(), timeout)
+            raise
         finally:
             timer.cancel()
             self._replies.close(inbox)
         if message.headers.get(STATUS) == "503" and not message.data:
             raise NoRespondersError(f"nobody answers on {subject}")
+        if subject.startswith(JETSTREAM):
+            self._silence.answered(self._loop.time())
         return message
 
     def open_reply(self) -> tuple[str, asyncio.Future[Msg]]:
@@ -237,8 +247,7 @@ class Connection:
     # -- the life of the links -------------------------------------------------------------------------------------
 
     async def _open(self, timeout: float) -> None:  # noqa: ASYNC109 - passed on
-        link = Link()
-        await link.open(self._options, self._options.servers, timeout)
+        link = await Link.open(self._options, self._options.servers, timeout)
         self._interests[Interest(self, self._replies.inbox + "*", self._replies.handle, lasting=True)] = None
         await self._attach(link)
         self._group.start_soon(self._supervise, link)
@@ -258,9 +267,7 @@ class Connection:
 
     async def _supervise(self, link: Link) -> None:
         while True:
-            while link.up:
-                with anyio.move_on_after(self._options.ping_interval):
-                    await link.closed.wait()
+            await link.watch(self._options.ping_interval)
             self._detach()
             log.warning("nats_disconnected", name=self._options.name, reason=link.reason)
             # A cluster tells us its other servers; they may be what is left of it.
@@ -281,12 +288,13 @@ class Connection:
     async def _open_again(self, servers: list[str]) -> Link:
         pause = 0.05
         while True:
-            link = Link()
+            link: Link | None = None
             try:
-                await link.open(self._options, servers, CONNECT_BOUND)
+                link = await Link.open(self._options, servers, CONNECT_BOUND)
                 await self._attach(link)
             except RebaserError as error:
-                await link.close()
+                if link is not None:
+                    await link.close()
                 log.warning("nats_reconnect_failed", name=self._options.name, reason=error.message)
             else:
                 return link

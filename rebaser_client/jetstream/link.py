@@ -4,11 +4,13 @@ Invariant: nothing that was handed to a link is ever sent after the link broke. 
 it buffered, and an ack meant for one delivery could hit the next. `Connection` opens a new link instead.
 """
 
+import asyncio
+import random
 import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import anyio
@@ -27,6 +29,9 @@ log = structlog.get_logger(__name__)
 MAX_KEPT_LINE = 128  # bytes
 CLOSE_BOUND = 2.0  # seconds
 COMMAND_BOUND = 5.0  # seconds for one command to reach the socket
+NEVER = 10**8  # seconds
+SILENT_BEATS = 3  # with the one that was under way when the last byte came: four, two ping intervals
+DEAF_BEATS = 12  # bytes come, but pings are not answered: a long backlog may stand before the answer
 FLUSHER_QUEUE = 64 * 1024  # commands that may wait for it: thousands subscribe at once after a reconnect
 
 
@@ -74,6 +79,7 @@ class Link:
         self.client = Client()
         self.closed = anyio.Event()
         self.reason = "closed"
+        self._given_up = False
         self._reader = Reader(self.client)
         self.client._ps = self._reader  # type: ignore[assignment] # noqa: SLF001 - see there
 
@@ -86,13 +92,31 @@ class Link:
         """Whether the server says that it belongs to a cluster."""
         return bool(self.client._server_info.get("cluster"))  # noqa: SLF001 - nats-py keeps it to itself
 
-    async def open(self, options: Options, servers: list[str], timeout: float) -> None:  # noqa: ASYNC109 - names itself
-        """Connect to any of `servers`, or raise `NotConnectedError` (`ConfigError` for unusable credentials)."""
+    @classmethod
+    async def open(cls, options: Options, servers: list[str], timeout: float) -> Self:  # noqa: ASYNC109 - names itself
+        """Connect to one of `servers`, or raise `NotConnectedError` (`ConfigError` for unusable credentials).
+
+        One after the other, each with its share of the time: nats-py gives up at the first that accepts and then says
+        nothing.
+        """
+        reason = ""
+        for server in random.sample(servers, len(servers)):
+            link = cls()
+            try:
+                await link._open(options, server, timeout / len(servers))
+            except NotConnectedError as error:
+                reason = error.message
+            else:
+                return link
+        where = ", ".join(without_secrets(server) for server in servers)
+        raise NotConnectedError(f"no connection to NATS at {where}: {reason}")
+
+    async def _open(self, options: Options, server: str, timeout: float) -> None:  # noqa: ASYNC109 - as above
         credentials = _credentials(options)
         try:
             with anyio.fail_after(timeout):
                 await self.client.connect(
-                    servers,
+                    server,
                     error_cb=self._on_error,
                     closed_cb=self._on_closed,
                     name=options.name,
@@ -101,7 +125,7 @@ class Link:
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,
                     connect_timeout=max(1, int(timeout)),
-                    ping_interval=options.ping_interval,  # type: ignore[arg-type] # any number is slept for
+                    ping_interval=NEVER,  # `watch` does it: nats-py's pings hang where it hangs itself
                     flush_timeout=COMMAND_BOUND,
                     flusher_queue_size=FLUSHER_QUEUE,
                     **credentials,
@@ -113,21 +137,59 @@ class Link:
             await self.close()
             if isinstance(error, ImportError):
                 raise ConfigError(f"these NATS options need a package that is missing: {error.name}") from error
-            where = ", ".join(without_secrets(server) for server in servers)
-            raise NotConnectedError(f"no connection to NATS at {where}: {reason}") from error
+            raise NotConnectedError(reason) from error
         except BaseException:
             await self.close()
             raise
 
+    async def watch(self, ping_interval: float) -> None:
+        """Return when the link broke. A peer that answers nothing is given up within two `ping_interval`s (seconds).
+
+        Judged by what is read, not by what could be sent: a dead peer's socket takes bytes for long. Only beats that
+        this loop really ran are counted, so a process that was paused finds its connection as it left it.
+        """
+        reader = self._reader
+        silent = deaf = 0
+        while self.up:
+            reads, pongs = reader.reads, reader.pongs
+            self._ping()
+            with anyio.move_on_after(ping_interval / 2):
+                await self.closed.wait()
+            silent = silent + 1 if reader.reads == reads else 0
+            deaf = deaf + 1 if reader.pongs == pongs else 0
+            if silent >= SILENT_BEATS or deaf >= DEAF_BEATS:
+                self._given_up = True
+                self.reason = "the server answers nothing" if silent >= SILENT_BEATS else "the server hears nothing"
+                self._abort()
+                return
+
+    def _ping(self) -> None:
+        client = self.client
+        if client._transport is not None:  # noqa: SLF001 - as `Client._send_ping`, which waits for its flusher
+            client._pongs.append(asyncio.get_running_loop().create_future())  # noqa: SLF001
+            client._transport.write(b"PING\r\n")  # noqa: SLF001
+
     async def close(self) -> None:
-        """Close, within a bound."""
+        """Close, within a bound. What could not be sent by then never is."""
         with anyio.move_on_after(CLOSE_BOUND, shield=True):
             try:
                 await self.client.close()
             except (OSError, RuntimeError, AssertionError, nats.errors.Error) as error:  # it may not have come far
                 log.debug("nats_close_failed", reason=_text(error))
+        self._abort()
         self._reader.handlers.clear()
         self.closed.set()
+
+    def _abort(self) -> None:
+        """Drop the socket and what waits in it: a peer that comes back to life must not read it."""
+        writer = getattr(self.client._transport, "_io_writer", None)  # noqa: SLF001 - a WebSocket has none
+        if writer is not None:
+            writer.transport.abort()
+        waiting = self.client._flush_queue  # noqa: SLF001
+        while waiting is not None and not waiting.empty():  # who publishes more than fits waits here for its turn
+            turn = waiting.get_nowait()
+            if not turn.done():
+                turn.set_result(None)
 
     async def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> None:
         """Hand a message to nats-py; raises its errors. Size and connection are the caller's to check.
@@ -173,11 +235,12 @@ class Link:
             self._reader.handlers.pop(subscription._id, None)  # noqa: SLF001 - as above
 
     async def _on_error(self, error: Exception) -> None:
-        self.reason = _text(error)
-        log.debug("nats_error", reason=self.reason)
+        if not self._given_up:
+            self.reason = _text(error)
+        log.debug("nats_error", reason=_text(error))
 
     async def _on_closed(self) -> None:
-        if self.client.last_error is not None:
+        if self.client.last_error is not None and not self._given_up:
             self.reason = _text(self.client.last_error)
         self.closed.set()
 

@@ -32,6 +32,8 @@ class Reader:
 
     def __init__(self, client: "Client") -> None:
         self.handlers: dict[int, Handler] = {}
+        self.reads = 0  # pieces of the stream that came, whatever was in them
+        self.pongs = 0
         self._client = client
         self._chunks: list[bytes] = []
         self._have = 0
@@ -44,6 +46,7 @@ class Reader:
 
     async def parse(self, data: bytes = b"") -> None:
         """Read what has come; raises `ProtocolError` for what no server sends."""
+        self.reads += 1
         if self._chunks:
             self._chunks.append(data)
             self._have += len(data)
@@ -104,6 +107,7 @@ class Reader:
         if line.startswith(b"PING"):
             await client._process_ping()  # noqa: SLF001 - so does the parser whose place this takes
         elif line.startswith(b"PONG"):
+            self.pongs += 1
             with suppress(asyncio.InvalidStateError):  # who asked may have given up
                 await client._process_pong()  # noqa: SLF001
         elif line.startswith(b"-ERR"):

@@ -1,0 +1,234 @@
+"""What looks alive and is dead: connections, JetStream, consumers, the event loop. Each is noticed, and got over."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser.watchdog import watched_loop
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream import (
+    Connection,
+    JetStream,
+    NoRespondersError,
+    OrderedConsumer,
+    PullConsumer,
+    RequestTimeoutError,
+)
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TASKS_CONSUMER, TopologyOptions
+from tests.conftest import Events
+from tests.integration.nats_proxy import proxied
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 60.0  # seconds until a test counts as hanging; never a measure of speed
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
+        await anyio.sleep(0.01)
+
+
+class Deaf:
+    """A proxy that can swallow what comes over the connections that there are: `up` to the server, `down` from it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.swallowed: dict[str, set[int]] = {"up": set(), "down": set()}
+        self.connections = 0
+
+    def swallow(self, way: str) -> None:
+        self.swallowed[way] = set(range(self.connections))
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+
+@asynccontextmanager
+async def swallowing(target: int) -> AsyncIterator[Deaf]:
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as group,
+    ):
+        proxy = Deaf(listener.extra(anyio.abc.SocketAttribute.local_port))
+
+        async def pump(number: int, source: anyio.abc.SocketStream, to: anyio.abc.SocketStream, way: str) -> None:
+            try:
+                async for data in source:
+                    if number not in proxy.swallowed[way]:
+                        await to.send(data)
+            except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass
+            await anyio.aclose_forcefully(to)
+
+        async def serve(client: anyio.abc.SocketStream) -> None:
+            server = await anyio.connect_tcp("127.0.0.1", target)
+            number, proxy.connections = proxy.connections, proxy.connections + 1
+            async with client, server, anyio.create_task_group() as pair:
+                pair.start_soon(pump, number, client, server, "up")
+                pair.start_soon(pump, number, server, client, "down")
+
+        group.start_soon(listener.serve, serve)
+        try:
+            yield proxy
+        finally:
+            group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+async def test_a_connection_that_is_up_but_dead_is_replaced(
+    nats_server: EmbeddedNats, events: Events, way: str
+) -> None:
+    """Nothing comes, or everything that is sent vanishes: the sockets stay open all the while."""
+    reconnected = anyio.Event()
+    with anyio.fail_after(LIMIT):
+        async with (
+            swallowing(nats_server.port) as proxy,
+            Connection.connect(nats_server.url) as other,
+            Connection.connect(proxy.url, ping_interval=0.1) as connection,
+            connection.subscribe(subject := connection.new_inbox()) as messages,
+        ):
+            connection.on_reconnect(reconnected.set)
+            with pytest.raises(NoRespondersError):  # the server knows the subscription when this is answered
+                await connection.request(connection.new_inbox())
+            proxy.swallow(way)
+            while not events.named("nats_disconnected"):
+                await other.publish(subject, b"chatter")  # so that, with `up`, bytes keep coming
+                await anyio.sleep(0.01)
+            await reconnected.wait()
+            await connection.publish(subject, b"again")
+            async for message in messages:
+                if message.data == b"again":
+                    break
+    reason = events.named("nats_disconnected")[0]["reason"]
+    assert reason == ("the server answers nothing" if way == "down" else "the server hears nothing")
+
+
+async def test_a_quiet_connection_is_left_alone(nats_server: EmbeddedNats, events: Events) -> None:
+    async with Connection.connect(nats_server.url, ping_interval=0.8) as connection:
+        link = connection._link
+        assert link is not None
+        with anyio.fail_after(LIMIT):
+            await until(lambda: link._reader.pongs >= 5)  # in more beats than make a dead one
+    assert not events.named("nats_disconnected")
+
+
+async def test_what_a_frozen_server_had_no_room_for_is_never_sent(own_nats: EmbeddedNats, events: Events) -> None:
+    """Its socket is full, so bytes wait on our side. They are gone with the link, whoever reads the socket later."""
+    chunk = bytes(1024 * 1024)
+    with anyio.fail_after(LIMIT):
+        async with Connection.connect(own_nats.url, ping_interval=0.2) as connection, connection.subscribe("x") as seen:
+            link = connection._link
+            assert link is not None
+            assert link.client._transport is not None
+            writer = link.client._transport._io_writer  # type: ignore[attr-defined]
+            os.kill(own_nats.pid, signal.SIGSTOP)
+            waiting = 0
+            try:
+                while connection.connected:
+                    with suppress(NotConnectedError):
+                        await connection.publish("filler", chunk)
+                        await connection.publish("x", b"stale")
+                    await anyio.lowlevel.checkpoint()
+                    waiting = max(waiting, writer.transport.get_write_buffer_size())
+            finally:
+                os.kill(own_nats.pid, signal.SIGCONT)
+            await connection.wait_connected()
+            await connection.publish("x", b"fresh")
+            assert (await anext(seen)).data == b"fresh"
+    assert waiting > 0
+    assert writer.transport.get_write_buffer_size() == 0
+
+
+async def test_of_several_servers_one_that_says_nothing_keeps_nobody_from_the_others(
+    nats_server: EmbeddedNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "sample", lambda servers, _: servers)  # the bad one first
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:  # accepts, and that is all
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with Connection.connect(f"127.0.0.1:{port},{nats_server.url}", timeout=4) as connection:
+            assert connection.connected
+
+
+async def test_jetstream_that_answers_nothing_is_reported_and_consumers_begin_anew(
+    nats_server: EmbeddedNats, events: Events, subjects: Subjects, topology: TopologyOptions
+) -> None:
+    """No message arrives, JetStream's answers and heartbeats included, while pings are answered."""
+    key = ChangeSetKey("ws", "cs")
+    with anyio.fail_after(LIMIT):
+        async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
+            js = JetStream(connection, timeout=0.2)
+            ordered = OrderedConsumer(js, subjects.requests_stream, subjects.requests(key), start=1, idle_heartbeat=0.5)
+            pull = PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER, expires=5, idle_heartbeat=0.5)
+            async with ordered, pull, Connection.connect(nats_server.url) as around:
+                pull.add_credit(1)
+                before = ordered._generation
+                proxy.lose = lambda _: True
+                while not (events.named("jetstream_silent") and events.named("pull_heartbeats_missed")):
+                    with pytest.raises(RequestTimeoutError):
+                        await js.account_info()
+                await until(lambda: ordered._generation is not before)
+                assert not events.named("nats_disconnected")
+                for subject in (subjects.requests(key), subjects.task(key)):
+                    await JetStream(around).publish(subject, b"")
+                proxy.lose = lambda _: False
+                assert (await anext(ordered)).subject == subjects.requests(key)
+                task = await anext(pull)
+                await js.ack_sync(task)
+    assert events.named("jetstream_silent")[0]["calls"] >= 3
+    assert events.named("jetstream_answers")
+
+
+def block_the_loop(events: Events, until: str) -> None:
+    """Blocks, as a defect would, until an event `until` was logged by the thread that looks on."""
+    stop = time.monotonic() + LIMIT
+    while not events.named(until) and time.monotonic() < stop:
+        time.sleep(0.01)
+
+
+def compute_in_the_loop(events: Events, until: str) -> None:
+    """As above, but busy: the interpreter's lock is held most of the time."""
+    stop = time.monotonic() + LIMIT
+    while not events.named(until) and time.monotonic() < stop:
+        sum(range(1_000_000))
+
+
+@pytest.mark.parametrize("block", [block_the_loop, compute_in_the_loop])
+async def test_a_blocked_loop_is_reported_with_its_stack(events: Events, block: object) -> None:
+    assert callable(block)
+    with watched_loop(0.4):
+        await anyio.sleep(0.05)
+        block(events, "loop_blocked")
+        with anyio.fail_after(LIMIT):
+            await until(lambda: bool(events.named("loop_resumed")))
+        block_briefly = time.monotonic() + 0.8
+        while time.monotonic() < block_briefly:
+            pass  # once more: reported at most every half minute
+    (report,) = events.named("loop_blocked")
+    assert report["seconds"] >= 0.4
+    assert block.__name__ in report["stack"]
+    assert "test_a_blocked_loop" in report["stack"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "loop-watchdog"]
+
+
+async def test_a_loop_that_runs_is_not_reported_and_the_thread_ends_with_an_error_too(events: Events) -> None:
+    async def fail() -> None:
+        with watched_loop(5):
+            await anyio.sleep(0.1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    assert not events.named("loop_blocked")
+    assert not [thread for thread in threading.enumerate() if thread.name == "loop-watchdog"]
