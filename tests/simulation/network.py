@@ -119,6 +119,7 @@ class SimLink:
         self.process = process
         self.closed = anyio.Event()
         self.reason = "closed"
+        self.clustered = False
         self.client = SimpleNamespace(max_payload=network.max_payload, servers=[], connected_url=None)
         self._network = network
         self._peer = Client(self._on_sent)

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -368,7 +368,7 @@ async def a_nak_brings_it_back_at_once_and_before_others(js: JetStream, name: st
         await js.publish(f"{name}.a", b"")
         (message,) = await take(pull)
         await js.publish(f"{name}.b", b"")
-        await js.nak(message)
+        await js.connection.request(message.reply, b"-NAK")  # answered, so that the pull does not overtake it
         again, other = await take(pull, 2)
         assert [(one.stream_sequence, one.delivered) for one in (again, other)] == [(1, 2), (2, 1)]
 
@@ -439,6 +439,64 @@ async def consumer_info_counts_what_waits(js: JetStream, name: str) -> None:
         info = await js.consumer_info(name, "w")
         assert (info.num_pending, info.num_ack_pending, info.delivered_stream) == (2, 1, 1)
     assert (await refusal(js.consumer_info(name, "other"))).err_code == CONSUMER_NOT_FOUND
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def sharing(js: JetStream, name: str, policy: str, *servers: dict[str, Any]) -> AsyncIterator[list[PullConsumer]]:
+    """Servers that pull from one consumer with `policy`."""
+    await js.ensure_stream(queue(name))
+    grouped = {"priority_policy": policy, "priority_groups": ["g"]}
+    if policy == "pinned_client":
+        grouped["priority_timeout"] = NANOS
+    await js.ensure_consumer(name, worker(name) | grouped)
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                PullConsumer(js, name, "w", group="g", expires=2.0, idle_heartbeat=0.5, **one)  # type: ignore[arg-type]
+            )
+            for one in servers
+        ]
+
+
+@case
+async def one_is_pinned_and_gets_all_until_it_is_unpinned(js: JetStream, name: str) -> None:
+    pins: list[str] = []
+    async with sharing(js, name, "pinned_client", {"on_pinned": pins.append}, {}) as (one, two):
+        await js.publish(f"{name}.a", b"")
+        (first,) = await take(one)
+        assert pins == [first.headers["Nats-Pin-Id"]]
+        two.add_credit(1)
+        one.add_credit(1)
+        await js.publish(f"{name}.b", b"")
+        assert (await anext(one)).subject == f"{name}.b"
+        await js.unpin(name, "w", "g")
+        await js.publish(f"{name}.c", b"")
+        assert (await anext(two)).headers["Nats-Pin-Id"] != pins[0]
+
+
+@case
+async def a_pinned_client_that_pulls_no_more_loses_its_pin(js: JetStream, name: str) -> None:
+    async with sharing(js, name, "pinned_client", {}, {}) as (one, two):
+        await js.publish(f"{name}.a", b"")
+        await take(one)
+        two.add_credit(1)
+        await js.publish(f"{name}.b", b"")
+        assert (await anext(two)).subject == f"{name}.b"
+
+
+@case
+async def an_overflow_server_helps_only_when_enough_is_unacknowledged(js: JetStream, name: str) -> None:
+    async with sharing(js, name, "overflow", {}, {"min_ack_pending": 2}) as (one, two):
+        two.add_credit(1)
+        for subject in ("a", "b"):
+            await js.publish(f"{name}.{subject}", b"")
+        await nothing_comes(two, 0.3)
+        assert [message.subject for message in await take(one, 2)] == [f"{name}.a", f"{name}.b"]
+        await js.publish(f"{name}.c", b"")
+        assert (await anext(two)).subject == f"{name}.c"
 
 
 # -- ordered -----------------------------------------------------------------------------------------------------------

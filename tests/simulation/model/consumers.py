@@ -88,6 +88,7 @@ class Pull:
     expires: float
     heartbeat: float
     beat_at: float
+    group: dict[str, Any]  # `id` of a pin, `min_pending`, `min_ack_pending`
 
 
 @dataclass
@@ -105,14 +106,24 @@ class PullConsumer(Consumer):
         self.counts: dict[int, int] = {}  # deliveries of what is to come again
         self.again: deque[int] = deque()
         self.waiting: deque[Pull] = deque()
-        self.floor = 0  # consumer sequence below which all is acked
+        self.policy = config.get("priority_policy", "")
+        self.pin = ""
+        self.pin_ends = NEVER
+        self._pin_time = config.get("priority_timeout", 120 * NANOS) / NANOS
+        self._pins = 0
 
     # -- pulls -----------------------------------------------------------------------------------------------------
 
     def pull(self, reply: str, body: dict[str, Any]) -> None:
         now = self.host.now()
         expires, heartbeat = body.get("expires", 0) / NANOS, body.get("idle_heartbeat", 0) / NANOS
-        pull = Pull(reply, int(body.get("batch", 1)), now + (expires or NEVER), heartbeat, now + (heartbeat or NEVER))
+        beat_at = now + (heartbeat or NEVER)
+        pull = Pull(reply, int(body.get("batch", 1)), now + (expires or NEVER), heartbeat, beat_at, body)
+        if self.pin and body.get("id"):
+            if body["id"] != self.pin:
+                self.host.send(reply, "", b"", _status(423, "Nats-Pin-Id mismatch"))
+                return
+            self.pin_ends = now + self._pin_time
         if body.get("no_wait") and not self.again and self.pending_count() == 0:
             self.host.send(reply, "", b"", _status(404, "No Messages"))
             return
@@ -120,12 +131,12 @@ class PullConsumer(Consumer):
         self.wake()
 
     def wake(self) -> None:
-        while (stored := self._peek()) is not None and (pull := self._front()) is not None:
+        while (stored := self._peek()) is not None and (pull := self._choose()) is not None:
             self._take(stored)
             pull.batch -= 1
             pull.beat_at = self.host.now() + (pull.heartbeat or NEVER)
             if pull.batch == 0:
-                self.waiting.popleft()
+                self.waiting.remove(pull)
             self._deliver(stored, pull)
 
     def _peek(self) -> Stored | None:
@@ -136,14 +147,41 @@ class PullConsumer(Consumer):
             self.counts.pop(self.again.popleft(), None)
         return next(self.stream.after(self.filter, self.next), None)
 
-    def _front(self) -> Pull | None:
-        """The oldest pull that somebody still listens for."""
+    def _choose(self) -> Pull | None:
+        """The oldest pull that may be served and that somebody still listens for."""
         now = self.host.now()
-        while self.waiting:
-            if now < self.waiting[0].expires and self.host.listened(self.waiting[0].reply):
-                return self.waiting[0]
-            self.waiting.popleft()
+        for pull in list(self.waiting):
+            if pull.expires <= now or not self.host.listened(pull.reply):
+                self.waiting.remove(pull)
+            elif self.policy == "pinned_client":
+                if self._is_pinned(pull):
+                    return pull
+            elif self.policy != "overflow" or self._overflows(pull.group):
+                return pull
         return None
+
+    def _is_pinned(self, pull: Pull) -> bool:
+        named = pull.group.get("id", "")
+        if not self.pin and not named:
+            self._pins += 1
+            self.pin = pull.group["id"] = f"pin{self._pins}"
+            self.pin_ends = self.host.now() + self._pin_time
+            return True
+        if named and named != self.pin:
+            self.waiting.remove(pull)
+            left = _status(423, "Nats-Wrong-Pin-Id", pending_messages=pull.batch, pending_bytes=0)
+            self.host.send(pull.reply, "", b"", left)
+        return bool(named) and named == self.pin
+
+    def _overflows(self, group: dict[str, Any]) -> bool:
+        pending, acks = group.get("min_pending", 0), group.get("min_ack_pending", 0)
+        if not pending and not acks:
+            return True
+        return 0 < pending <= self.pending_count() + len(self.again) or 0 < acks <= len(self.pending)
+
+    def unpin(self) -> None:
+        self.pin, self.pin_ends = "", NEVER
+        self.wake()
 
     def _take(self, stored: Stored) -> None:
         if self.again and self.again[0] == stored.sequence:
@@ -157,17 +195,20 @@ class PullConsumer(Consumer):
         due = self.host.now() + self.ack_wait
         self.pending[stored.sequence] = Pending(self.delivered_consumer, delivered, due)
         reply = self.reply_subject(stored, delivered, self.pending_count())
-        self.host.send(pull.reply, reply, stored.data, stored.headers or None, literal=stored.subject)
+        headers = {**stored.headers, "Nats-Pin-Id": self.pin} if self.pin else stored.headers
+        self.host.send(pull.reply, reply, stored.data, headers or None, literal=stored.subject)
 
     # -- time ------------------------------------------------------------------------------------------------------
 
     def timer(self) -> float:
         dues = [one.due for one in self.pending.values()]
         waits = [min(pull.expires, pull.beat_at) for pull in self.waiting]
-        return min([*dues, *waits, NEVER])
+        return min([*dues, *waits, self.pin_ends])
 
     def ring(self) -> None:
         now = self.host.now()
+        if self.pin_ends <= now:
+            self.pin, self.pin_ends = "", NEVER
         for sequence, pending in list(self.pending.items()):
             if pending.due <= now:
                 self._redeliver(sequence)

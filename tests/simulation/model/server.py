@@ -293,6 +293,12 @@ class NatsModel:
                 return {"consumers": names, "total": len(names), "offset": 0, "limit": 1024}
             case ["CONSUMER", "INFO", _, consumer]:
                 return self._consumer(stream, consumer).info()
+            case ["CONSUMER", "UNPIN", _, consumer]:
+                found = self._consumer(stream, consumer)
+                assert isinstance(found, PullConsumer)
+                found.unpin()
+                self._arm(found)
+                return {}
             case ["CONSUMER", "DELETE", _, consumer]:
                 return self._delete_consumer(self._consumer(stream, consumer))
             case _:
