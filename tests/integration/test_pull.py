@@ -9,7 +9,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import Connection, JetStream, PullConsumer, PullMessage
 from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TASKS_CONSUMER, TopologyOptions, tasks_consumer
+from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions, tasks_consumer
 from tests.conftest import Events
 from tests.integration.nats_proxy import Frame, Proxy, proxied
 
@@ -51,7 +51,7 @@ async def waiting(js: JetStream, subjects: Subjects, count: int) -> None:
 
 
 def tasks(js: JetStream, subjects: Subjects, **options: float) -> PullConsumer:
-    return PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER, **options)
+    return PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER, group=TASKS_GROUP, **options)
 
 
 async def test_no_more_comes_than_there_is_credit_for(js: JetStream, subjects: Subjects) -> None:
