@@ -38,6 +38,23 @@ class ApiError(TransientError):
         self.description = description
 
 
+class PullRefusedError(TransientError):
+    """The server ended a pull with an error. `status` is that of the answer (400, 409, ...), `description` its text."""
+
+    default_code = "pull_refused"
+
+    def __init__(self, status: str, description: str) -> None:
+        super().__init__(f"JetStream refused a pull: {description} (status {status})")
+        self.status = status
+        self.description = description
+
+
+class ConsumerDeletedError(PullRefusedError):
+    """The consumer was deleted while it was pulled from."""
+
+    default_code = "consumer_deleted"
+
+
 class NoRespondersError(TransientError):
     """Nobody listens on the subject: the stream is not there, or JetStream is away."""
 

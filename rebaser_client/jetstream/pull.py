@@ -1,13 +1,14 @@
-"""Pulls messages of a durable consumer for the credits its reader gives, and for no more.
+"""Pulls messages of a consumer: carries out what `PullState` decides, and keeps what came until a reader takes it.
 
-Invariant: whatever happens to a pull (it expires, is refused, its heartbeats stop, the connection breaks), its credits
-come back and are pulled for again. After `stop` nothing is kept: what still comes goes back to the server at once.
+Invariant: whatever happens to a pull (it expires, is refused, its heartbeats stop, the connection breaks), what it did
+not bring is pulled for again. After `stop` nothing is kept: what still comes goes back to the server at once.
 """
 
+import asyncio
 import json
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,29 +16,295 @@ import anyio
 import structlog
 
 from rebaser_client.jetstream.api import JetStream
-from rebaser_client.jetstream.connection import TICK
 from rebaser_client.jetstream.groups import Group
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.messages import DESCRIPTION, PIN_ID, STATUS, PullMessage, as_int
-from rebaser_client.jetstream.pull_state import PullState
-from rebaser_core.errors import RebaserError
+from rebaser_client.jetstream.pull_state import (
+    BACKOFF_MIN,
+    Action,
+    End,
+    Later,
+    Pinned,
+    Pull,
+    PullState,
+    Renew,
+    Unpinned,
+    Warn,
+)
+from rebaser_core.errors import RebaserError, TransientError
 
 log = structlog.get_logger(__name__)
 
 NANOS = 1_000_000_000
-BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between pulls that are refused
-ENDED_WELL = ("404", "408", "423")  # nothing there; time is over; another is pinned
 STOP_BOUND = 5.0  # seconds
 
 
-class PullConsumer:
-    """Messages of the durable `consumer` of `stream`, to be acknowledged through `JetStream`.
+class Puller:
+    """What all ways to pull have in common: one subscription for all pulls, a queue, an end. One reader.
+
+    It opens when it is entered, or when it is first read from; it is open until it ends, `stop` or the `with` block.
+    `on_warning` is told what the reader is not; it and the others are called in the read loop, and must be quick.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        stream: str,
+        consumer: str,
+        state: PullState,
+        *,
+        expires: float,
+        idle_heartbeat: float,
+        group: Group,
+        on_warning: Callable[[Warn], None] | None = None,
+        on_pinned: Callable[[str], None] | None = None,
+        on_unpinned: Callable[[], None] | None = None,
+    ) -> None:
+        self._connection = js.connection
+        self._state = state
+        self._names = {"stream": stream, "consumer": consumer}
+        self._api = f"{js.prefix}CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._request: dict[str, Any] = {"expires": int(expires * NANOS), **group.request}
+        if idle_heartbeat:
+            self._request["idle_heartbeat"] = int(idle_heartbeat * NANOS)
+        self._grouped = group.name is not None
+        self._on_warning = on_warning
+        self._on_pinned = on_pinned
+        self._on_unpinned = on_unpinned
+        self._loop = asyncio.get_running_loop()
+        self._inbox = ""
+        self._interest: Interest | None = None
+        self._queue: deque[PullMessage] = deque()
+        self._filled = asyncio.Event()
+        self._todo: deque[Pull | Renew] = deque()
+        self._due = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._scope = anyio.CancelScope()
+        self._hooks: list[Callable[[], object]] = []
+        self._opened = False
+        self._stopped = False  # nothing is kept any more
+        self._draining = False  # what is on its way is still to come
+        self._closed = asyncio.Event()
+        self._error: RebaserError | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        with anyio.move_on_after(STOP_BOUND, shield=True):
+            await self.stop()
+
+    @property
+    def outstanding(self) -> int:
+        """Messages (bytes, where they are the limit) that were asked for and have not come."""
+        return self._state.outstanding
+
+    @property
+    def buffered(self) -> int:
+        """Messages that came and were not taken."""
+        return len(self._queue)
+
+    async def stop(self) -> None:
+        """Give up waiting pulls, give back what was not taken yet, end the iteration."""
+        self._stopped = True
+        while self._queue:
+            self._give_back(self._queue.popleft())
+        await self._finish()
+
+    async def _finish(self) -> None:
+        self._draining |= not self._state.ended
+        self._act(self._state.stop())
+        if self._opened:
+            await self._closed.wait()
+        self._filled.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> PullMessage:
+        if not self._queue:
+            await self._wait()
+        return self._queue.popleft()
+
+    async def _wait(self) -> None:
+        """Return when something is queued; raises what ended it, the first time, or `StopAsyncIteration`."""
+        if not self._opened:
+            await self._open()
+        while not self._queue:
+            if self._state.ended and (self._closed.is_set() or not self._draining):
+                error, self._error = self._error, None
+                raise error or StopAsyncIteration
+            self._filled.clear()
+            await self._filled.wait()
+
+    async def _open(self) -> None:
+        if self._opened or self._state.ended:
+            return
+        await self._listen()
+        self._opened = True
+        connection = self._connection
+        self._hooks = [connection.on_tick(self._tick), connection.on_reconnect(self._reconnected)]
+        connection.spawn(self._run)
+        self._act(self._state.start(self._loop.time()))
+        if not connection.connected:
+            self._act(self._state.disconnected())
+
+    # -- what the server sends -------------------------------------------------------------------------------------
+
+    def _on_message(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
+        message = self._message(subject, reply, data, headers)
+        if message is not None:
+            self._arrived(message, 1)
+
+    def _message(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> PullMessage | None:
+        """The delivery, unless it is a status, or nothing of ours."""
+        if headers is not None and STATUS in headers and not reply.startswith("$JS.ACK."):
+            left = headers.get("Nats-Pending-Bytes" if self._state.by_bytes else "Nats-Pending-Messages")
+            token = as_int(subject[len(self._inbox) :])
+            status, description = headers[STATUS], headers.get(DESCRIPTION, "")
+            self._act(self._state.status(token, status, description, None if left is None else as_int(left)))
+            return None
+        try:
+            return PullMessage(subject, reply, data, headers)
+        except ValueError:
+            log.warning("pull_foreign_message", **self._names, subject=subject[:120])
+            return None
+
+    def _arrived(self, message: PullMessage, amount: int) -> None:
+        if self._stopped:
+            self._give_back(message)
+            return
+        queue = self._queue
+        queue.append(message)
+        if len(queue) == 1:
+            self._filled.set()
+        actions = self._state.message(amount)
+        if actions:
+            self._act(actions)
+        if self._grouped and PIN_ID in message.headers:
+            self._act(self._state.pinned(message.headers[PIN_ID]))
+
+    def _give_back(self, message: PullMessage) -> None:
+        self._connection.post(message.reply, b"-NAK")
+
+    def _tick(self) -> None:
+        if self._connection.connected:
+            self._act(self._state.tick(self._loop.time()))
+        else:
+            self._act(self._state.disconnected())
+
+    def _reconnected(self) -> None:
+        self._act(self._state.reconnected())
+
+    def _resume(self) -> None:
+        self._act(self._state.resume())
+
+    # -- carrying out ----------------------------------------------------------------------------------------------
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case Pull() | Renew():
+                    self._todo.append(action)
+                    self._due.set()
+                case Warn(event, status, reason):
+                    log.log(40 if event == "pull_failed" else 30, event, **self._names, status=status, reason=reason)
+                    self._tell(self._on_warning, action)
+                case Later(seconds):
+                    self._timer = self._loop.call_later(seconds * (0.5 + random.random()), self._resume)  # noqa: S311
+                case Pinned(pin):
+                    log.info("pull_pinned", **self._names, pin=pin)
+                    self._tell(self._on_pinned, pin)
+                case Unpinned():
+                    log.info("pull_unpinned", **self._names)
+                    self._tell(self._on_unpinned)
+                case End(error):
+                    self._error = error
+                    self._scope.cancel()
+                    self._filled.set()
+
+    def _tell(self, callback: Callable[..., None] | None, *args: object) -> None:
+        try:
+            if callback is not None:
+                callback(*args)
+        except Exception:
+            # Out of here it would end what others live on, too: the read loop or the connection's ticks.
+            log.exception("pull_callback_failed", **self._names)
+
+    async def _run(self) -> None:
+        try:
+            with self._scope:
+                while True:
+                    await self._due.wait()
+                    self._due.clear()
+                    while self._todo:
+                        action = self._todo.popleft()
+                        await (self._pull(action) if isinstance(action, Pull) else self._renew())
+        except Exception as error:
+            log.exception("pull_broke", **self._names)
+            self._state.stop()
+            self._error = TransientError(f"pulling from {self._names['consumer']} broke: {error!r}")
+        finally:
+            await self._close()
+
+    async def _pull(self, pull: Pull) -> None:
+        fields = {**self._request, "batch": pull.batch}
+        if pull.max_bytes:
+            fields["max_bytes"] = pull.max_bytes
+        if pull.pin:
+            fields["id"] = pull.pin
+        try:
+            await self._connection.publish(self._api, json.dumps(fields).encode(), reply=f"{self._inbox}{pull.token}")
+        except RebaserError as error:
+            if not self._connection.connected:
+                self._act(self._state.disconnected())
+            else:
+                log.warning("pull_not_sent", **self._names, reason=error.message)
+                self._act(self._state.failed(pull.token))
+
+    async def _listen(self) -> None:
+        self._inbox = f"{self._connection.new_inbox()}."
+        self._interest = await self._connection.listen(self._inbox + "*", self._on_message)
+
+    async def _renew(self) -> None:
+        """Take the interest in all pulls away, so that none is served beside its successor."""
+        if self._interest is not None:
+            await self._interest.drain()  # what was on its way is counted before the rest is given up
+        try:
+            await self._listen()
+        except RebaserError as error:
+            log.warning("pull_not_renewed", **self._names, reason=error.message)
+            await anyio.sleep(BACKOFF_MIN)
+            self._todo.append(Renew())
+        else:
+            self._act(self._state.renewed())
+
+    async def _close(self) -> None:
+        for remove in self._hooks:
+            remove()
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            with anyio.move_on_after(STOP_BOUND, shield=True):
+                if self._interest is not None:
+                    # Without interest the server drops the pulls; what it sent before reaches the handler.
+                    await (self._interest.drain() if self._draining else self._interest.close())
+        finally:
+            self._closed.set()
+            self._filled.set()
+
+
+class PullConsumer(Puller):
+    """Messages of the durable `consumer` of `stream`, to be acknowledged through `JetStream`, for credits and no more.
 
     async with PullConsumer(js, stream, consumer) as pull:
         pull.add_credit(10)
         async for message in pull: ...
 
-    One reader. Iteration ends after `stop`. `expires` and `idle_heartbeat` are seconds.
+    A consumer that is deleted is waited for. `expires` and `idle_heartbeat` are seconds.
     `group` and what goes with it: see `Group`; raises `ConfigError` for what no server takes.
     `on_pinned` (with the pin's id) is called, in the read loop, when the first message of a pin came, `on_unpinned`
     when a pull was refused because the pin is gone. Nobody tells a client that loses its pin while it does not pull.
@@ -58,199 +325,18 @@ class PullConsumer:
         on_pinned: Callable[[str], None] | None = None,
         on_unpinned: Callable[[], None] | None = None,
     ) -> None:
-        self._js = js
-        self._connection = js.connection
-        self._stream = stream
-        self._consumer = consumer
-        self._api = f"{js.prefix}CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._request = {"expires": int(expires * NANOS), "idle_heartbeat": int(idle_heartbeat * NANOS)}
-        self._request |= Group.of(group, min_pending, min_ack_pending, priority).request
-        self._on_pinned = on_pinned
-        self._on_unpinned = on_unpinned
-        self._pin = ""
-        self._silence = max(int(2 * idle_heartbeat / TICK), 2)
-        self._silent_ticks = 0
-        self._heard = False
-        self._state = PullState()
-        self._inbox = ""
-        self._silent = False
-        self._pulls = 0
-        self._interest: Interest | None = None
-        self._queue: deque[PullMessage] = deque()
-        self._filled = anyio.Event()
-        self._due = anyio.Event()
-        self._backoff = 0.0
-        self._scope = anyio.CancelScope()
-        self._hooks: list[Any] = []
-        self._stopped = False
-
-    async def __aenter__(self) -> Self:
-        await self._listen()
-        self._hooks = [self._connection.on_tick(self._tick), self._connection.on_reconnect(self._reconnected)]
-        self._connection.spawn(self._run)
-        return self
-
-    async def __aexit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
-        with anyio.move_on_after(STOP_BOUND, shield=True):
-            await self.stop()
+        super().__init__(
+            js,
+            stream,
+            consumer,
+            PullState(expires=expires, heartbeat=idle_heartbeat, survives_delete=True),
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            group=Group.of(group, min_pending, min_ack_pending, priority),
+            on_pinned=on_pinned,
+            on_unpinned=on_unpinned,
+        )
 
     def add_credit(self, count: int = 1) -> None:
         """The reader can take `count` messages more."""
-        self._state.grant(count)
-        self._due.set()
-
-    @property
-    def outstanding(self) -> int:
-        """Messages that were asked for and have not come."""
-        return self._state.outstanding
-
-    async def stop(self) -> None:
-        """Give up waiting pulls, give back what was not taken yet, end the iteration."""
-        if self._stopped:
-            return
-        self._stopped = True
-        self._scope.cancel()
-        for remove in self._hooks:
-            remove()
-        self._filled.set()
-        while self._queue:
-            self._give_back(self._queue.popleft())
-        if self._interest is not None:
-            # Without interest the server drops the pulls; what it sent before reaches the handler.
-            await self._interest.drain()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> PullMessage:
-        while not self._queue:
-            if self._stopped:
-                raise StopAsyncIteration
-            self._filled = anyio.Event()
-            await self._filled.wait()
-        return self._queue.popleft()
-
-    # -- what the server sends -------------------------------------------------------------------------------------
-
-    def _on_message(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
-        self._heard = True
-        if headers is not None and STATUS in headers and not reply.startswith("$JS.ACK."):
-            self._on_status(subject, headers)
-            return
-        try:
-            message = PullMessage(subject, reply, data, headers)
-        except ValueError:
-            log.warning("pull_foreign_message", **self._names(), subject=subject[:120])
-            return
-        if self._stopped:
-            self._give_back(message)
-            return
-        self._backoff = 0.0
-        self._state.delivered()
-        if PIN_ID in message.headers:
-            self._pinned(message.headers[PIN_ID])
-        self._queue.append(message)
-        self._filled.set()
-        if self._state.wanted():
-            self._due.set()
-
-    def _on_status(self, subject: str, headers: dict[str, str]) -> None:
-        status = headers[STATUS]
-        if status == "100":
-            return
-        left = headers.get("Nats-Pending-Messages")
-        token = subject[len(self._inbox) :]
-        if status == "423":
-            self._unpinned()
-        if not self._state.ended(token, None if left is None else as_int(left)):
-            return
-        if status in ENDED_WELL:
-            self._backoff = 0.0
-        else:
-            self._backoff = min(max(self._backoff * 2, BACKOFF_MIN), BACKOFF_MAX)
-            log.warning("pull_refused", **self._names(), status=status, reason=headers.get(DESCRIPTION, ""))
-        self._due.set()
-
-    def _pinned(self, pin: str) -> None:
-        if pin != self._pin:
-            self._pin = pin
-            log.info("pull_pinned", **self._names(), pin=pin)
-            if self._on_pinned is not None:
-                self._on_pinned(pin)
-
-    def _unpinned(self) -> None:
-        """A pull named, or had been given, a pin that is not the consumer's any more."""
-        if self._pin:
-            self._pin = ""
-            log.info("pull_unpinned", **self._names())
-            if self._on_unpinned is not None:
-                self._on_unpinned()
-
-    def _tick(self) -> None:
-        if self._heard or not self._state.outstanding:
-            self._heard = False
-            self._silent_ticks = 0
-            return
-        self._silent_ticks += 1
-        if self._silent_ticks >= self._silence:
-            log.warning("pull_heartbeats_missed", **self._names(), outstanding=self._state.outstanding)
-            self._silent_ticks = 0
-            self._silent = True
-            self._due.set()
-
-    def _reconnected(self) -> None:
-        """The server forgot our pulls with the connection they came on."""
-        self._silent_ticks = 0
-        self._state.lost()
-        self._due.set()
-
-    def _give_back(self, message: PullMessage) -> None:
-        self._connection.post(message.reply, b"-NAK")
-
-    # -- pulling ---------------------------------------------------------------------------------------------------
-
-    async def _run(self) -> None:
-        with self._scope:
-            while True:
-                await self._due.wait()
-                self._due = anyio.Event()
-                if self._backoff:
-                    await anyio.sleep(self._backoff * (0.5 + random.random()))  # noqa: S311 - jitter
-                await self._connection.wait_connected()
-                if self._silent:
-                    await self._start_anew()
-                await self._pull()
-
-    async def _listen(self) -> None:
-        self._inbox = f"{self._connection.new_inbox()}."
-        self._interest = await self._connection.listen(self._inbox + "*", self._on_message)
-
-    async def _start_anew(self) -> None:
-        """Take the interest in all pulls away, so that none is served beside its successor."""
-        if self._interest is not None:
-            await self._interest.drain()  # what was on its way is counted before the rest is given up
-        self._silent = False
-        self._state.lost()
-        await self._listen()
-
-    async def _pull(self) -> None:
-        count = self._state.wanted()
-        if not count:
-            return
-        self._pulls += 1
-        token = str(self._pulls)
-        self._state.sent(token, count)
-        pin = {"id": self._pin} if self._pin else {}
-        body = json.dumps({"batch": count, **self._request, **pin}).encode()
-        try:
-            await self._connection.publish(self._api, body, reply=self._inbox + token)
-        except RebaserError as error:
-            log.warning("pull_failed", **self._names(), reason=error.message)
-            self._state.ended(token, None)
-            self._backoff = BACKOFF_MIN
-            self._due.set()
-
-    def _names(self) -> dict[str, str]:
-        return {"stream": self._stream, "consumer": self._consumer}
+        self._act(self._state.grant(count))

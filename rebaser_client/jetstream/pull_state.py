@@ -1,73 +1,373 @@
-"""What a pull consumer knows about its credits and its outstanding pulls. No I/O, no clock.
+"""What a puller decides (ADR-37): when to pull for how much, what a status means, when it is over. No I/O, no clock.
 
-Invariant: free + outstanding + delivered = granted. A message is one credit spent; a pull that ends gives back what it
-was not answered with, once. Outstanding pulls stay few: another is sent only when it would at least double what is
-asked for, and as long as anything is outstanding the server can deliver.
+Events go in as method calls, actions come out. Whoever drives it carries them out in order.
+
+Counting is in one unit, messages or bytes, because ADR-37 lets only one of the two be the limit.
+Invariant: free + outstanding + all that came = all that was granted, the limit included. `outstanding` is the ADR's
+pending count without what waits in the reader's buffer. A message does not say which pull it answers (the server takes
+turns), so it is counted for the oldest; the status that ends a pull says how much it left, and sets that right.
 """
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream.errors import (
+    ConsumerDeletedError,
+    NoRespondersError,
+    PullRefusedError,
+    RequestTimeoutError,
+)
+from rebaser_core.errors import RebaserError
+
+BATCH_OF_BYTES = 1_000_000  # messages a pull asks for where bytes are the limit
+GRACE = 2.0  # seconds behind `expires` that an answer may take
+MAX_STEP = 1.0  # seconds at most that pass between two ticks: a process that was paused has not been waiting
+BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between pulls that are refused
+
+
+class Pull(NamedTuple):
+    """Send a pull whose answers name `token`. `max_bytes` 0: none; `pin` empty: none."""
+
+    token: int
+    batch: int
+    max_bytes: int
+    pin: str
+
+
+class Warn(NamedTuple):
+    """Tell the user: it goes on, but not as it should. `status` is empty where no status says so."""
+
+    event: str
+    status: str
+    reason: str
+
+
+class Later(NamedTuple):
+    """Call `resume` after `seconds`."""
+
+    seconds: float
+
+
+class Renew(NamedTuple):
+    """Listen on a new inbox, when everything for the old one has come, then call `renewed`."""
+
+
+class Pinned(NamedTuple):
+    """The consumer chose this client; the server knows it by `pin`."""
+
+    pin: str
+
+
+class Unpinned(NamedTuple):
+    """The pin is another's now, or nobody's."""
+
+
+class End(NamedTuple):
+    """It is over; nothing more will be pulled."""
+
+    error: RebaserError | None
+
+
+Action: TypeAlias = Pull | Warn | Later | Renew | Pinned | Unpinned | End
+NOTHING: tuple[Action, ...] = ()
+
+Meaning: TypeAlias = Literal["silent", "warn", "lost", "error", "deleted", "final"]
+_MEANINGS: dict[str, Meaning] = {"404": "silent", "408": "silent", "423": "silent", "400": "error"}
+_CONFLICTS: tuple[tuple[str, Meaning], ...] = (
+    ("Message Size Exceeds MaxBytes", "silent"),
+    ("Batch Completed", "silent"),
+    ("Consumer Deleted", "deleted"),
+    ("Consumer is push based", "final"),
+    ("Leadership Change", "lost"),
+)
+
+
+def meaning(status: str, description: str) -> Meaning:
+    """What a status that ends a pull asks for.
+
+    `silent`: pull again. `warn`, `error`: tell, wait, pull again. `lost`: as `warn`, all other pulls are over, too.
+    `deleted`, `final`: it is over.
+    """
+    if status == "409":
+        return next((found for text, found in _CONFLICTS if description.startswith(text)), "warn")
+    return _MEANINGS.get(status, "warn")
+
+
+class _Sent:
+    """A pull on the server. `left`: what it may still bring."""
+
+    __slots__ = ("at", "left", "pin", "token")
+
+    def __init__(self, token: int, left: int, pin: str, at: float) -> None:
+        self.token = token
+        self.left = left
+        self.pin = pin
+        self.at = at
 
 
 class PullState:
-    """`free`: credits that no pull asks for. Below zero: messages came that nobody expected any more."""
+    """`free`: what no pull asks for. Below zero: more came than was asked for.
 
-    def __init__(self) -> None:
+    `limit` is free at first, and free at most. `threshold`: pull again when no more than that is outstanding or in the
+    reader's buffer; None: when no more is outstanding than is free. `once`: one pull, and over with it (`fetch`).
+    `survives_delete`: a consumer that is deleted may come back. `expires` and `heartbeat` (0: none) are seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int = 0,
+        threshold: int | None = None,
+        by_bytes: bool = False,
+        expires: float = 30.0,
+        heartbeat: float = 0.0,
+        once: bool = False,
+        survives_delete: bool = False,
+    ) -> None:
+        self.free = limit
+        self.outstanding = 0
+        self.ended = False
+        self.pin = ""
+        # How much has to be free; with a limit of 1 and a threshold of 0 or 1 that is 1.
+        self.refill = 0 if threshold is None else max(limit - threshold, 1)
+        self._limit = limit
+        self.by_bytes = by_bytes
+        self._expires = expires
+        self._heartbeat = heartbeat
+        self._once = once
+        self._survives_delete = survives_delete
+        self._connected = True
+        self._sent: deque[_Sent] = deque()  # oldest first, those that may still bring something
+        self._tokens = 0
+        self._floor = 1  # answers to pulls before this one mean nothing any more
+        self._refused_room = 0  # bytes that the next message did not fit into
+        self._backoff = 0.0
+        self._waiting = False  # for `resume`
+        self._renewing = False
+        self._heard = False
+        self._heard_at = self._clock = self._now = 0.0
+
+    # -- the reader ------------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> Sequence[Action]:
+        """The inbox is listened on. `now`, here and in `tick`, is any clock in seconds."""
+        self._now = now
+        return self.pull()
+
+    def grant(self, amount: int) -> Sequence[Action]:
+        """The reader has room for `amount` more: it took that much, or says so."""
+        self.free += amount
+        return self.pull()
+
+    def stop(self) -> Sequence[Action]:
+        """Pull no more."""
+        return self._end(None)
+
+    def pull(self) -> Sequence[Action]:
+        """The pull that is due, if one is."""
+        amount = self.free
+        if (
+            amount < (self.refill or max(self.outstanding, 1))
+            or amount <= self._refused_room
+            or not self._connected
+            or self._waiting
+            or self._renewing
+            or self.ended
+            or (self._once and self._tokens)
+        ):
+            return NOTHING
+        self._tokens += 1
+        if not self._sent:
+            self._heard = True  # silence begins now
+        self._sent.append(_Sent(self._tokens, amount, self.pin, self._clock))
+        self.outstanding += amount
         self.free = 0
-        self._pulls: dict[str, int] = {}  # token -> messages it may still bring, oldest first
+        if self.by_bytes:
+            return (Pull(self._tokens, BATCH_OF_BYTES, amount, self.pin),)
+        return (Pull(self._tokens, amount, 0, self.pin),)
 
-    @property
-    def outstanding(self) -> int:
-        """Messages that may still come."""
-        return sum(self._pulls.values())
+    # -- the server ------------------------------------------------------------------------------------------------
 
-    def grant(self, count: int) -> None:
-        """The caller can take `count` messages more."""
-        self.free += count
-
-    def wanted(self) -> int:
-        """How many messages to pull for now; 0: none."""
-        return self.free if self.free > 0 and self.free >= self.outstanding else 0
-
-    def sent(self, token: str, count: int) -> None:
-        """A pull for `count` messages goes out; its statuses will name `token`."""
-        self.free -= count
-        self._pulls[token] = count
-
-    def delivered(self) -> None:
-        """A message came. It does not say for which pull; the server serves the oldest first."""
-        for token, count in self._pulls.items():
-            if count > 1:
-                self._pulls[token] = count - 1
+    def message(self, amount: int = 1) -> Sequence[Action]:
+        """A message came. `amount`: 1, or its size where bytes are counted."""
+        self._heard = True
+        self._backoff = 0.0
+        self._refused_room = 0
+        sent = self._sent
+        while sent and amount:
+            oldest = sent[0]
+            if oldest.left > amount:
+                oldest.left -= amount
+                self.outstanding -= amount
+                amount = 0
             else:
-                del self._pulls[token]
-            return
-        self.free -= 1
+                amount -= oldest.left
+                self.outstanding -= oldest.left
+                sent.popleft()
+        self.free -= amount
+        if self._once:
+            return NOTHING if self.outstanding else self._end(None)
+        return NOTHING if self.refill else self.pull()
 
-    def ended(self, token: str, unanswered: int | None) -> bool:
-        """The pull is over. `unanswered`: messages it did not bring, where the server said so.
+    def pinned(self, pin: str) -> Sequence[Action]:
+        """A message named `pin`."""
+        if pin == self.pin:
+            return NOTHING
+        self.pin = pin
+        return (Pinned(pin),)
 
-        Returns whether the pull was known, that is, whether its status means anything.
-        """
-        count = self._pulls.pop(token, None)
-        if count is None:
-            return False
-        self.free += count
-        if unanswered is not None:
-            # What it brought beyond our guess was counted for other pulls, which may still bring that much.
-            self._shift(count - unanswered)
-        return True
+    def status(self, token: int, status: str, description: str, left: int | None) -> Sequence[Action]:
+        """A status came for the pull `token`. `left`: what it did not bring, where the status says so."""
+        self._heard = True
+        if status == "100" or not self._floor <= token <= self._tokens or self.ended:
+            return NOTHING
+        what = meaning(status, description)
+        actions: list[Action] = []
+        if status == "423":
+            actions += self._lose_pin(token)
+        self._over(token, left)
+        if self._once:
+            return [*actions, *self._end(None if what == "silent" else _error(status, description))]
+        if what == "final" or (what == "deleted" and not self._survives_delete):
+            return [*actions, *self._end(_error(status, description))]
+        if what in ("lost", "deleted"):
+            self._lose_all()
+        if what != "silent":
+            event = "pull_failed" if what == "error" else "pull_refused"
+            return [*actions, Warn(event, status, description), *self._wait()]
+        if self.by_bytes and description.startswith("Message Size"):
+            self._refused_room = left or 0
+            if self._refused_room >= self._limit and self.free >= self._limit:
+                self._refused_room = 0
+                reason = f"the next message is larger than the {self._limit} bytes that are pulled for"
+                return [*actions, Warn("pull_refused", status, reason), *self._wait()]
+        elif status != "423":
+            self._backoff = 0.0
+        return [*actions, *self.pull()]
 
-    def lost(self) -> None:
-        """No pull will be answered any more."""
+    def failed(self, token: int) -> Sequence[Action]:
+        """The pull could not be sent."""
+        self._over(token, None)
+        return self._wait()
+
+    # -- time and connection ---------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> Sequence[Action]:
+        """Some time passed; to be called at least each second while there is a connection."""
+        self._clock += min(now - self._now, MAX_STEP)
+        self._now = now
+        if self._heard:
+            self._heard = False
+            self._heard_at = self._clock
+        if not self._connected or self._renewing or self.ended or not self._sent:
+            return NOTHING
+        if self._heartbeat and self._clock - self._heard_at >= 2 * self._heartbeat:
+            if self._once:
+                return self._end(RequestTimeoutError("the server sent no heartbeats: the pull is lost"))
+            self._renewing = True
+            return (Warn("pull_heartbeats_missed", "", f"{self.outstanding} outstanding"), Renew())
+        late = 0
+        while self._sent and self._clock - self._sent[0].at > self._expires + GRACE:
+            late = self._sent[0].token
+            self._over(late, None)
+        if not late:
+            return NOTHING
+        self._floor = late + 1
+        if self._once:
+            return self._end(RequestTimeoutError(f"a pull was not answered within {self._expires:g} s"))
+        return [Warn("pull_unanswered", "", f"within {self._expires:g} s"), *self.pull()]
+
+    def resume(self) -> Sequence[Action]:
+        """The wait that `Later` asked for is over."""
+        self._waiting = False
+        return self.pull()
+
+    def renewed(self) -> Sequence[Action]:
+        """Answers to earlier pulls cannot come any more; a new inbox is listened on."""
+        self._renewing = False
+        self._lose_all()
+        return self.pull()
+
+    def disconnected(self) -> Sequence[Action]:
+        """There is no connection: no pulls, and silence means nothing."""
+        self._connected = False
+        self._lose_all()
+        return self._cut()
+
+    def reconnected(self) -> Sequence[Action]:
+        """There is a connection. The server forgot our pulls with the one before."""
+        self._connected = True
+        self._heard = True
+        self._backoff = 0.0
+        self._lose_all()
+        return self._cut() or self.pull()
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _cut(self) -> Sequence[Action]:
+        if self._once and self._tokens:
+            return self._end(NotConnectedError("the connection to NATS was lost, and the pull with it"))
+        return NOTHING
+
+    def _end(self, error: RebaserError | None) -> Sequence[Action]:
+        if self.ended:
+            return NOTHING
+        self.ended = True
+        return (End(error),)
+
+    def _wait(self) -> Sequence[Action]:
+        if self._waiting or self.ended:
+            return NOTHING
+        self._waiting = True
+        self._backoff = min(max(self._backoff * 2, BACKOFF_MIN), BACKOFF_MAX)
+        return (Later(self._backoff),)
+
+    def _lose_pin(self, token: int) -> Sequence[Action]:
+        """A pull named, or had been given, a pin that is not the consumer's any more: ours, unless an older one."""
+        named = next((sent.pin for sent in self._sent if sent.token == token), "")
+        if not self.pin or (named and named != self.pin):
+            return NOTHING
+        self.pin = ""
+        return (Unpinned(),)
+
+    def _lose_all(self) -> None:
         self.free += self.outstanding
-        self._pulls.clear()
+        self.outstanding = 0
+        self._sent.clear()
+        self._floor = self._tokens + 1
 
-    def _shift(self, count: int) -> None:
-        """Move `count` credits from the free ones to the outstanding pulls (negative: the other way)."""
-        for token in list(self._pulls):
-            if count == 0:
+    def _over(self, token: int, left: int | None) -> None:
+        """The pull is over; `left` is free again (None: what we thought was left)."""
+        thought = 0
+        for sent in self._sent:
+            if sent.token == token:
+                thought = sent.left
+                self._sent.remove(sent)
+                break
+        self.outstanding -= thought
+        self.free += thought
+        if left is not None and left != thought:
+            # What it brought beyond our guess was counted for other pulls, which may still bring that much.
+            self._shift(thought - left)
+
+    def _shift(self, amount: int) -> None:
+        """Move `amount` from the free to the other pulls (negative: the other way). What they cannot take stays."""
+        for sent in list(self._sent):
+            if not amount:
                 return
-            moved = max(count, -self._pulls[token])
-            self._pulls[token] += moved
-            if not self._pulls[token]:
-                del self._pulls[token]
+            moved = max(amount, -sent.left)
+            sent.left += moved
+            self.outstanding += moved
             self.free -= moved
-            count -= moved
+            amount -= moved
+            if not sent.left:
+                self._sent.remove(sent)
+
+
+def _error(status: str, description: str) -> RebaserError:
+    if status == "503":
+        return NoRespondersError("nobody answers pulls: the consumer is not there, or JetStream is away")
+    kind = ConsumerDeletedError if meaning(status, description) == "deleted" else PullRefusedError
+    return kind(status, description)

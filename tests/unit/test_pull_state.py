@@ -1,161 +1,591 @@
-"""The bookkeeping of pulls: credits are neither lost nor made up."""
+"""What a puller decides, rule by rule (ADR-37, ADR-42), and that no credit is lost or made up on the way."""
 
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_client.jetstream.pull_state import PullState
-
-
-def pulled(state: PullState, token: str) -> int:
-    """Send what is wanted, as the shell does."""
-    count = state.wanted()
-    if count:
-        state.sent(token, count)
-    return count
-
-
-def test_all_credits_are_pulled_for_at_once() -> None:
-    state = PullState()
-    state.grant(10)
-    assert pulled(state, "1") == 10
-    assert (state.free, state.outstanding, state.wanted()) == (0, 10, 0)
-
-
-def test_one_credit_never_stalls() -> None:
-    state = PullState()
-    for turn in range(5):
-        state.grant(1)
-        assert pulled(state, str(turn)) == 1
-        state.delivered()
-    assert (state.free, state.outstanding) == (0, 0)
-
-
-def test_credits_that_come_one_by_one_do_not_make_a_pull_each() -> None:
-    state = PullState()
-    state.grant(1000)
-    pulled(state, "0")
-    pulls = 0
-    for turn in range(1, 1001):
-        state.delivered()
-        state.grant(1)
-        pulls += bool(pulled(state, str(turn)))
-    assert pulls <= 3
-    assert state.free + state.outstanding == 1000
-
-
-def test_a_pull_that_ends_gives_back_what_it_did_not_bring() -> None:
-    state = PullState()
-    state.grant(5)
-    pulled(state, "1")
-    state.delivered()
-    state.delivered()
-    assert state.ended("1", 3)
-    assert (state.free, state.outstanding, state.wanted()) == (3, 0, 3)
-
-
-def test_without_a_count_our_own_stands() -> None:
-    state = PullState()
-    state.grant(5)
-    pulled(state, "1")
-    state.delivered()
-    assert state.ended("1", None)
-    assert (state.free, state.outstanding) == (4, 0)
-
-
-def test_a_message_we_counted_for_the_wrong_pull_is_moved() -> None:
-    state = PullState()
-    state.grant(2)
-    pulled(state, "1")
-    state.grant(4)
-    pulled(state, "2")
-    state.delivered()  # counted for the older, brought by the younger
-    assert state.ended("1", 2)
-    assert (state.free, state.outstanding) == (2, 3)
-    assert state.ended("2", 3)
-    assert (state.free, state.outstanding) == (5, 0)
-
-
-def test_a_status_of_a_pull_that_is_over_means_nothing() -> None:
-    state = PullState()
-    state.grant(1)
-    pulled(state, "1")
-    state.lost()
-    assert not state.ended("1", 1)
-    assert (state.free, state.outstanding) == (1, 0)
-
-
-def test_a_message_of_a_pull_given_up_is_paid_for_by_the_next_credit() -> None:
-    state = PullState()
-    state.grant(1)
-    pulled(state, "1")
-    state.lost()
-    pulled(state, "2")
-    state.delivered()
-    state.delivered()
-    assert (state.free, state.outstanding, state.wanted()) == (-1, 0, 0)
-    state.grant(1)
-    assert state.wanted() == 0
-    state.grant(1)
-    assert state.wanted() == 1
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("grant"), st.integers(1, 20)),
-        st.tuples(st.just("pull"), st.just(0)),
-        st.tuples(st.just("message"), st.integers(0, 9)),
-        st.tuples(st.just("end"), st.integers(0, 9)),
-        st.tuples(st.just("lost"), st.just(0)),
-    ),
-    max_size=60,
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream.errors import (
+    ConsumerDeletedError,
+    NoRespondersError,
+    PullRefusedError,
+    RequestTimeoutError,
+)
+from rebaser_client.jetstream.pull_state import (
+    BACKOFF_MAX,
+    BATCH_OF_BYTES,
+    GRACE,
+    Action,
+    End,
+    Later,
+    Pinned,
+    Pull,
+    PullState,
+    Renew,
+    Unpinned,
+    Warn,
+    meaning,
 )
 
 
-@given(STEPS, st.booleans())
-def test_no_credit_is_lost_or_made_up(steps: list[tuple[str, int]], counted: bool) -> None:
-    """Against a model of the server that serves its pulls in any order, and tells the truth when one ends."""
-    state, server = PullState(), dict[str, int]()
-    granted = delivered = pulls = 0
-    for step, number in steps:
-        tokens = list(server)
-        if step == "grant":
-            state.grant(number)
-            granted += number
-        elif step == "pull":
-            pulls += 1
-            if count := pulled(state, str(pulls)):
-                server[str(pulls)] = count
-        elif step == "lost":
-            state.lost()
-            server.clear()
-        elif tokens:
-            token = tokens[number % len(tokens)]
-            if step == "message":
-                state.delivered()
-                delivered += 1
-                server[token] -= 1
-                if not server[token]:
-                    del server[token]
-            else:
-                state.ended(token, server.pop(token) if counted else None)
-        assert state.free + state.outstanding + delivered == granted
-        assert state.outstanding >= 0
-        if counted:
-            assert state.outstanding == sum(server.values())
+def pulls(actions: Sequence[Action]) -> list[tuple[int, int, int]]:
+    return [(action.token, action.batch, action.max_bytes) for action in actions if isinstance(action, Pull)]
 
 
-@given(st.integers(1, 50), STEPS)
-def test_whoever_has_credit_has_a_pull_out_or_wants_one(first: int, steps: list[tuple[str, int]]) -> None:
+def consume(limit: int = 10, threshold: int = 5, **more: object) -> PullState:
+    """A state that has sent its first pull, for all of `limit`."""
+    state = PullState(limit=limit, threshold=threshold, **more)  # type: ignore[arg-type]
+    assert pulls(state.start(0.0))
+    return state
+
+
+def wait(state: PullState, seconds: float) -> list[Action]:
+    """`seconds` pass, with the ticks of a connection."""
+    actions: list[Action] = []
+    began = state._now
+    for half in range(int(seconds * 2)):
+        actions += state.tick(began + (half + 1) / 2)
+    return actions
+
+
+# -- when to pull, and for how much ------------------------------------------------------------------------------------
+
+
+def test_the_first_pull_fills_the_buffer() -> None:
+    state = PullState(limit=10, threshold=5)
+    assert state.start(0.0) == (Pull(1, 10, 0, ""),)
+    assert (state.free, state.outstanding) == (0, 10)
+
+
+def test_the_next_pull_goes_out_at_the_threshold_and_fills_the_buffer_again() -> None:
+    state = consume()
+    sent: list[Action] = []
+    for _ in range(4):
+        sent += [*state.message(), *state.grant(1)]
+    assert not sent
+    assert pulls([*state.message(), *state.grant(1)]) == [(2, 5, 0)]
+    assert (state.free, state.outstanding) == (0, 10)
+
+
+def test_what_waits_in_the_buffer_counts_as_pending() -> None:
+    state = consume()
+    assert not [action for _ in range(10) for action in state.message()]
+    assert (state.free, state.outstanding) == (0, 0)
+    assert not [action for _ in range(4) for action in state.grant(1)]
+    assert pulls(state.grant(1)) == [(2, 5, 0)]
+
+
+@pytest.mark.parametrize("threshold", [0, 1])
+def test_one_message_at_a_time_never_stalls(threshold: int) -> None:
+    state = consume(1, threshold)
+    for turn in range(5):
+        assert not state.message()
+        assert pulls(state.grant(1)) == [(turn + 2, 1, 0)]
+
+
+def test_a_threshold_as_high_as_the_limit_pulls_for_each_message() -> None:
+    state = consume(10, 10)
+    state.message()
+    assert pulls(state.grant(1)) == [(2, 1, 0)]
+
+
+def test_where_bytes_are_the_limit_the_batch_is_large_and_sizes_are_counted() -> None:
+    state = PullState(limit=1000, threshold=500, by_bytes=True)
+    assert pulls(state.start(0.0)) == [(1, BATCH_OF_BYTES, 1000)]
+    for _ in range(2):
+        state.message(200)
+        assert not state.grant(200)
+    state.message(200)
+    assert pulls(state.grant(200)) == [(2, BATCH_OF_BYTES, 600)]
+
+
+def test_credits_are_pulled_for_at_once_but_not_one_by_one() -> None:
     state = PullState()
-    state.grant(first)
-    for turn, (step, number) in enumerate(steps):
-        if step == "grant":
-            state.grant(number)
-        elif step == "message" and state.outstanding:
-            state.delivered()
-        elif step == "end":
-            state.ended(str(number), None)
+    assert pulls(state.grant(1000)) == [(1, 1000, 0)]
+    count = sum(len(pulls([*state.message(), *state.grant(1)])) for _ in range(1000))
+    assert count <= 3
+    assert state.free + state.outstanding == 1000
+
+
+def test_after_stop_nothing_is_pulled_for() -> None:
+    state = consume()
+    assert state.stop() == (End(None),)
+    state.message()
+    assert not state.grant(10)
+    assert not state.status(1, "408", "Request Timeout", 9)
+    assert not state.stop()
+
+
+# -- what a status means -----------------------------------------------------------------------------------------------
+
+SILENT = [
+    ("404", "No Messages"),
+    ("408", "Request Timeout"),
+    ("408", "Interest Expired"),
+    ("409", "Message Size Exceeds MaxBytes"),
+    ("409", "Batch Completed"),
+    ("423", "Nats-Wrong-Pin-Id"),
+    ("423", "Nats-Pin-Id mismatch"),
+]
+WARNED = [
+    ("409", "Exceeded MaxRequestBatch of 5"),
+    ("409", "Exceeded MaxRequestExpires of 1s"),
+    ("409", "Exceeded MaxRequestMaxBytes of 5"),
+    ("409", "Exceeded MaxWaiting"),
+    ("409", "Leadership Change"),
+    ("409", "Server Shutdown"),
+    ("503", ""),
+    ("499", "something new"),
+]
+FINAL = [("409", "Consumer Deleted"), ("409", "Consumer is push based")]
+
+
+@pytest.mark.parametrize(("status", "text"), SILENT)
+def test_a_pull_that_ends_well_is_followed_by_another_without_a_word(status: str, text: str) -> None:
+    state = consume()
+    state.message()
+    state.message()
+    assert state.status(1, status, text, 8) == [Pull(2, 8, 0, "")]
+    assert not state.grant(2)
+    assert (state.free, state.outstanding) == (2, 8)
+
+
+@pytest.mark.parametrize(("status", "text"), [*WARNED, ("400", "Bad Request - ")])
+def test_a_pull_that_is_refused_is_told_of_and_tried_again_later(status: str, text: str) -> None:
+    state = consume()
+    event = "pull_failed" if status == "400" else "pull_refused"
+    warned, later = state.status(1, status, text, None)
+    assert warned == Warn(event, status, text)
+    assert isinstance(later, Later)
+    assert (state.free, state.outstanding) == (10, 0)
+    assert not state.tick(0.5)
+    assert pulls(state.resume()) == [(2, 10, 0)]
+
+
+@pytest.mark.parametrize(("status", "text"), FINAL)
+def test_a_consumer_that_is_gone_ends_it(status: str, text: str) -> None:
+    state = consume()
+    (end,) = state.status(1, status, text, None)
+    assert isinstance(end, End)
+    assert isinstance(end.error, PullRefusedError)
+    assert isinstance(end.error, ConsumerDeletedError) == (text == "Consumer Deleted")
+    assert not state.grant(10)
+
+
+def test_a_consumer_that_may_come_back_is_waited_for() -> None:
+    state = PullState(survives_delete=True)
+    state.grant(2)
+    state.message()
+    state.grant(4)
+    assert state.outstanding == 5
+    assert [type(action) for action in state.status(1, "409", "Consumer Deleted", None)] == [Warn, Later]
+    assert (state.free, state.outstanding) == (5, 0)  # the other pull is over, too
+    assert not state.status(2, "409", "Consumer Deleted", None)
+    assert pulls(state.resume()) == [(3, 5, 0)]
+
+
+def test_refusals_in_a_row_wait_longer_and_a_message_ends_that() -> None:
+    state = consume()
+    waits = []
+    for token in range(1, 12):
+        _, later = state.status(token, "503", "", None)
+        assert isinstance(later, Later)
+        waits.append(later.seconds)
+        assert pulls(state.resume())
+    assert waits == sorted(waits)
+    assert waits[-1] == BACKOFF_MAX
+    state.message()
+    _, later = state.status(12, "503", "", None)
+    assert later == Later(waits[0])
+
+
+def test_a_heartbeat_changes_nothing() -> None:
+    state = consume()
+    assert not state.status(1, "100", "Idle Heartbeat", None)
+    assert (state.free, state.outstanding) == (0, 10)
+
+
+def test_an_unknown_conflict_is_a_warning() -> None:
+    assert meaning("409", "Something New") == "warn"
+
+
+def test_a_pull_that_ends_gives_back_what_the_server_says() -> None:
+    state = PullState()
+    state.grant(5)
+    state.message()
+    state.message()
+    assert pulls(state.status(1, "408", "Request Timeout", 3)) == [(2, 3, 0)]
+
+
+def test_a_message_that_was_counted_for_the_wrong_pull_is_moved() -> None:
+    state = PullState()
+    state.grant(2)
+    state.grant(4)
+    state.message()  # counted for the older, brought by the younger
+    state.status(1, "408", "Request Timeout", 2)
+    assert (state.free, state.outstanding) == (2, 3)
+    state.status(2, "408", "Request Timeout", 3)
+    assert state.outstanding == 5  # all of it in the next pull
+
+
+def test_a_pull_we_thought_was_answered_may_still_say_what_it_left() -> None:
+    state = PullState()
+    state.grant(2)
+    state.grant(4)
+    state.message()
+    state.message()  # both brought by the younger: two of each are left
+    state.status(1, "408", "Request Timeout", 2)
+    assert (state.free, state.outstanding) == (0, 4)  # 2 still to come, 2 in a new pull
+
+
+def test_a_status_of_a_pull_that_was_given_up_means_nothing() -> None:
+    state = consume()
+    state.reconnected()
+    assert not state.status(1, "408", "Request Timeout", 10)
+    assert not state.status(1, "409", "Consumer Deleted", None)
+    assert not state.status(99, "409", "Consumer Deleted", None)
+    assert not state.status(0, "409", "Consumer Deleted", None)
+    assert (state.free, state.outstanding) == (0, 10)
+
+
+def test_what_came_unasked_is_paid_for_by_the_next_credits() -> None:
+    state = PullState()
+    state.grant(1)
+    state.message()
+    state.message()
+    assert (state.free, state.outstanding) == (-1, 0)
+    assert not state.grant(1)
+    assert pulls(state.grant(1)) == [(2, 1, 0)]
+
+
+def test_what_did_not_fit_is_pulled_for_when_there_is_more_room() -> None:
+    state = PullState(limit=1000, threshold=500, by_bytes=True)
+    state.start(0.0)
+    state.message(600)
+    assert not state.status(1, "409", "Message Size Exceeds MaxBytes", 400)
+    assert pulls(state.grant(200)) == [(2, BATCH_OF_BYTES, 600)]
+    assert not state.status(2, "409", "Message Size Exceeds MaxBytes", 600)  # and would be refused at once again
+    assert pulls(state.grant(400)) == [(3, BATCH_OF_BYTES, 1000)]
+
+
+def test_a_message_that_never_fits_is_told_of_and_waited_for() -> None:
+    state = consume(1000, 500, by_bytes=True)
+    warned, later = state.status(1, "409", "Message Size Exceeds MaxBytes", 1000)
+    assert isinstance(warned, Warn)
+    assert "larger than the 1000 bytes" in warned.reason
+    assert isinstance(later, Later)
+    assert pulls(state.resume()) == [(2, BATCH_OF_BYTES, 1000)]
+
+
+# -- pins --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pin_is_named_in_later_pulls_until_it_is_refused() -> None:
+    state = consume(1, 0)
+    state.message()
+    assert state.pinned("a") == (Pinned("a"),)
+    assert not state.pinned("a")
+    assert state.grant(1) == (Pull(2, 1, 0, "a"),)
+    assert state.status(2, "423", "Nats-Pin-Id mismatch", None) == [Unpinned(), Pull(3, 1, 0, "")]
+    assert state.status(3, "423", "Nats-Wrong-Pin-Id", 1) == [Pull(4, 1, 0, "")]
+
+
+def test_a_refusal_of_an_older_pin_leaves_the_new_one() -> None:
+    state = consume(2, 2)
+    state.message()
+    state.pinned("a")
+    assert state.grant(1) == (Pull(2, 1, 0, "a"),)
+    state.message()
+    state.pinned("b")
+    assert state.grant(1) == (Pull(3, 1, 0, "b"),)
+    state._sent[0].pin = "a"
+    assert not [action for action in state.status(2, "423", "Nats-Wrong-Pin-Id", 1) if isinstance(action, Unpinned)]
+    assert state.pin == "b"
+
+
+# -- time and connection -----------------------------------------------------------------------------------------------
+
+
+def test_missed_heartbeats_warn_and_pull_again() -> None:
+    state = consume(heartbeat=5.0)
+    warned, renew = wait(state, 11)
+    assert isinstance(warned, Warn)
+    assert warned.event == "pull_heartbeats_missed"
+    assert renew == Renew()
+    assert not state.grant(0)
+    assert pulls(state.renewed()) == [(2, 10, 0)]
+
+
+@pytest.mark.parametrize("event", ["message", "heartbeat", "status"])
+def test_whatever_comes_resets_the_timer(event: str) -> None:
+    state = consume(heartbeat=5.0)
+    for _ in range(3):
+        assert not wait(state, 9)
+        if event == "message":
+            state.message()
+        elif event == "heartbeat":
+            state.status(state._tokens, "100", "Idle Heartbeat", None)
+        else:
+            state.status(state._tokens, "408", "Request Timeout", 10)
+    assert wait(state, 11)
+
+
+def test_silence_means_nothing_while_nothing_is_asked_for() -> None:
+    state = PullState(heartbeat=1.0)
+    assert not wait(state, 60)
+    state.grant(1)
+    assert not wait(state, 2)
+    assert wait(state, 1)
+
+
+def test_a_process_that_was_paused_has_not_been_waiting() -> None:
+    state = consume(heartbeat=5.0, expires=30.0)
+    assert not state.tick(0.5)
+    assert not state.tick(1000.0)
+
+
+def test_a_pull_that_is_never_answered_is_given_up_after_its_time() -> None:
+    state = consume(expires=30.0)
+    assert not wait(state, 30 + GRACE)
+    warned, again = wait(state, 1)
+    assert isinstance(warned, Warn)
+    assert warned.event == "pull_unanswered"
+    assert pulls([again]) == [(2, 10, 0)]
+    assert not state.status(1, "408", "Request Timeout", 10)
+    assert state.outstanding == 10
+
+
+def test_without_a_connection_nothing_is_pulled_for_and_no_timer_runs() -> None:
+    state = consume(heartbeat=0.5)
+    assert not state.disconnected()
+    assert not wait(state, 60)
+    assert not state.grant(5)
+    assert pulls(state.reconnected()) == [(2, 15, 0)]
+    assert not wait(state, 1)
+    assert [type(action) for action in wait(state, 1)] == [Warn, Renew]
+
+
+def test_a_connection_that_was_lost_unnoticed_is_pulled_on_again() -> None:
+    state = consume()
+    state.message()
+    assert pulls(state.reconnected()) == [(2, 9, 0)]
+
+
+def test_what_could_not_be_sent_is_tried_again() -> None:
+    state = consume()
+    (later,) = state.failed(1)
+    assert isinstance(later, Later)
+    assert pulls(state.resume()) == [(2, 10, 0)]
+
+
+# -- one pull (fetch) --------------------------------------------------------------------------------------------------
+
+
+def fetch(**more: object) -> PullState:
+    return consume(3, 0, once=True, expires=2.0, **more)
+
+
+def test_a_fetch_is_over_when_all_came() -> None:
+    state = fetch()
+    assert not [*state.message(), *state.grant(1), *state.message()]
+    assert state.message() == (End(None),)
+
+
+def test_a_fetch_of_bytes_is_over_when_they_came() -> None:
+    state = consume(300, 0, once=True, by_bytes=True)
+    assert not state.message(200)
+    assert state.message(100) == (End(None),)
+
+
+@pytest.mark.parametrize(("status", "text"), SILENT)
+def test_a_fetch_is_over_when_its_pull_is(status: str, text: str) -> None:
+    assert fetch().status(1, status, text, None) == [End(None)]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "error"),
+    [
+        ("400", "Bad Request - ", PullRefusedError),
+        ("409", "Exceeded MaxWaiting", PullRefusedError),
+        ("409", "Leadership Change", PullRefusedError),
+        ("409", "Consumer Deleted", ConsumerDeletedError),
+        ("409", "Consumer is push based", PullRefusedError),
+        ("503", "", NoRespondersError),
+    ],
+)
+def test_a_fetch_that_is_refused_says_why(status: str, text: str, error: type[Exception]) -> None:
+    (end,) = fetch().status(1, status, text, None)
+    assert isinstance(end, End)
+    assert type(end.error) is error
+    assert text in str(end.error)
+
+
+def test_a_fetch_ends_with_its_time_its_heartbeats_or_its_connection() -> None:
+    (late,) = wait(fetch(), 10)
+    (silent,) = wait(fetch(heartbeat=0.5), 2)
+    (cut,) = fetch().disconnected()
+    (cut_unnoticed,) = fetch().reconnected()
+    errors = [end.error for end in (late, silent, cut, cut_unnoticed) if isinstance(end, End)]
+    assert [type(error) for error in errors] == [RequestTimeoutError] * 2 + [NotConnectedError] * 2
+
+
+def test_a_fetch_that_has_no_connection_yet_waits_for_one() -> None:
+    state = PullState(limit=3, threshold=0, once=True)
+    assert not state.disconnected()
+    assert pulls(state.start(0.0)) == []
+    assert pulls(state.reconnected()) == [(1, 3, 0)]
+
+
+# -- whatever happens --------------------------------------------------------------------------------------------------
+
+SIZE = 7  # bytes of a message, where bytes are counted
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["take", "message", "message", "message", "ended", "refused", "lost", "silent", "deleted"]),
+        st.integers(0, 9),
+    ),
+    max_size=80,
+)
+
+
+class Model:
+    """A server that serves its pulls in any order and tells the truth when one ends, and a reader with a buffer."""
+
+    def __init__(self, state: PullState, unit: int) -> None:
+        self.state = state
+        self.unit = unit
+        self.server: dict[int, int] = {}  # token -> what it may still bring
+        self.buffer = self.came = self.granted = 0
+        self.now = 0.0
+        self.act(state.start(0.0))
+
+    def act(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Pull):
+                self.server[action.token] = action.max_bytes or action.batch
+            elif isinstance(action, Later):
+                self.act(self.state.resume())
+            elif isinstance(action, Renew):
+                self.server.clear()
+                self.act(self.state.renewed())
+
+    def step(self, step: str, number: int) -> None:
+        state, tokens = self.state, list(self.server)
+        if step == "take":
+            taken = min(number + 1, self.buffer)
+            self.buffer -= taken
+            self.granted += taken * self.unit
+            self.act(state.grant(taken * self.unit))
         elif step == "lost":
-            state.lost()
-        pulled(state, str(turn))
-        assert state.outstanding or state.free <= 0
+            self.server.clear()
+            self.act(state.reconnected())
+        elif step == "silent":
+            for _ in range(30):
+                self.now += 0.5
+                self.act(state.tick(self.now))
+        elif tokens:
+            self.serve(step, tokens[number % len(tokens)])
+
+    def serve(self, step: str, token: int) -> None:
+        state, left = self.state, self.server[token]
+        if step == "message" and left >= self.unit:
+            self.buffer += 1
+            self.came += self.unit
+            self.server[token] -= self.unit
+            if not self.server[token]:
+                del self.server[token]
+            self.act(state.message(self.unit))
+        elif step == "ended":
+            del self.server[token]
+            self.act(state.status(token, "408", "Request Timeout", left))
+        elif step == "refused":
+            self.server.clear()
+            self.act(state.status(token, "409", "Leadership Change", None))
+        elif step == "deleted":
+            self.server.clear()
+            self.act(state.status(token, "409", "Consumer Deleted", None))
+
+
+@given(STEPS, st.sampled_from(["consume", "one", "bytes", "credits"]))
+def test_no_credit_is_lost_or_made_up(steps: list[tuple[str, int]], kind: str) -> None:
+    unit = SIZE if kind == "bytes" else 1
+    limit = {"consume": 20, "one": 1, "bytes": 20 * SIZE, "credits": 0}[kind]
+    state = PullState(
+        limit=limit,
+        threshold=None if kind == "credits" else limit // 2,
+        by_bytes=kind == "bytes",
+        heartbeat=2.0,
+        survives_delete=True,
+    )
+    model = Model(state, unit)
+    if kind == "credits":
+        model.granted = 20
+        model.act(state.grant(20))
+    for step, number in steps:
+        model.step(step, number)
+        assert state.free + state.outstanding + model.came == limit + model.granted
+        assert state.outstanding == sum(model.server.values())
+        # With enough room free a pull is out; it is due no later than that.
+        room = state.refill or 1
+        assert state.outstanding or state.free < room
+    while model.buffer:
+        model.step("take", 9)
+    assert state.outstanding, "an empty buffer, and nothing asked for"
+    assert state.outstanding == sum(model.server.values())
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["message", "status", "take", "tick", "cut", "back", "pin", "failed", "renewed", "resume"]),
+            st.integers(0, 30),
+        ),
+        max_size=60,
+    ),
+    st.sampled_from([*SILENT, *WARNED, ("400", "")]),
+    st.booleans(),
+)
+def test_whatever_comes_in_whatever_order_the_counts_hold(
+    steps: list[tuple[str, int]], told: tuple[str, str], counted: bool
+) -> None:
+    """A server that lies, repeats itself and loses what it likes: still nothing is negative, and nothing stalls."""
+    state = consume(10, 5, heartbeat=1.0)
+    came = taken = 0
+    for step, number in steps:
+        if step == "message":
+            came += 1
+            state.message()
+        elif step == "status":
+            state.status(number, *told, number if counted else None)
+        elif step == "take" and taken < came:
+            taken += 1
+            state.grant(1)
+        elif step == "tick":
+            state.tick(state._now + 0.5)
+        elif step == "cut":
+            state.disconnected()
+        elif step == "back":
+            state.reconnected()
+        elif step == "pin":
+            state.pinned(str(number % 2))
+        elif step == "failed":
+            state.failed(number)
+        elif step == "renewed":
+            state.renewed()
+        else:
+            state.resume()
+        assert state.outstanding >= 0
+        assert state.outstanding == sum(sent.left for sent in state._sent)
+        assert all(sent.left > 0 for sent in state._sent)
+        assert state.free + state.outstanding + came - taken == 10
+    # Silence, a connection, and a reader who takes all: then it is pulled for all.
+    state.disconnected()
+    state.resume()
+    state.renewed()
+    state.reconnected()
+    for _ in range(came - taken):
+        state.grant(1)
+    assert state.outstanding + state.free == 10
+    assert state.free < state.refill
