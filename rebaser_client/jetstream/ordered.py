@@ -2,16 +2,15 @@
 
 Invariants: a message is queued only if it is the next one of this generation's *consumer* sequence (deletes leave gaps
 in the stream's); a generation in which anything was missed is thrown away, and the next begins behind the last message
-that was queued, or at the pinned start if none was; every generation has a name and an inbox of its own, listened on
-before the consumer is created. So nothing is lost, doubled or reordered, whatever is dropped on the way.
+that was queued, or at the pinned start if none was (`ordered_position`); nothing of one generation can be taken for
+another's (`ordered_calls`). So nothing is lost, doubled or reordered, whatever is dropped on the way.
 
 All is done in the connection's read loop and its ticks; a task exists only while a consumer is being replaced.
 """
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,44 +19,23 @@ import structlog
 
 from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import TICK
-from rebaser_client.jetstream.errors import ApiError
-from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.messages import DESCRIPTION, STATUS, Message, as_int
-from rebaser_client.jetstream.ordered_calls import (
-    RETRY_MAX,
-    RETRY_MIN,
-    Start,
-    delete_in_time,
-    find_loss,
-    ordered_config,
-)
+from rebaser_client.jetstream.ordered_buffer import Buffer
+from rebaser_client.jetstream.ordered_calls import RETRY_MAX, RETRY_MIN, Calls, Generation
+from rebaser_client.jetstream.ordered_position import Position, Start
 from rebaser_core.errors import RebaserError, TransientError
 
 log = structlog.get_logger(__name__)
 
-DELETE_BOUND = 2.0  # seconds
 MAX_COUNT = 65_536
 MAX_BYTES = 32 * 1024 * 1024
 
 
-class _Generation:
-    """One consumer on the server: its name, where it delivers, and how far it has."""
-
-    __slots__ = ("flow", "inbox", "interest", "name", "sequence")
-
-    def __init__(self, name: str, inbox: str) -> None:
-        self.name = name
-        self.inbox = inbox
-        self.interest: Interest | None = None
-        self.sequence = 0  # consumer sequence of the newest message that was queued
-        self.flow = ""  # where to say that what is queued has been taken
-
-
 class OrderedConsumer:
-    """Messages of `filter_subject` in `stream`, in order, each once, from `start` (a stream sequence, or a policy) on.
+    """Messages of `filter_subject` in `stream`, in order, each once, from `start` (sequence, time or policy) on.
 
     At most `max_count` messages and about `max_bytes` are kept for a reader who is slow; the rest waits in the stream.
-    After `last_per_subject` was interrupted, superseded messages may come too, before the newest.
+    `config`: further fields of JetStream's `ConsumerConfig`; `ConfigError` for one that ADR-17 leaves nobody to choose.
     `on_ready` is called, in the read loop, when the queue fills and when the consumer ended.
     Opening raises `ApiError` (error 10059: no such stream). A stream that is deleted, recreated, or set back under the
     consumer ends it: once what is queued is taken, `wait` and iteration raise `TransientError` (code `stream_lost`).
@@ -75,21 +53,18 @@ class OrderedConsumer:
         max_count: int = MAX_COUNT,
         max_bytes: int = MAX_BYTES,
         on_ready: Callable[[], None] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
+        self._calls = Calls(js, stream, filter_subject, idle_heartbeat, headers_only, config or {})
         self._js = js
         self._connection = js.connection
         self._stream = stream
         self._filter = filter_subject
-        self._start = start
-        self._headers_only = headers_only
-        self._heartbeat = idle_heartbeat
-        self._max_count = max_count
-        self._max_bytes = max_bytes
-        self._queue: deque[Message] = deque()
-        self._bytes = 0
-        self._last = 0
+        self._position = Position(start)
+        self._queue = Buffer(max_count, max_bytes)
         self._created = ""
-        self._generation: _Generation | None = None
+        self._generation: Generation | None = None
+        self._generations = 0
         self._filled = asyncio.Event()
         self._on_ready = on_ready
         self._failure: TransientError | None = None
@@ -104,7 +79,11 @@ class OrderedConsumer:
     async def __aenter__(self) -> Self:
         # Asked for before the consumer is made: whoever replaces the stream later cannot do so unnoticed. It is known
         # from the second consumer of a stream on, so that a cold start takes one round trip.
-        self._created = await self._js.stream_created(self._stream)
+        if self._position.wants_end:
+            info = await self._js.stream_info(self._stream)
+            self._created, self._position.snapshot = info.created, info.last_sequence
+        else:
+            self._created = await self._js.stream_created(self._stream)
         self._replacing = anyio.CancelScope()  # a successor has to wait until the place to begin is known
         await self._begin()
         self._replacing = None
@@ -123,7 +102,7 @@ class OrderedConsumer:
             self._replacing.cancel()
         generation, self._generation = self._generation, None
         if generation is not None:
-            await self._discard_now(generation)
+            await self._calls.discard_now(generation)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -147,16 +126,7 @@ class OrderedConsumer:
 
     def take(self, max_count: int, max_bytes: int = MAX_BYTES) -> list[Message]:
         """What is queued, oldest first, within the bounds; but one message at least, if there is any."""
-        queue = self._queue
-        taken: list[Message] = []
-        room = max_bytes
-        while queue and len(taken) < max_count:
-            size = len(queue[0].data)
-            if taken and size > room:
-                break
-            room -= size
-            taken.append(queue.popleft())
-        self._bytes -= max_bytes - room
+        taken = self._queue.take(max_count, max_bytes)
         self._after_take()
         return taken
 
@@ -165,15 +135,14 @@ class OrderedConsumer:
 
     async def __anext__(self) -> Message:
         await self.wait()
-        message = self._queue.popleft()
-        self._bytes -= len(message.data)
+        message = self._queue.pop()
         self._after_take()
         return message
 
     def _after_take(self) -> None:
         generation = self._generation
         if generation is None:
-            if self._full and len(self._queue) * 2 <= self._max_count and self._bytes * 2 <= self._max_bytes:
+            if self._full and self._queue.half_empty():
                 self._full = False
                 self._replace()
         elif generation.flow and not self._queue:
@@ -183,7 +152,7 @@ class OrderedConsumer:
     # -- what the server sends -------------------------------------------------------------------------------------
 
     def _on_message(
-        self, generation: _Generation, subject: str, reply: str, data: bytes, headers: dict[str, str] | None
+        self, generation: Generation, subject: str, reply: str, data: bytes, headers: dict[str, str] | None
     ) -> None:
         if generation is not self._generation:
             return
@@ -200,14 +169,19 @@ class OrderedConsumer:
             self._reset(f"message {generation.sequence + 1} was missed")
             return
         queue = self._queue
-        if queue and (len(queue) >= self._max_count or self._bytes + len(data) > self._max_bytes):
+        if not queue.fits(message):
             self._full = True
             self._reset("the queue is full")
             return
-        queue.append(message)
-        self._bytes += len(data)
-        self._last = message.stream_sequence
         generation.sequence += 1
+        position = self._position
+        if message.stream_sequence <= position.last:
+            return
+        if position.snapshot is not None and not position.accepts(message, position.snapshot, again=generation.again):
+            self._reset("the newest of each subject are through")
+            return
+        queue.add(message)
+        position.last = message.stream_sequence
         if len(queue) == 1:
             self._tell()
 
@@ -216,7 +190,7 @@ class OrderedConsumer:
         if self._on_ready is not None:
             self._on_ready()
 
-    def _on_status(self, generation: _Generation, reply: str, headers: dict[str, str]) -> None:
+    def _on_status(self, generation: Generation, reply: str, headers: dict[str, str]) -> None:
         status = headers[STATUS]
         if status != "100":
             self._reset(f"status {status} {headers.get(DESCRIPTION, '')}".strip())
@@ -255,8 +229,8 @@ class OrderedConsumer:
         generation, self._generation = self._generation, None
         if generation is None or self._closed:
             return
-        log.info("ordered_reset", **self._names(), reason=reason, seq=self._last)
-        self._connection.spawn(self._discard, generation)
+        log.info("ordered_reset", **self._names(), reason=reason, seq=self._position.last)
+        self._connection.spawn(self._calls.discard, generation)
         if not self._full:
             self._replace()
 
@@ -281,7 +255,7 @@ class OrderedConsumer:
         while self._generation is None and not self._full:
             try:
                 await self._connection.wait_connected()
-                self._failure = await find_loss(self._js, self._stream, self._created, self._last)
+                self._failure = await self._calls.find_loss(self._created, self._position.last)
                 if self._failure is not None:
                     log.error("ordered_stream_lost", **self._names(), reason=self._failure.message)
                     self._tell()
@@ -294,8 +268,8 @@ class OrderedConsumer:
                 pause = min(pause * 2, RETRY_MAX)
 
     async def _begin(self) -> None:
-        """Listen, then create the consumer. What it delivers may come before the answer."""
-        generation = _Generation(self._connection.new_name(), self._connection.new_inbox())
+        self._generations += 1
+        generation = Generation(self._connection, again=self._generations > 1)
 
         def handle(subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
             self._on_message(generation, subject, reply, data, headers)
@@ -303,44 +277,14 @@ class OrderedConsumer:
         self._silent_ticks = 0
         self._generation = generation
         try:
-            generation.interest = await self._connection.listen(generation.inbox, handle, lasting=False)
-            info = await self._js.create_consumer(self._stream, self._config(generation))
-        except BaseException as error:
+            info = await self._calls.create(generation, handle, self._position.policy())
+        except BaseException:
             if self._generation is generation:
                 self._generation = None
-            if isinstance(error, ApiError) and generation.interest is not None:
-                await generation.interest.close()  # refused: there is no consumer
-            else:
-                await self._discard_now(generation)
             raise
-        if isinstance(self._start, str) and self._start != "last_per_subject":
-            # "New" and "last" are another place each time they are asked for; a later generation must begin at this.
-            self._start = info.delivered_stream + 1
+        self._position.made(info)
         if self._generation is not generation:
-            await self._discard(generation)  # the first time it may not have been there yet
-
-    def _config(self, generation: _Generation) -> dict[str, Any]:
-        return ordered_config(
-            generation.name,
-            self._filter,
-            generation.inbox,
-            self._last + 1 if self._last else self._start,
-            idle_heartbeat=self._heartbeat,
-            headers_only=self._headers_only,
-        )
-
-    async def _discard_now(self, generation: _Generation) -> None:
-        """Discard before returning, unless that would take long: then in the background."""
-        if self._connection.connected:
-            with anyio.move_on_after(DELETE_BOUND, shield=True):
-                await self._discard(generation)
-        else:
-            self._connection.spawn(self._discard, generation)
-
-    async def _discard(self, generation: _Generation) -> None:
-        if generation.interest is not None:
-            await generation.interest.close()
-        await delete_in_time(self._js, self._stream, generation.name)
+            await self._calls.discard(generation)  # the first time it may not have been there yet
 
     def _names(self) -> dict[str, str]:
         return {"stream": self._stream, "filter": self._filter}

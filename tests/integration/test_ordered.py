@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer, ordered_calls
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
-from rebaser_core.errors import TransientError
+from rebaser_core.errors import ConfigError, TransientError
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
 from tests.integration.nats_proxy import Frame, Proxy, proxied
@@ -67,6 +69,13 @@ def lose_once(matches: Callable[[Frame], bool]) -> Callable[[Frame], bool]:
     return lose
 
 
+async def stored_at(js: JetStream, stream: str, sequence: int) -> datetime:
+    """When a message was stored, to the microsecond below."""
+    async with OrderedConsumer(js, stream, f"{stream}.>", start=sequence) as consumer:
+        message = await anext(consumer)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=message.timestamp_ns // 1000)
+
+
 async def count_consumers(js: JetStream, stream: str) -> int:
     return (await js.stream_info(stream)).consumers
 
@@ -96,9 +105,27 @@ async def test_take_keeps_to_its_bounds_but_always_gives_one(js: JetStream, stre
         assert consumer.pending == 0
 
 
-@pytest.mark.parametrize(("start", "wanted"), [("all", [0, 1, 2, 9]), (2, [1, 2, 9]), ("last", [2, 9]), ("new", [9])])
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        ("all", [0, 1, 2, 9]),
+        (2, [1, 2, 9]),
+        (7, []),
+        ("last", [2, 9]),
+        ("new", [9]),
+        (timedelta(), [1, 2, 9]),
+        (-timedelta(days=1), [0, 1, 2, 9]),
+        (timedelta(days=1), [9]),
+    ],
+)
 async def test_each_start_begins_where_it_says(js: JetStream, stream: str, start: Any, wanted: list[int]) -> None:
+    """A timedelta: as long after the second message was stored."""
     await fill(js, stream, 3)
+    if isinstance(start, timedelta):
+        start += await stored_at(js, stream, 2)
+    if start == 7:
+        await fill(js, stream, 4, start=3)
+        wanted = [6, 9]
     async with OrderedConsumer(js, stream, f"{stream}.k", start=start) as consumer:
         await fill(js, stream, 1, start=9)
         assert await read(consumer, len(wanted)) == wanted
@@ -113,6 +140,74 @@ async def test_last_per_subject_gives_the_newest_of_each_then_goes_on(js: JetStr
         assert await read(consumer, 1) == [7]
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3, 4])
+async def test_last_per_subject_means_the_same_after_a_message_was_lost(
+    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, lost: int
+) -> None:
+    for number, key in enumerate("abcdabcda"):
+        await fill(js, stream, 1, number, key)
+    await js.publish(f"{stream}.other.one", b"no")
+    proxy.lose = lose_once(lambda frame: frame.delivery and frame.consumer_sequence == lost)
+    async with OrderedConsumer(
+        lossy, stream, f"{stream}.*", start="last_per_subject", idle_heartbeat=HEARTBEAT
+    ) as consumer:
+        assert await read(consumer, 4) == [5, 6, 7, 8]
+        await fill(js, stream, 3, 20, "a")
+        assert await read(consumer, 3) == [20, 21, 22]
+    assert await count_consumers(js, stream) == 0
+
+
+async def test_last_per_subject_leaves_out_nothing_that_came_while_it_was_interrupted(
+    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, events: Events
+) -> None:
+    for number, key in enumerate("abab"):
+        await fill(js, stream, 1, number, key)
+    proxy.lose = lambda frame: frame.delivery
+    async with OrderedConsumer(
+        lossy, stream, f"{stream}.*", start="last_per_subject", idle_heartbeat=HEARTBEAT
+    ) as consumer:
+        await fill(js, stream, 3, 10, "a")
+        await events.wait_for(lambda entry: entry["event"] == "ordered_reset")
+        proxy.lose = lambda _: False
+        assert await read(consumer, 4) == [3, 10, 11, 12]
+
+
+async def test_a_caller_chooses_what_adr_17_leaves_open_and_no_more(js: JetStream, stream: str) -> None:
+    given = {"description": "mine", "ack_policy": "none", "max_deliver": 1, "mem_storage": True, "flow_control": True}
+    async with OrderedConsumer(js, stream, f"{stream}.k", config=given):
+        (name,) = (await js.call(f"CONSUMER.NAMES.{stream}"))["consumers"]
+        config = (await js.consumer_info(stream, name)).config
+    wanted = {
+        **given,
+        "num_replicas": 1,
+        "idle_heartbeat": 5_000_000_000,
+        "ack_wait": 22 * 3600 * 1_000_000_000,
+        "deliver_policy": "all",
+        "filter_subject": f"{stream}.k",
+    }
+    assert {field: config[field] for field in wanted} == wanted
+    assert "durable_name" not in config
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"durable_name": "d"},
+        {"deliver_subject": "s"},
+        {"deliver_group": "g"},
+        {"num_replicas": 1},
+        {"ack_policy": "explicit"},
+        {"max_deliver": 2},
+        {"flow_control": False},
+        {"mem_storage": False},
+    ],
+)
+def test_what_an_ordered_consumer_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    (field,) = wrong
+    with pytest.raises(ConfigError, match=field):
+        OrderedConsumer(cast("JetStream", SimpleNamespace(connection=None)), "s", "s.k", config=wrong)
+
+
 async def test_headers_only_leaves_the_payload_out(js: JetStream, stream: str) -> None:
     await js.publish(f"{stream}.k", b"long", {"X-Debt": "3"})
     async with OrderedConsumer(js, stream, f"{stream}.k", headers_only=True) as consumer:
@@ -121,7 +216,11 @@ async def test_headers_only_leaves_the_payload_out(js: JetStream, stream: str) -
     assert message.headers["X-Debt"] == "3"
 
 
-@pytest.mark.parametrize("start", ["all", 1, "new"])
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+LATER = datetime(2200, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("start", ["all", 1, "new", LONG_AGO, LATER])
 async def test_a_lost_first_message_is_noticed_by_the_second(
     js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, start: Any
 ) -> None:
@@ -131,7 +230,7 @@ async def test_a_lost_first_message_is_noticed_by_the_second(
         assert await read(consumer, MANY) == list(range(MANY))
 
 
-@pytest.mark.parametrize("start", ["all", 1, "new", "last", "last_per_subject"])
+@pytest.mark.parametrize("start", ["all", 1, "new", "last", "last_per_subject", LONG_AGO, LATER])
 async def test_a_lost_only_message_is_noticed_by_a_heartbeat(
     js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, start: Any
 ) -> None:
@@ -155,13 +254,14 @@ async def test_any_lost_messages_are_made_good(js: JetStream, lossy: JetStream, 
         assert await read(consumer, MANY) == list(range(MANY))
 
 
+@pytest.mark.parametrize("start", ["new", LATER])
 async def test_a_start_is_kept_through_resets_before_the_first_message(
-    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, events: Events
+    js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, events: Events, start: Any
 ) -> None:
     """`new` means new when it was opened, not when its consumer was made anew."""
     await fill(js, stream, 3)
     proxy.lose = lambda frame: frame.delivery or frame.heartbeat
-    async with OrderedConsumer(lossy, stream, f"{stream}.k", start="new", idle_heartbeat=HEARTBEAT) as consumer:
+    async with OrderedConsumer(lossy, stream, f"{stream}.k", start=start, idle_heartbeat=HEARTBEAT) as consumer:
         await fill(js, stream, 3, start=10)
         await events.wait_for(lambda entry: entry["event"] == "ordered_reset")
         proxy.lose = lambda _: False

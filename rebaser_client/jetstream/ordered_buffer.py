@@ -1,0 +1,48 @@
+"""What an ordered consumer keeps for a reader who is slow: bounded in messages and in bytes."""
+
+from collections import deque
+
+from rebaser_client.jetstream.messages import Message
+
+
+class Buffer:
+    """Oldest first. One message fits always, however large: else it would never come through."""
+
+    __slots__ = ("_bytes", "_max_bytes", "_max_count", "_messages")
+
+    def __init__(self, max_count: int, max_bytes: int) -> None:
+        self._messages: deque[Message] = deque()
+        self._bytes = 0
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def fits(self, message: Message) -> bool:
+        count = len(self._messages)
+        return not count or (count < self._max_count and self._bytes + len(message.data) <= self._max_bytes)
+
+    def half_empty(self) -> bool:
+        return len(self._messages) * 2 <= self._max_count and self._bytes * 2 <= self._max_bytes
+
+    def add(self, message: Message) -> None:
+        self._messages.append(message)
+        self._bytes += len(message.data)
+
+    def pop(self) -> Message:
+        message = self._messages.popleft()
+        self._bytes -= len(message.data)
+        return message
+
+    def take(self, max_count: int, max_bytes: int) -> list[Message]:
+        """What is there, within the bounds; but one message at least, if there is any."""
+        taken: list[Message] = []
+        room = max_bytes
+        while self._messages and len(taken) < max_count:
+            size = len(self._messages[0].data)
+            if taken and size > room:
+                break
+            room -= size
+            taken.append(self.pop())
+        return taken
