@@ -1,12 +1,13 @@
 """What every owner on a server shares: connections, stores, the DVU engine, clocks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.deleter import Deleter
 from rebaser.dvu.engine import Engine
 from rebaser.settings import Settings
+from rebaser.troubles import Troubles
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log_reader import LogReader
@@ -29,3 +30,4 @@ class Context:
     now: Callable[[], float]
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
+    troubles: Troubles = field(default_factory=Troubles)

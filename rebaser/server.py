@@ -92,6 +92,8 @@ class Server:
             "slots": context.settings.concurrency,
             "dvu": context.engine.state,
             "sweeper": self._sweeper.pinned,
+            "durability": context.settings.durability,
+            "trouble": context.troubles.tell(context.now()),
         }
 
     # -- tasks and slots -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Literal, Self, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
+from rebaser_client.acks import TaskAcks, watch_task_acks
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.covers import Covers
 from rebaser_client.entries import Entry, read_entries
@@ -230,6 +231,11 @@ class RebaserClient:
         if workspace is not None:
             check_token(workspace, "workspace")
         return await read_overview(self._connection, self._js, self._subjects, self._reader, workspace)
+
+    async def task_acks(self, seconds: float) -> TaskAcks:
+        """Listen for `seconds` to what NATS tells about finished tasks; the setting `ack_sample` has it told."""
+        with _no_stream_means_not_ready():
+            return await watch_task_acks(self._js, self._subjects, seconds)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 

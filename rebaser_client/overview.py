@@ -1,7 +1,6 @@
 """What `rebaser status` shows: servers, change sets and what they wait for, streams. Read from NATS, kept nowhere."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import anyio
@@ -9,7 +8,8 @@ import anyio
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_client.log_reader import LogReader
-from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_client.storage import DurabilityStatus, StreamStatus, durability_of, read_streams
+from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
@@ -19,7 +19,10 @@ AT_ONCE = 64  # logs read at once
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """A live server: change sets it owns, how many it may, the state of its DVU engine, whether it is the sweeper."""
+    """A live server: change sets it owns, how many it may, the state of its DVU engine, whether it is the sweeper.
+
+    `durability`: its setting, if it has one. `trouble`: what kept one of its change sets from going on, lately.
+    """
 
     id: str
     version: str
@@ -27,6 +30,8 @@ class ServerInfo:
     slots: int
     dvu: str
     sweeper: bool = False
+    durability: str | None = None
+    trouble: str = ""
 
 
 SERVER_FIELDS = tuple(field.name for field in fields(ServerInfo))
@@ -46,19 +51,11 @@ class ChangeSetStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStatus:
-    """Messages and bytes that a stream stores."""
-
-    name: str
-    messages: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Overview:
     servers: list[ServerInfo]
     change_sets: list[ChangeSetStatus]
     streams: list[StreamStatus]
+    durability: DurabilityStatus | None
 
 
 async def read_overview(
@@ -87,7 +84,8 @@ async def read_overview(
     async with anyio.create_task_group() as group:
         for key in {*pending, *tasks, *commits}:
             group.start_soon(read, key)
-    return Overview(servers, [rows[key] for key in sorted(rows)], await _streams(js, subjects))
+    streams = await read_streams(js, subjects)
+    return Overview(servers, [rows[key] for key in sorted(rows)], streams, durability_of(streams))
 
 
 async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WAIT) -> list[ServerInfo]:
@@ -125,21 +123,3 @@ async def key_counts(
         except UnprocessableError:
             continue  # nothing a Rebaser wrote
     return counts
-
-
-async def _streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
-    names: Iterable[str] = (
-        subjects.requests_stream,
-        subjects.tasks_stream,
-        subjects.commits_stream,
-        subjects.dlq_stream,
-        f"OBJ_{subjects.blobs_bucket}",
-    )
-    out = []
-    for name in names:
-        try:
-            info = await js.stream_info(name)
-        except RebaserError:
-            continue
-        out.append(StreamStatus(name, info.messages, info.bytes))
-    return out

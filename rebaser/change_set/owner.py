@@ -48,7 +48,8 @@ from rebaser_core.errors import FencedError, RebaserError
 
 log = structlog.get_logger(__name__)
 
-RETRY_LOAD = 0.5  # seconds, for the nak after a failure that says nothing of its own
+RETRY_LOAD = 0.5  # seconds, for the nak after a failure that says nothing of its own; doubled for each delivery
+RETRY_LOAD_MAX = 5.0  # seconds
 BURY_RETRY_MAX = 5.0  # seconds
 ACK_TRIES = 5
 LARGE = 100_000  # values
@@ -328,7 +329,11 @@ class Owner(Actor):
     def _failure_of(self, what: str, error: RebaserError) -> Failed:
         fenced = isinstance(error, FencedError)
         log.warning(what, **self._names(), code=error.code, reason=error.message, fenced=fenced)
-        return Failed(Reason.FENCED if fenced else Reason.TRANSIENT, RETRY_LOAD)
+        if not fenced:
+            self._context.troubles.note(self._context.now(), error)
+        # A long outage is no reason to load everything twice a second.
+        delay = min(RETRY_LOAD * 2 ** min(self.task.message.delivered - 1, 10), RETRY_LOAD_MAX)
+        return Failed(Reason.FENCED if fenced else Reason.TRANSIENT, delay)
 
     def _names(self) -> dict[str, str]:
         return {"workspace": self.key.workspace, "change_set": self.key.change_set}

@@ -11,39 +11,66 @@ from rebaser.cli.failures import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
+    from rebaser_client.acks import TaskAcks
     from rebaser_client.overview import Overview, ServerInfo
+    from rebaser_client.storage import DurabilityStatus, StreamStatus
+
+NEARLY_FULL = 90.0  # percent, from which on a stream's limit is worth a word
 
 
 def status(
     workspace: Annotated[str | None, typer.Option(metavar="WS", help="Only change sets of this workspace.")] = None,
+    acks: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.1,
+            help="Also watch, for so long, the acks of tasks that servers finish; needs REBASER_ACK_SAMPLE.",
+        ),
+    ] = None,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Show servers, change sets and streams."""
+    """Show servers, change sets, streams and what they outlive.
+
+    Sizes of streams are of one copy. What a message costs is its payload, headers and subject, and what the store adds.
+    """
     from rebaser.cli.running import run_async
 
-    found: list[Overview] = []
-    code = run_async(partial(_load, nats, prefix, workspace, found))
+    found: list[tuple[Overview, TaskAcks | None]] = []
+    code = run_async(partial(_load, nats, prefix, workspace, acks, found))
     if code:
         return code
+    overview, watched = found[0]
+    if watched is not None and not watched.percent:
+        raise CommandFailed("NATS tells of no acks: start the servers with REBASER_ACK_SAMPLE=100 (percent)")
     if json:
-        console.write_json(_object(found[0]))
-    else:
-        _show(found[0])
+        console.write_json(_object(overview) | ({} if watched is None else {"taskAcks": _camel(asdict(watched))}))
+        return 0
+    _show(overview)
+    if watched is not None:
+        console.write_line(_acks_line(watched))
     return 0
 
 
-async def _load(nats: str, prefix: str, workspace: str | None, found: list["Overview"]) -> None:
+async def _load(
+    nats: str,
+    prefix: str,
+    workspace: str | None,
+    acks: float | None,
+    found: list[tuple["Overview", "TaskAcks | None"]],
+) -> None:
     from rebaser.cli.access import connected
 
     async with connected(nats, prefix) as client:
-        found.append(await client.status(workspace))
+        watched = None if acks is None else await client.task_acks(acks)
+        found.append((await client.status(workspace), watched))
 
 
 def _object(overview: "Overview") -> dict[str, Any]:
     return {
-        "servers": [asdict(one) for one in overview.servers],
+        "servers": [_camel(asdict(one)) for one in overview.servers],
         "changeSets": [
             {
                 "workspaceId": one.workspace,
@@ -56,8 +83,15 @@ def _object(overview: "Overview") -> dict[str, Any]:
             }
             for one in overview.change_sets
         ],
-        "streams": [asdict(one) for one in overview.streams],
+        "streams": [_camel(asdict(one)) for one in overview.streams],
+        "durability": None if overview.durability is None else _camel(asdict(overview.durability)),
     }
+
+
+def _camel(fields: dict[str, Any]) -> dict[str, Any]:
+    """Names as they are in messages and everywhere else."""
+    words = {name: name.split("_") for name in fields}
+    return {first + "".join(word.title() for word in rest): fields[name] for name, (first, *rest) in words.items()}
 
 
 def _show(overview: "Overview") -> None:
@@ -79,14 +113,70 @@ def _show(overview: "Overview") -> None:
         right=(2, 4, 5),
         title=f"Change sets: {len(overview.change_sets):,}",
     )
-    console.table(
-        ("stream", "messages", "size"),
-        [(one.name, f"{one.messages:,}", console.size(one.bytes)) for one in overview.streams],
-        right=(1, 2),
-        title="Streams",
-    )
+    _show_streams(overview.streams)
+    if overview.durability is not None:
+        console.write_line(_durability_line(overview.durability))
     if not overview.servers:
         console.note("no server answers; requests wait until one runs (`rebaser serve`)")
+    for server in overview.servers:
+        if server.trouble:
+            console.note(f"server {server.id} met trouble: {server.trouble}")
+    for stream in overview.streams:
+        if stream.percent_full is not None and stream.percent_full >= NEARLY_FULL:
+            console.note(f"stream {stream.name} is {stream.percent_full:g} % full; what does not fit is refused")
+
+
+def _show_streams(streams: list["StreamStatus"]) -> None:
+    """Sizes are of one copy. `a message`: the average; `newest: payload`: all of the newest one, and its payload."""
+    console.table(
+        ("stream", "storage", "messages", "size", "limit", "full", "a message", "newest: payload"),
+        [
+            (
+                one.name,
+                _copies(one),
+                f"{one.messages:,}",
+                console.size(one.bytes),
+                _limit(one),
+                "" if one.percent_full is None else f"{one.percent_full:g} %",
+                "" if one.bytes_per_message is None else console.size(one.bytes_per_message),
+                "" if one.newest is None else f"{console.size(one.newest.stored)}: {console.size(one.newest.payload)}",
+            )
+            for one in streams
+        ],
+        right=(2, 3, 4, 5, 6, 7),
+        title="Streams",
+    )
+
+
+def _copies(stream: "StreamStatus") -> str:
+    behind = f" ({stream.copies_behind} behind)" if stream.copies_behind else ""
+    return f"{stream.storage} x{stream.copies}{behind}"
+
+
+def _limit(stream: "StreamStatus") -> str:
+    limits = [console.size(stream.max_bytes)] if stream.max_bytes > 0 else []
+    if stream.max_messages > 0:
+        limits.append(f"{stream.max_messages:,} messages")
+    return " or ".join(limits)
+
+
+def _durability_line(found: "DurabilityStatus") -> str:
+    """What the streams outlive; one copy on disk leaves a question that only nats-server's configuration answers."""
+    what = f"durability: {found.at_least} (storage {found.storage}, {found.copies} of each stream"
+    if found.at_least == "fast":
+        what += "; safe if nats-server has sync_interval: always, which clients cannot see"
+    return what + ")"
+
+
+def _acks_line(acks: "TaskAcks") -> str:
+    line = f"task acks in {acks.seconds:g} s, {acks.percent} % sampled: {acks.samples:,}"
+    if acks.latency_p50 is None or acks.latency_max is None:
+        return f"{line} (a task is acked when its change set is let go)"
+    return (
+        f"{line}, {acks.redelivered:,} delivered more than once (at most {acks.most_deliveries} times); from the last "
+        f"progress to the ack p50 {console.span(acks.latency_p50)}, max {console.span(acks.latency_max)}, "
+        f"ack wait {console.span(acks.ack_wait)}"
+    )
 
 
 def _show_servers(servers: list["ServerInfo"]) -> None:

@@ -1,0 +1,21 @@
+"""What went wrong last on this server, for `rebaser status`: the log says it all, but who reads it?"""
+
+from rebaser_core.errors import RebaserError
+
+TOLD_FOR = 60.0  # seconds; what has not happened again for that long is over
+
+
+class Troubles:
+    """Keeps the newest failure that kept a change set from going on. Times are those of the server's clock."""
+
+    def __init__(self) -> None:
+        self._newest: tuple[float, str] | None = None
+
+    def note(self, now: float, error: RebaserError) -> None:
+        self._newest = now, error.message
+
+    def tell(self, now: float) -> str:
+        """The newest one, if it is not long ago; else empty."""
+        if self._newest is None or now - self._newest[0] > TOLD_FOR:
+            return ""
+        return self._newest[1]

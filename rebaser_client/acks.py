@@ -1,0 +1,55 @@
+"""Figures of the tasks consumer's acknowledgements, as nats-server samples them."""
+
+import statistics
+from dataclasses import dataclass
+
+import anyio
+
+from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream.advisories import AckSample, watch_acks
+from rebaser_client.jetstream.messages import as_int
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TASKS_CONSUMER
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAcks:
+    """Tasks given back as done within `seconds`: `samples` of them, `percent` being told about (0: the setting is off).
+
+    `redelivered`: samples whose task was delivered more than once, because a server gave it back or was silent.
+    Latencies (seconds, None without samples) are from the last sign of life to the ack. A task is held for as long as
+    its change set is owned, and its progress told every third of the ack wait; so they stay below that third, and come
+    near the ack wait only where leases are about to be lost.
+    """
+
+    seconds: float
+    percent: int
+    samples: int
+    redelivered: int
+    most_deliveries: int
+    latency_p50: float | None
+    latency_max: float | None
+    ack_wait: float
+
+
+async def watch_task_acks(js: JetStream, subjects: Subjects, seconds: float) -> TaskAcks:
+    """Listen for `seconds`, or not at all if nothing is sampled."""
+    config = (await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)).config
+    percent = as_int(str(config.get("sample_freq", "")).rstrip("%"))
+    samples: list[AckSample] = []
+    if percent:
+        async with watch_acks(js.connection, subjects.tasks_stream, TASKS_CONSUMER) as acks:
+            with anyio.move_on_after(seconds):
+                async for sample in acks:
+                    samples.append(sample)  # noqa: PERF401 - what was heard when the time is up counts
+    latencies = [sample.ack_time_ns / 1e9 for sample in samples]
+    return TaskAcks(
+        seconds=seconds,
+        percent=percent,
+        samples=len(samples),
+        redelivered=sum(1 for sample in samples if sample.deliveries > 1),
+        most_deliveries=max((sample.deliveries for sample in samples), default=0),
+        latency_p50=round(statistics.median(latencies), 6) if latencies else None,
+        latency_max=round(max(latencies), 6) if latencies else None,
+        ack_wait=as_int(config.get("ack_wait")) / 1e9,
+    )

@@ -1,0 +1,134 @@
+"""What the streams store, what they may, what a message costs in them, and what all of it outlives."""
+
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
+from rebaser_client.jetstream.errors import NO_MESSAGE
+from rebaser_client.jetstream.messages import as_int
+from rebaser_core.errors import RebaserError
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import SAFE_COPIES, Durability
+
+# Bytes that nats-server's stores add to a message's subject, headers and payload (filestore.go, memstore.go).
+RECORD = {"file": 30, "memory": 16}
+HEADERS_LENGTH = 4  # in a file, of a message that has headers
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCost:
+    """Bytes of one stored message, once per copy of the stream: what `record` is, the store adds."""
+
+    payload: int
+    headers: int
+    subject: int
+    record: int
+
+    @property
+    def stored(self) -> int:
+        return self.payload + self.headers + self.subject + self.record
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """What a stream holds. Sizes are bytes, of one copy; a limit of -1 is none. `percent_full` is of the nearest limit.
+
+    `copies_behind`: those that are away or have yet to catch up. `newest`: what its newest message costs.
+    """
+
+    name: str
+    storage: str
+    copies: int
+    copies_behind: int
+    messages: int
+    bytes: int
+    max_messages: int
+    max_bytes: int
+    max_message_size: int
+    percent_full: float | None
+    bytes_per_message: float | None
+    newest: MessageCost | None
+
+
+@dataclass(frozen=True, slots=True)
+class DurabilityStatus:
+    """What the streams outlive, as far as a client can see: `at_least` this.
+
+    One copy on disk is `fast`, and `safe` if nats-server syncs every write; that setting (`sync_interval`) it tells
+    nobody. Weakest storage and fewest copies of all streams.
+    """
+
+    at_least: Durability
+    storage: str
+    copies: int
+
+
+async def read_streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
+    """The streams that are there."""
+    names = (
+        subjects.requests_stream,
+        subjects.tasks_stream,
+        subjects.commits_stream,
+        subjects.dlq_stream,
+        f"OBJ_{subjects.blobs_bucket}",
+    )
+    found = []
+    for name in names:
+        try:
+            answer = await js.call(f"STREAM.INFO.{name}")
+            found.append(_status(answer, await _newest_cost(js, StreamInfo.of(answer))))
+        except RebaserError:
+            continue
+    return found
+
+
+def durability_of(streams: Sequence[StreamStatus]) -> DurabilityStatus | None:
+    """None if there are no streams."""
+    if not streams:
+        return None
+    copies = min(stream.copies for stream in streams)
+    if any(stream.storage == "memory" for stream in streams):
+        return DurabilityStatus("memory", "memory", copies)
+    return DurabilityStatus("safe" if copies >= SAFE_COPIES else "fast", "file", copies)
+
+
+def _status(answer: Mapping[str, Any], newest: MessageCost | None) -> StreamStatus:
+    info = StreamInfo.of(answer)
+    config = info.config
+    max_messages, max_bytes = (as_int(config.get(name)) or -1 for name in ("max_msgs", "max_bytes"))
+    used = [
+        100 * value / limit for value, limit in ((info.messages, max_messages), (info.bytes, max_bytes)) if limit > 0
+    ]
+    peers = (answer.get("cluster") or {}).get("replicas") or []
+    return StreamStatus(
+        name=info.name,
+        storage=str(config.get("storage", "")),
+        copies=as_int(config.get("num_replicas")),
+        copies_behind=sum(1 for peer in peers if not peer.get("current") or peer.get("offline")),
+        messages=info.messages,
+        bytes=info.bytes,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        max_message_size=as_int(config.get("max_msg_size")) or -1,
+        percent_full=round(max(used), 1) if used else None,
+        bytes_per_message=round(info.bytes / info.messages, 1) if info.messages else None,
+        newest=newest,
+    )
+
+
+async def _newest_cost(js: JetStream, info: StreamInfo) -> MessageCost | None:
+    if not info.messages:
+        return None
+    try:
+        stored = (await js.call(f"STREAM.MSG.GET.{info.name}", {"seq": info.last_sequence}))["message"]
+    except ApiError as error:
+        if error.err_code == NO_MESSAGE:
+            return None  # deleted, as requests are
+        raise
+    headers = len(binascii.a2b_base64(stored.get("hdrs", "")))
+    record = RECORD[info.config["storage"]]
+    if headers and info.config["storage"] == "file":
+        record += HEADERS_LENGTH
+    return MessageCost(len(binascii.a2b_base64(stored.get("data", ""))), headers, len(stored["subject"]), record)

@@ -1,0 +1,53 @@
+"""Full streams and floods: who sends too much is told, and nobody else notices. No test here derives anything."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rebaser.embedded.nats import embedded_nats
+from rebaser_client import RebaserClient, RequestTimeout, Set
+from rebaser_client.jetstream import Connection, JetStream
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TopologyOptions, streams
+from tests.acceptance.cli import rebaser, rebaser_json
+from tests.acceptance.fleet import NO_SPARK, servers
+
+pytestmark = pytest.mark.anyio
+
+SUBJECTS = Subjects()
+
+
+async def limit_commits(url: str, max_bytes: int) -> None:
+    """What an operator does: raise the limit."""
+    async with Connection.connect(url) as connection:
+        for stream in streams(SUBJECTS, TopologyOptions(commits_max_bytes=max_bytes)):
+            if stream["name"] == SUBJECTS.commits_stream:
+                await JetStream(connection).ensure_stream(stream)
+
+
+async def test_a_full_log_keeps_requests_waiting_until_there_is_room(tmp_path: Path) -> None:
+    """The server survives, says so in its log and in `rebaser status`, and goes on by itself."""
+    async with (
+        embedded_nats(tmp_path / "nats") as nats,
+        servers(nats.url, "one", warm=False, spark=NO_SPARK, commits_max_bytes=20_000) as (server,),
+        RebaserClient.connect(nats.url) as client,
+    ):
+        await client.enqueue_updates_with_reply("shop", "main", [Set("first", 1)])
+        sent = [await client.enqueue_updates("shop", "main", [Set(f"v{n}", "x" * 9_000)]) for n in range(5)]
+        await server.wait_for("decide_failed", code="commit_refused")
+        with pytest.raises(RequestTimeout) as late:
+            await client.enqueue_updates_with_reply("shop", "main", [Set("last", 1)], timeout=0.5)
+        [found] = await rebaser_json("status", nats_url=nats.url)
+        assert "maximum bytes exceeded" in found["servers"][0]["trouble"]
+        [change_set] = found["changeSets"]
+        assert 4 <= change_set["pending"] <= 6  # two more may have fitted in
+        assert "maximum bytes exceeded" in (await rebaser("status", nats_url=nats.url)).stderr
+        await limit_commits(nats.url, -1)
+        with anyio.fail_after(60):
+            # Its id is known by now or will be: either way this is answered once it is applied.
+            await client.enqueue_updates_with_reply("shop", "main", [Set("last", 1)], request_id=late.value.request_id)
+        state = await client.state("shop", "main")
+        assert [request for request in state.outcomes if request in sent] == sent
+        assert set(state.values()) == {"first", "last", *(f"v{n}" for n in range(5))}
+        assert server.process.returncode is None
