@@ -58,7 +58,7 @@ def replaced(loop: SimLoop, network: Network, seed: int, engine: Callable[..., A
         (secrets, "token_bytes", lambda count=8: rng.randbytes(count)),
         (anyio.to_thread, "run_sync", run_sync),
         (CancelScope, "__hash__", scope_hash),
-        (rebaser_client.jetstream.connection, "Link", network.link),
+        (rebaser_client.jetstream.connection, "Link", network),
         (rebaser_client.blobs.jetstream, "CHUNK", BLOB_CHUNK),
         (rebaser.server, "Engine", engine),
     ]

@@ -64,7 +64,7 @@ class Network:
         faults: Faults,
         *,
         max_payload: int = 1024 * 1024,
-        tap: Callable[[str, str, bytes], None] = lambda who, subject, data: None,
+        tap: Callable[[str, str, bytes, Headers | None], None] = lambda who, subject, data, headers: None,
     ) -> None:
         self.loop = loop
         self.model = model
@@ -76,10 +76,13 @@ class Network:
         self.links: dict[SimLink, None] = {}
         self._unanswered: set[str] = set()
 
-    def link(self) -> "SimLink":
-        """What `Link()` makes during a run."""
+    async def open(self, options: Any, servers: list[str], timeout: float) -> "SimLink":  # noqa: ASYNC109 - as `Link.open`
+        """What `Link.open` is during a run."""
         process = PROCESS.get()
         assert process is not None, "only simulated processes have connections"
+        await anyio.sleep(self.latency() * 2)
+        if self.down or process.state is State.REAPED:
+            raise NotConnectedError("no connection to NATS: nobody listens")
         return SimLink(self, process)
 
     def links_of(self, process: Process) -> list["SimLink"]:
@@ -102,7 +105,7 @@ class Network:
             await asyncio.sleep(0)
 
     def _arrive(self, who: str, subject: str, reply: str, data: bytes, headers: Headers | None) -> None:
-        self.tap(who, subject, data)
+        self.tap(who, subject, data, headers)
         self.model.publish(subject, reply, data, headers)
 
     def lost_answer(self, subject: str) -> bool:
@@ -125,25 +128,20 @@ class SimLink:
         self._peer = Client(self._on_sent)
         self._handlers: dict[int, Handler] = {}
         self._sids = itertools.count(1)
-        self._opened = False
         self._broken = False  # nothing that is on its way arrives
         self._out = self._in = 0.0
-
-    @property
-    def up(self) -> bool:
-        return self._opened and not self.closed.is_set() and self.process.state is not State.REAPED
-
-    async def open(self, options: Any, servers: list[str], timeout: float) -> None:  # noqa: ASYNC109 - as the real one
-        network = self._network
-        await anyio.sleep(network.latency() * 2)
-        if network.down or self.process.state is State.REAPED:
-            raise NotConnectedError("no connection to NATS: nobody listens")
-        self._opened = True
         network.links[self] = None
         network.model.attach(self._peer)
 
+    @property
+    def up(self) -> bool:
+        return not self.closed.is_set() and self.process.state is not State.REAPED
+
+    async def watch(self, ping_interval: float) -> None:
+        await self.closed.wait()
+
     async def close(self) -> None:
-        if self._opened and not self.closed.is_set():
+        if not self.closed.is_set():
             self.post(0.0, self._network.model.detach, self._peer)
         self.shut("closed")
 
@@ -155,9 +153,9 @@ class SimLink:
             self.reason = reason
             self.closed.set()
 
-    def cut(self, *, in_flight: bool) -> None:
-        """The connection breaks. `in_flight`: what was sent before arrives all the same."""
-        self._broken = not in_flight
+    def cut(self) -> None:
+        """The connection breaks, and what is on its way is lost."""
+        self._broken = True
         self._network.model.detach(self._peer)
         self.shut("the connection was cut")
 

@@ -65,6 +65,7 @@ class Stream:
         self.subjects: dict[str, dict[int, None]] = {}
         self.last = 0
         self.bytes = 0
+        self.full = False  # the disk is
         self._duplicates: dict[str, tuple[int, int]] = {}
         self._created_ns = now_ns
         self._watch = watch
@@ -108,6 +109,8 @@ class Stream:
 
     def _check_room(self, subject: str, held: int, size: int) -> None:
         config = self.config
+        if self.full:
+            raise Refused(503, 10077, "no space left on device")
         if 0 < config.get("max_msg_size", -1) < size:
             raise Refused(400, 10054, "message size exceeds maximum allowed")
         if config.get("discard_new_per_subject") and 0 < config.get("max_msgs_per_subject", -1) <= held:
