@@ -254,7 +254,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
             js=js,
             subjects=subjects,
             blobs=blobs,
-            reader=LogReader(js, subjects, blobs, settings.limits),
+            reader=LogReader(js, subjects, blobs),
             engine=engine,
             deleter=Deleter(js, subjects.requests_stream),
             dead_letters=DeadLetters(js, subjects, blobs, settings.server_id),

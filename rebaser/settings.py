@@ -5,18 +5,20 @@ import socket
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from rebaser_core.errors import ConfigError
-from rebaser_core.limits import Limits
+from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.topology import TopologyOptions
+
+SMALLEST_LIMIT = 8
 
 
 class Settings(BaseSettings):
     """Times are seconds, sizes bytes. `Settings()` reads the environment; arguments win over it."""
 
-    model_config = SettingsConfigDict(env_prefix="REBASER_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="REBASER_", env_nested_delimiter="__", extra="ignore", frozen=True)
 
     # Where things are
     nats_url: str = Field("nats://127.0.0.1:4222", description="NATS server, or several separated by commas.")
@@ -84,7 +86,19 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
 
+    # Bounds on what a request may be, each a variable of its own: REBASER_LIMITS__MAX_DEPTH and so on.
     limits: Limits = Limits()
+
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _check_limits(cls, given: object) -> object:
+        for name, value in given.items() if isinstance(given, dict) else ():
+            most = getattr(COMMIT_LIMITS, name, None)
+            if most is None:
+                raise ValueError(f"there is no limit {name}")
+            if not (str(value).isdecimal() and SMALLEST_LIMIT <= int(value) <= most):
+                raise ValueError(f"{name} is a number from {SMALLEST_LIMIT} to {most}")
+        return given
 
     def topology(self) -> TopologyOptions:
         return TopologyOptions(
@@ -106,7 +120,9 @@ def load_settings(**given: object) -> Settings:
     """Settings from `given` (None: not given) over the environment over defaults; raises `ConfigError` in one line."""
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    except SettingsError as error:
+        raise ConfigError(f"a setting in the environment cannot be read: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
+        name = "__".join(str(part) for part in first["loc"])
         raise ConfigError(f"setting {name} (REBASER_{name.upper()}): {first['msg']}") from None

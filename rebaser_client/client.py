@@ -71,7 +71,7 @@ class RebaserClient:
         self._blobs = blobs
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._reader = LogReader(self._js, subjects, blobs, limits)
+        self._reader = LogReader(self._js, subjects, blobs)
         self._id_time = self._id_random = 0
         self._waker = Waker(self._js, subjects, group)
         self._covers = Covers(self._reader, group)

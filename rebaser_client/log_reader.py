@@ -17,7 +17,6 @@ from rebaser_core.checkpoint import CheckpointReader
 from rebaser_core.commit import CheckpointRef, Commit
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.limits import Limits
 from rebaser_core.messages import decode_commit, decode_delta
 from rebaser_core.state import BrokenChain, ChangeSetState
 from rebaser_core.subjects import Subjects
@@ -41,12 +40,10 @@ class Tail:
 class LogReader:
     """Reads the logs of one installation through `js`, large parts through `blobs`."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, limits: Limits) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
         self._js = js
         self._subjects = subjects
         self._blobs = blobs
-        # A commit gathers many requests, so what bounds one request does not bound it.
-        self._limits = replace(limits, max_updates=2**31, max_request_bytes=MAX_BLOB)
 
     async def load(self, key: ChangeSetKey) -> Tail:
         """The state of `key` now; an empty one if its log is empty.
@@ -82,7 +79,7 @@ class LogReader:
         Raises `TransientError` for one that claims to be and cannot be read: skipping it would lose what it holds.
         """
         try:
-            return replace(decode_commit(headers, data, self._limits), sequence=sequence)
+            return replace(decode_commit(headers, data), sequence=sequence)
         except UnprocessableError as error:
             if error.code != FOREIGN:
                 raise TransientError(f"commit {sequence} is damaged: {error.message}", code="damaged_commit") from error
@@ -96,7 +93,7 @@ class LogReader:
         if commit.delta_blob is None or commit.delta:
             return commit
         data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
-        return replace(commit, delta=decode_delta(commit.kind, data, self._limits))
+        return replace(commit, delta=decode_delta(commit.kind, data))
 
     def _consumer(self, key: ChangeSetKey, start: int) -> OrderedConsumer:
         return OrderedConsumer(self._js, self._subjects.commits_stream, self._subjects.commits(key), start=start)

@@ -16,8 +16,8 @@ from typing import Any
 
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.errors import UnsupportedVersion
+from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import read_decision, write_decision
-from rebaser_core.messages.delta import COMMIT_LIMITS
 from rebaser_core.payload import CBOR, check_tree, dumps, malformed, read_item, read_unchecked
 from rebaser_core.state import UNSET_CELL, Cell, ChangeSetState, Recorded, View
 from rebaser_core.updates import Derive, Inputs, iter_input_ids

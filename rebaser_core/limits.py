@@ -16,3 +16,15 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+# A commit gathers what many requests brought, and was checked when they came in: these bounds only keep a damaged or
+# foreign one from taking all memory, whatever limits the servers that wrote the log were run with. So no server may be
+# run with larger ones.
+COMMIT_LIMITS = Limits(
+    max_id_length=64 * 1024,
+    max_depth=256,
+    max_value_bytes=64 * 1024 * 1024,
+    max_updates=100_000_000,
+    max_inputs=100_000_000,
+    max_request_bytes=1024 * 1024 * 1024,
+)

@@ -30,6 +30,7 @@ def client_of(settings: "Settings") -> AbstractAsyncContextManager["RebaserClien
         inbox_prefix=settings.inbox_prefix,
         creds=settings.nats_creds,
         token=_token(settings),
+        limits=settings.limits,
     )
 
 

@@ -27,6 +27,9 @@ def parse_edits(
 
     Raises a usage error that names the option and what would be right.
     """
+    from rebaser.settings import load_settings
+
+    limits = load_settings().limits
     updates: list[Update] = []
     seen: set[str] = set()
     for option, update in _each(sets, derives, unsets, removes, names_in):
@@ -34,7 +37,7 @@ def parse_edits(
             raise usage(f"{update.id!r} is edited twice; put edits that need an order into a --file", option)
         seen.add(update.id)
         try:
-            updates.append(parse_update(update.to_wire()))
+            updates.append(parse_update(update.to_wire(), limits))
         except UnprocessableError as error:
             raise usage(error.message, option) from None
     return updates

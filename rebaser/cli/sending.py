@@ -102,8 +102,9 @@ class Sender:
 
     async def _send_source(self, client: "RebaserClient", source: Source) -> None:
         from rebaser.cli.jsonl import Batch, UpdateLines
+        from rebaser.settings import load_settings
 
-        lines = UpdateLines()
+        lines = UpdateLines(load_settings().limits)
         batch = Batch(self.batch, BATCH_BYTES)
         with console.progress("sending", source.size) as bar:
             async with aclosing(source.chunks()) as chunks:

@@ -33,10 +33,11 @@ class Source:
         Raises `CommandFailed` that names the line. A pipe is left alone.
         """
         from rebaser.cli.jsonl import UpdateLines
+        from rebaser.settings import load_settings
 
         if self.size is None:
             return
-        lines = UpdateLines()
+        lines = UpdateLines(load_settings().limits)
         try:
             with console.progress("checking", self.size) as bar:
                 while chunk := os.read(self.descriptor, CHUNK):

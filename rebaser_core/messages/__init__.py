@@ -6,10 +6,9 @@ because only current messages leave this package.
 
 from rebaser_core.commit import Commit
 from rebaser_core.envelope import CBOR, ContentType, Headers, Peeked, Registry
-from rebaser_core.limits import Limits
+from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import COMMIT, check_is_commit, read_sweep_headers, sweep_headers
 from rebaser_core.messages.delta import (
-    COMMIT_LIMITS,
     decode_delta,
     decode_updates_blob,
     encode_delta,
@@ -27,7 +26,6 @@ from rebaser_core.messages.response import (
 )
 
 __all__ = [
-    "COMMIT_LIMITS",
     "REGISTRY",
     "Conflict",
     "Conflicts",

@@ -13,23 +13,12 @@ import cbor2
 
 from rebaser_core.commit import Computed, Delta, Kind
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
-from rebaser_core.limits import DEFAULT_LIMITS, Limits
+from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
 from rebaser_core.payload import CBOR, dumps, malformed, read_item
 from rebaser_core.updates import Update, check_id, parse_update, parse_updates
 from rebaser_core.values import Fault, check_json
 
 T = TypeVar("T")
-
-# A commit gathers what many requests brought, and was checked when they came in: these bounds only keep a damaged or
-# foreign one from taking all memory, whatever limits the servers that wrote the log were run with.
-COMMIT_LIMITS = Limits(
-    max_id_length=64 * 1024,
-    max_depth=256,
-    max_value_bytes=64 * 1024 * 1024,
-    max_updates=100_000_000,
-    max_inputs=100_000_000,
-    max_request_bytes=1024 * 1024 * 1024,
-)
 
 
 def write_one_computed(item: Computed) -> dict[str, Any]:

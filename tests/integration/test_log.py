@@ -14,7 +14,6 @@ from rebaser_client.log_reader import LogReader
 from rebaser_core.commit import Kind
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import encode_commit
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
@@ -32,7 +31,7 @@ class Log:
         self.js = js
         self.subjects = subjects
         self.blobs = open_blobs(None, js, subjects.blobs_bucket)
-        self.reader = LogReader(js, subjects, self.blobs, DEFAULT_LIMITS)
+        self.reader = LogReader(js, subjects, self.blobs)
         self.inline_max = inline_max
         self.ids = (f"{id(self)}-{number}" for number in itertools.count())  # no two owners make the same
         self.commits: CommitLog

@@ -25,7 +25,7 @@ from rebaser_client.jetstream import (
 )
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TASKS_CONSUMER, TopologyOptions
+from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions
 from tests.conftest import Events
 from tests.integration.nats_proxy import proxied
 
@@ -170,7 +170,9 @@ async def test_jetstream_that_answers_nothing_is_reported_and_consumers_begin_an
         async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
             js = JetStream(connection, timeout=0.2)
             ordered = OrderedConsumer(js, subjects.requests_stream, subjects.requests(key), start=1, idle_heartbeat=0.5)
-            pull = PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER, expires=5, idle_heartbeat=0.5)
+            pull = PullConsumer(
+                js, subjects.tasks_stream, TASKS_CONSUMER, group=TASKS_GROUP, expires=5, idle_heartbeat=0.5
+            )
             async with ordered, pull, Connection.connect(nats_server.url) as around:
                 pull.add_credit(1)
                 before = ordered._generation

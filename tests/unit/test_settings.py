@@ -1,0 +1,40 @@
+"""Settings come from the environment, each by its own variable, and what cannot be is refused in one line."""
+
+from dataclasses import fields
+
+import pytest
+
+from rebaser.settings import load_settings
+from rebaser_core.errors import ConfigError
+from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
+def test_every_limit_is_a_variable_of_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"REBASER_LIMITS__{name.upper()}", "200")
+    limits = load_settings().limits
+    assert getattr(limits, name) == 200
+    assert {getattr(limits, other.name) == getattr(DEFAULT_LIMITS, other.name) for other in fields(Limits)} == {
+        False,
+        True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("REBASER_LIMITS__MAX_DEPTH", str(COMMIT_LIMITS.max_depth + 1), "max_depth is a number from 8 to 256"),
+        ("REBASER_LIMITS__MAX_DEPTH", "-1", "max_depth is a number"),
+        ("REBASER_LIMITS__MAX_DEPTH", "deep", "max_depth is a number"),
+        ("REBASER_LIMITS__MAX_DEPHT", "9", "there is no limit max_depht"),
+        ("REBASER_LIMITS", "nine", "limits"),
+        ("REBASER_ACK_WAIT", "soon", "REBASER_ACK_WAIT"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    variable: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=says) as refused:
+        load_settings()
+    assert "\n" not in refused.value.message
