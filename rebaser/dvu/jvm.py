@@ -55,8 +55,9 @@ class Jvm:
     """One JVM with a Connect server. `start` and `stop` block; `kill` may be called from any thread, also during
     `start`, which then fails."""
 
-    def __init__(self, master: str, *, memory: str, scratch: Path | None) -> None:
+    def __init__(self, master: str, *, memory: str, scratch: Path | None, token: str | None = None) -> None:
         self._master = master
+        self._token = token  # what clients have to show; None: a new one
         self._memory = memory
         self._scratch = scratch
         self._folder: Path | None = None
@@ -76,7 +77,7 @@ class Jvm:
             self._scratch.mkdir(parents=True, exist_ok=True)
         self._folder = folder = Path(tempfile.mkdtemp(prefix="rebaser-spark-", dir=self._scratch))
         self._sockets = _socket_folder(folder)
-        token = secrets.token_urlsafe(32)
+        token = self._token or secrets.token_urlsafe(32)
         where = folder / "gateway"
         with (folder / "log").open("wb") as log, self._lock:
             if self._ended:

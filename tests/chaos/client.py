@@ -1,0 +1,220 @@
+"""A client process: workers that edit and read the same change sets at once, and write down what they saw.
+
+python -m tests.chaos.client '{"url": …, "name": …, "workspace": …, "change_sets": […], "seed": …, "history": PATH, …}'
+
+SIGTERM: each worker makes one last request, which has to succeed, and the process ends.
+"""
+
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from rebaser_client import NotConnectedError, RebaserClient, Remove, RequestRejected, Set, Success, Unset, Update
+from rebaser_client.client import Wait
+from rebaser_core.errors import RebaserError
+from rebaser_core.updates import Derive
+from tests.acceptance.edits import EDITORS, IDS, Edits
+from tests.chaos.history import Book
+
+SILENCE = 45  # seconds beyond that, awake, after which a client that was told nothing complains
+LAST_TRIES = 40  # of the request at the end, when nothing is broken any more
+
+
+@dataclass(frozen=True)
+class Plan:
+    url: str
+    name: str
+    workspace: str
+    change_sets: list[str]
+    seed: int
+    history: str
+    workers: int = 4
+    timeout: float = 8.0  # seconds that a request is given
+    pause: float = 0.06  # seconds between two requests of a worker, at most
+    derived: bool = True  # whether anything is derived; that takes Spark
+    large: float = 0.003  # share of requests that are too large for a message
+
+
+class Silent(Exception):  # noqa: N818 - what it is
+    """A call came to no end, not even to a timeout."""
+
+
+class Worker:
+    """Sends one request at a time. Its marker in a change set counts them, and nobody else writes there."""
+
+    def __init__(self, client: RebaserClient, book: Book, plan: Plan, number: int) -> None:
+        self.name = f"{plan.name}-{number}"
+        self._client = client
+        self._book = book
+        self._plan = plan
+        self._random = random.Random(f"{plan.seed}-{self.name}")
+        self._edits = Edits(self._random.randrange(2**32), number % EDITORS)
+        self._count = 0
+
+    async def run(self, stop: anyio.Event) -> None:
+        while not stop.is_set():
+            await self._act()
+            await anyio.sleep(self._random.uniform(0, self._plan.pause))
+        for change_set in self._plan.change_sets[:1]:
+            await self._last(change_set)
+
+    async def _act(self) -> None:
+        rng = self._random
+        change_set = rng.choice(self._plan.change_sets)
+        derived = 8 if self._plan.derived else 0
+        match rng.choices(("applied", "derived", "stored", "read", "again", "abandon"), (55, derived, 17, 10, 5, 5))[0]:
+            case "read":
+                await self._read(change_set, 0)
+            case "again":
+                id_, updates = self._request(change_set)
+                for _ in range(2):
+                    await self._send(id_, change_set, updates, "applied")
+            case "abandon":
+                id_, updates = self._request(change_set)
+                with anyio.move_on_after(rng.uniform(0, 0.03)):
+                    await self._send(id_, change_set, updates, rng.choice(("applied", "stored")))
+            case how:
+                id_, updates = self._request(change_set)
+                for _ in range(rng.randint(1, 6)):
+                    if await self._send(id_, change_set, updates, how):
+                        break
+                    await anyio.sleep(rng.uniform(0, 0.5))
+
+    def _request(self, change_set: str) -> tuple[str, list[Update]]:
+        """A new request, written down."""
+        self._count += 1
+        rng = self._random
+        updates: list[Update] = [Set(f"seen/{self.name}", self._count)]
+        derives = (88, 3, 6, 3, 0) if self._plan.derived else (0, 0, 0, 0, 1)
+        match rng.choices(("batch", "trouble", "mend", "total", "sets"), derives)[0]:
+            case "batch":
+                updates += self._edits.batch()
+            case "trouble":
+                updates += self._edits.trouble()
+            case "mend":
+                updates += self._edits.mend()
+            case "total":
+                updates.append(Derive("total", "sum", {"of": [f"seen/{self.name}", *rng.sample(IDS, 2)]}))
+            case "sets":
+                updates += [rng.choice((Set(id_, self._count), Unset(id_), Remove(id_))) for id_ in rng.sample(IDS, 2)]
+        if rng.random() < self._plan.large:
+            updates += [Set(f"large/{part}", rng.choice("abc") * 200_000) for part in range(4)]
+        id_ = f"{self.name}-{self._count}"
+        self._book.note("sent", id=id_, cs=change_set, updates=[update.to_wire() for update in updates])
+        return id_, updates
+
+    async def _send(self, id_: str, change_set: str, updates: list[Update], how: str) -> bool:
+        """Send a request; whether it was answered."""
+        try:
+            await self._heard(lambda: self._try(id_, change_set, updates, how))
+        except RequestRejected as error:
+            status = error.response.status
+            self._book.note("rejected", id=id_, code=error.code, commit=status.commit)
+        except RebaserError as error:
+            self._book.note("failed", id=id_, error=error.code)
+            return False
+        except Silent:
+            self._book.note("trouble", what=f"request {id_} ({how}) had neither an answer nor an error")
+            return False
+        return True
+
+    async def _try(self, id_: str, change_set: str, updates: list[Update], how: str) -> None:
+        client, workspace = self._client, self._plan.workspace
+        if how == "stored":
+            await client.enqueue_updates(workspace, change_set, updates, request_id=id_, timeout=self._plan.timeout)
+            self._book.note("stored", id=id_)
+            return
+        wait: Wait = "derived" if how == "derived" else "applied"
+        response = await client.enqueue_updates_with_reply(
+            workspace, change_set, updates, request_id=id_, timeout=self._plan.timeout, wait=wait
+        )
+        status = response.status
+        if not isinstance(status, Success) or response.id != id_:
+            self._book.note("trouble", what=f"request {id_} was answered by {response}")
+            return
+        self._book.note("applied", id=id_, commit=status.commit, performed=status.performed)
+        if how == "derived":
+            await self._read(change_set, status.commit)
+
+    async def _read(self, change_set: str, owed: int) -> None:
+        sent = time.monotonic()
+        try:
+            with anyio.fail_after(self._plan.timeout):
+                state = await self._client.state(self._plan.workspace, change_set)
+        except (RebaserError, TimeoutError) as error:
+            self._book.note("unread", error=type(error).__name__)
+            return
+        seen = {id_: cell.value for id_, cell in state.cells.items() if id_.startswith("seen/")}
+        self._book.note("read", cs=change_set, sent=sent, last=state.last, covers=state.covers, seen=seen, owed=owed)
+
+    async def _last(self, change_set: str) -> None:
+        """Nothing is broken any more: one request that has to come through, on the connection that saw it all."""
+        id_, updates = self._request(change_set)
+        for _ in range(LAST_TRIES):
+            if await self._send(id_, change_set, updates, "applied"):
+                return
+            await anyio.sleep(0.5)
+        self._book.note("trouble", what=f"{self.name} could not reach anybody when all was well again")
+
+    async def _heard(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Raise `Silent` if `call` takes much longer than its own timeout. Counted in naps: a process that is stopped
+        meanwhile sleeps through one of them, not through all."""
+        over = False
+        async with anyio.create_task_group() as group:
+
+            async def complain() -> None:
+                nonlocal over
+                for _ in range(int(self._plan.timeout) + SILENCE):
+                    await anyio.sleep(1)
+                over = True
+                group.cancel_scope.cancel()
+
+            group.start_soon(complain)
+            failure: RebaserError | None = None
+            try:
+                await call()
+            except RebaserError as error:
+                failure = error
+            group.cancel_scope.cancel()
+        if over:
+            raise Silent
+        if failure is not None:
+            raise failure
+
+
+async def main(plan: Plan) -> None:
+    book = Book(Path(plan.history))
+    stop = anyio.Event()
+    async with anyio.create_task_group() as group:
+
+        async def listen() -> None:
+            with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+                book.note("ready")
+                async for _ in signals:
+                    stop.set()
+                    return
+
+        group.start_soon(listen)
+        while True:
+            try:
+                async with RebaserClient.connect(plan.url) as client, anyio.create_task_group() as workers:
+                    for number in range(plan.workers):
+                        workers.start_soon(Worker(client, book, plan, number).run, stop)
+                break
+            except NotConnectedError:
+                if stop.is_set():
+                    break
+                await anyio.sleep(0.2)
+        group.cancel_scope.cancel()
+    book.note("ended")
+
+
+if __name__ == "__main__":
+    anyio.run(main, Plan(**json.loads(sys.argv[1])))

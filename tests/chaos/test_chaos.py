@@ -1,0 +1,35 @@
+"""Chaos, in the short form that the suite can afford; `python -m tests.chaos` has the long one."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.run import Options, Report, run
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1200)]
+
+SEED = int(os.environ.get("REBASER_SEED") or 7)
+
+
+def judge(report: Report, *events: str) -> None:
+    print(report)
+    assert not report.violations, str(report)
+    assert min(report.operations[event] for event in events) > 0, str(report)
+
+
+@pytest.mark.spark
+async def test_every_fault_around_one_nats_server(tmp_path: Path) -> None:
+    options = Options(SEED, seconds=30, round_seconds=30, servers=2, clients=2)
+    report = await run(options, tmp_path)
+    judge(report, "applied", "stored", "read", "failed", "dvu")
+    assert set(report.faults) == set(options.names())
+
+
+async def test_leaders_of_a_cluster_die(tmp_path: Path) -> None:
+    """Three copies of each stream; the nodes that lead them are killed, paused and relieved, and servers die, too."""
+    nemeses = ("leader", "stepdown", "node", "kill")
+    options = Options(SEED, 20, 20, clustered=True, nemeses=nemeses, servers=2, clients=2, spark=False)
+    report = await run(options, tmp_path)
+    judge(report, "applied", "stored", "read")
+    assert set(report.faults) == set(nemeses)
