@@ -49,7 +49,8 @@ def write_checkpoint(state: ChangeSetState, view: View) -> Iterator[bytes]:
         "covers": view.covers,
         "applied": [applied.stream, applied.sequence] if applied else None,
     }
-    return _write(header, view, list(state.outcomes.values()), list(state.attempts.values()))
+    outcomes = [*state.outcomes.values(), *state.redriven.values()]
+    return _write(header, view, outcomes, list(state.attempts.values()))
 
 
 def _write(
@@ -64,8 +65,13 @@ def _write(
     for recorded in _chunks(outcomes):
         yield dumps(CBOR, ["outcomes", [[one.commit, one.at_ms, write_decision(one.decision)] for one in recorded]])
     for tried in _chunks(attempts):
-        yield dumps(CBOR, ["attempts", [[one.sequence, one.count, one.first_ms] for one in tried]])
+        yield dumps(CBOR, ["attempts", [_write_attempt(one) for one in tried]])
     yield dumps(CBOR, ["end", len(ids), len(view.roots), len(outcomes), len(attempts)])
+
+
+def _write_attempt(one: Attempt) -> list[int]:
+    row = [one.sequence, one.count, one.first_ms]
+    return [*row, one.deaths] if one.deaths else row
 
 
 def _chunks(items: Any) -> Iterator[list[Any]]:
@@ -215,17 +221,18 @@ class CheckpointReader:
     def _read_outcomes(self, columns: list[Any]) -> None:
         for row in _list(*_list(columns, exactly=1)):
             commit, at_ms, decided = _list(row, exactly=3)
-            decision = read_decision(decided)
-            self._state.outcomes[decision.request_id] = Recorded(decision, _natural(commit), _natural(at_ms))
+            self._state.remember(Recorded(read_decision(decided), _natural(commit), _natural(at_ms)))
 
     def _read_attempts(self, columns: list[Any]) -> None:
         for row in _list(*_list(columns, exactly=1)):
-            sequence, count, first_ms = map(_natural, _list(row, exactly=3))
-            self._state.attempts[sequence] = Attempt(sequence, count, first_ms)
+            tried = _list(row, at_least=3)
+            attempt = Attempt(*map(_natural, _list(tried + [0] * (4 - len(tried)), exactly=4)))
+            self._state.attempts[attempt.sequence] = attempt
 
     def _read_end(self, counts: list[Any]) -> None:
         state = self._state
-        if counts != [len(state.cells), len(state.roots), len(state.outcomes), len(state.attempts)]:
+        outcomes = len(state.outcomes) + len(state.redriven)
+        if counts != [len(state.cells), len(state.roots), outcomes, len(state.attempts)]:
             raise malformed("parts of the checkpoint are missing")
         if self._source.tell() != self._size:
             raise malformed("something follows the checkpoint")

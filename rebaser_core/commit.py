@@ -31,7 +31,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One request as a commit records it. `request_id` is empty where the message did not give a readable one."""
+    """One request as a commit records it. `request_id` is `@<sequence>` where the message gave no readable one.
+
+    `redrive`: the how-manieth return from the dead letters this was, 0 for none. `attempts`: tries that failed before.
+    """
 
     sequence: int
     request_id: str
@@ -39,6 +42,8 @@ class Decision:
     performed: int = 0  # updates applied
     code: str = ""
     message: str = ""
+    redrive: int = 0
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +65,15 @@ class CheckpointRef:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request that could not be decided yet: how often it was tried, and when first (Unix ms)."""
+    """A request that could not be decided yet: how often it was held back, and when first (Unix ms).
+
+    `deaths`: tries of which no end is known. The one at work now is one of them; its end takes it back.
+    """
 
     sequence: int
     count: int
     first_ms: int
+    deaths: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,10 @@
 
 Invariant: a request is decided once. A request whose id has a recorded outcome is answered with it; a sequence at or
 below `applied` without one was passed over, and is dead-lettered rather than applied out of order.
+
+Only a request whose recorded outcome is `dead` can be tried anew, and only if it comes back from the dead letters: its
+`redrive` is higher than the recorded one. The same id sent again by a client is answered `dead`, as before. The number
+comes from a header that whoever may publish requests can set; all it can do is have a dead request tried again.
 """
 
 from collections.abc import Sequence
@@ -20,6 +24,7 @@ class Incoming:
     """A queued request, read: either `updates` or the `error` that makes it unprocessable.
 
     `request_id` is `@<sequence>` where the message gives none that can be read, so that no two are ever confused.
+    `redrive` and `attempts` are those of `Decision`.
     """
 
     sequence: int
@@ -27,6 +32,8 @@ class Incoming:
     updates: tuple[Update, ...] = ()
     from_change_set: str | None = None
     error: RebaserError | None = None
+    redrive: int = 0
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +72,11 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
     highest, skipped = epoch.sequence, 0
     for request in incoming:
         again = here.get(request.request_id)
-        if again is not None:
+        if again is not None and not _tried_anew(again, request.sequence, request.redrive, epoch):
             answers.append((again, None))
             continue
-        recorded = state.outcomes.get(request.request_id)
-        if recorded is not None and not _redriven(recorded, request, epoch):
+        recorded = known(state, epoch, request.request_id, request.sequence, request.redrive)
+        if again is None and recorded is not None:
             answers.append((recorded.decision, recorded.commit))
             continue
         if request.sequence <= epoch.sequence:
@@ -81,6 +88,7 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
                 0,
                 "skipped",
                 "passed over by an earlier owner; send it again",
+                request.redrive,
             )
         else:
             decision = _decide_one(branch, request, delta)
@@ -91,32 +99,38 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
     return Decided(tuple(decisions), tuple(delta), tuple(answers), Applied(epoch.stream, highest), skipped)
 
 
-def _redriven(recorded: Recorded, request: Incoming, epoch: Applied) -> bool:
-    """Whether a dead-lettered request came again, at the end of the queue, to be tried anew."""
-    return (
-        recorded.decision.outcome is Outcome.DEAD
-        and request.sequence != recorded.decision.sequence
-        and request.sequence > epoch.sequence
-    )
+def known(state: ChangeSetState, epoch: Applied, request_id: str, sequence: int, redrive: int) -> Recorded | None:
+    """The outcome that a request is answered with instead of being decided; None if it is to be decided."""
+    recorded = state.recorded(request_id)
+    if recorded is None or _tried_anew(recorded.decision, sequence, redrive, epoch):
+        return None
+    return recorded
+
+
+def _tried_anew(decision: Decision, sequence: int, redrive: int, epoch: Applied) -> bool:
+    return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > epoch.sequence
 
 
 def _decide_one(branch: "_Branch", request: Incoming, delta: list[Update]) -> Decision:
+    outcome, performed, code, message = Outcome.SUCCESS, len(request.updates), "", ""
     if request.error is not None:
-        return Decision(
-            request.sequence,
-            request.request_id,
-            Outcome.DEAD,
-            0,
-            request.error.code,
-            request.error.message[:MAX_MESSAGE],
-        )
-    if request.from_change_set is not None:
-        gone = branch.gone(request.updates)
-        if gone:
-            text = f"not here any more: {', '.join(gone[:10])}" + (f" and {len(gone) - 10} more" if gone[10:] else "")
-            return Decision(request.sequence, request.request_id, Outcome.CONFLICTS, 0, "conflicts", text[:MAX_MESSAGE])
-    delta.extend(request.updates)
-    return Decision(request.sequence, request.request_id, Outcome.SUCCESS, len(request.updates))
+        outcome, performed, code, message = Outcome.DEAD, 0, request.error.code, request.error.message
+    elif request.from_change_set is not None and (gone := branch.gone(request.updates)):
+        more = f" and {len(gone) - 10} more" if gone[10:] else ""
+        outcome, performed, code = Outcome.CONFLICTS, 0, "conflicts"
+        message = f"not here any more: {', '.join(gone[:10])}{more}"
+    else:
+        delta.extend(request.updates)
+    return Decision(
+        request.sequence,
+        request.request_id,
+        outcome,
+        performed,
+        code,
+        message[:MAX_MESSAGE],
+        request.redrive,
+        request.attempts if outcome is Outcome.DEAD else 0,
+    )
 
 
 class _Branch:

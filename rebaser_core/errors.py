@@ -15,7 +15,6 @@ class Disposition(Enum):
     WAIT_FOR_NEWER = "wait_for_newer"  # as RETRY, for a bounded time; then REJECT
     REJECT = "reject"  # decide it `dead`: commit, dead letter, error reply, delete
     FENCE = "fence"  # somebody else owns the change set: stop without ack or nak
-    LOG = "log"  # the commit stands; never apply again
     RETRY_DVU = "retry_dvu"  # the roots stay; run the update again, later
     EXIT = "exit"  # tell the user in one line and end the process
 
@@ -58,13 +57,6 @@ class FencedError(RebaserError):
 
     disposition = Disposition.FENCE
     default_code = "fenced"
-
-
-class AfterCommitError(RebaserError):
-    """A reply or a delete failed after its commit was durable. Logged; the request is never applied again."""
-
-    disposition = Disposition.LOG
-    default_code = "after_commit"
 
 
 class DvuError(RebaserError):

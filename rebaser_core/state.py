@@ -54,6 +54,10 @@ class Recorded:
     at_ms: int
 
 
+# How much longer than others the outcome of a redriven request is kept: longer than any dead letter is, so that one
+# that was redriven, but could not be deleted any more, is not applied again however late somebody redrives it.
+REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
+
 Dependents: TypeAlias = set[str]
 _NONE: frozenset[str] = frozenset()
 UNSET_CELL = Cell(None, State.UNSET)
@@ -63,8 +67,9 @@ class ChangeSetState:
     """State of one change set after the commit at log sequence `last` (0: no commit yet).
 
     Attributes: `cells` by id; `dependents` by input id, ids that do not exist yet included; `roots` by id, with the
-    log sequence that last touched it; `covers`; `applied`; `outcomes` by request id, oldest first; `attempts` by
-    request sequence; `checkpoint`, the newest one named. Treat all as read-only outside this module.
+    log sequence that last touched it; `covers`; `applied`; `outcomes` by request id, oldest first, and `redriven`, the
+    same for requests that came back from the dead letters; `attempts` by request sequence; `checkpoint`, the newest one
+    named. Treat all as read-only outside this module.
     """
 
     def __init__(self) -> None:
@@ -75,6 +80,7 @@ class ChangeSetState:
         self.roots: dict[str, int] = {}
         self.applied: Applied | None = None
         self.outcomes: dict[str, Recorded] = {}
+        self.redriven: dict[str, Recorded] = {}
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None
         self._views: list[View] = []
@@ -85,6 +91,10 @@ class ChangeSetState:
     def owes(self) -> bool:
         """Whether a DVU is due."""
         return bool(self.roots)
+
+    def recorded(self, request_id: str) -> Recorded | None:
+        """The outcome of `request_id`, if it is decided and not forgotten."""
+        return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
     def wakes(self, updates: Iterable[Update]) -> bool:
         """Whether applying `updates` leaves a derived value to be computed."""
@@ -212,18 +222,32 @@ class ChangeSetState:
             self.applied = commit.applied
         for decision in commit.requests:
             self.attempts.pop(decision.sequence, None)
-            if decision.request_id:
-                self.outcomes.pop(decision.request_id, None)  # a redriven request moves to the young end
-                self.outcomes[decision.request_id] = Recorded(decision, sequence, commit.at_ms)
+            self.remember(Recorded(decision, sequence, commit.at_ms))
         if commit.attempt is not None:
-            self.attempts[commit.attempt.sequence] = commit.attempt
+            if commit.attempt.count or commit.attempt.deaths:
+                self.attempts[commit.attempt.sequence] = commit.attempt
+            else:
+                self.attempts.pop(commit.attempt.sequence, None)  # taken back: nothing is held against it
         if commit.checkpoint is not None:
             self.checkpoint = commit.checkpoint
-        while self.outcomes:
-            oldest = next(iter(self.outcomes.values()))
-            if oldest.at_ms >= commit.forget_before_ms:
-                break
-            del self.outcomes[oldest.decision.request_id]
+        _forget(self.outcomes, commit.forget_before_ms)
+        _forget(self.redriven, commit.forget_before_ms - REDRIVE_MEMORY_MS)
+
+    def remember(self, recorded: Recorded) -> None:
+        """Record an outcome as the youngest; for `fold`, and for who reads a checkpoint."""
+        request_id = recorded.decision.request_id
+        if request_id:
+            self.outcomes.pop(request_id, None)
+            self.redriven.pop(request_id, None)
+            (self.redriven if recorded.decision.redrive else self.outcomes)[request_id] = recorded
+
+
+def _forget(outcomes: dict[str, Recorded], before_ms: int) -> None:
+    while outcomes:
+        oldest = next(iter(outcomes.values()))
+        if oldest.at_ms >= before_ms:
+            break
+        del outcomes[oldest.decision.request_id]
 
 
 class View:

@@ -51,10 +51,14 @@ class AttemptV1(Body):
     sequence: Count
     count: Count
     first_ms: Count
+    deaths: Count = 0
 
 
 class CommitV1(Body):
-    """`requests` are compact rows: sequence, request id, outcome, performed, code, message; empty ends left out."""
+    """`requests` are compact rows: sequence, request id, outcome, performed, code, message, redrive, attempts.
+
+    Empty ends are left out.
+    """
 
     id: str
     previous: Count
@@ -99,7 +103,7 @@ def _read(body: CommitV1, limits: Limits) -> Commit:
         delta,
         blob,
         CheckpointRef(check_address(checkpoint.address), checkpoint.sequence, checkpoint.size) if checkpoint else None,
-        Attempt(attempt.sequence, attempt.count, attempt.first_ms) if attempt else None,
+        Attempt(attempt.sequence, attempt.count, attempt.first_ms, attempt.deaths) if attempt else None,
         body.forget_before_ms,
         body.debt,
     )
@@ -114,25 +118,28 @@ def _read_blob(raw: dict[str, Any]) -> BlobRef:
 
 def read_decision(row: object) -> Decision:
     """The decision in a row of `requests`; raises `UnsupportedVersion` for an outcome it does not know."""
-    if type(row) is not list or not 3 <= len(row) <= 6:
-        raise malformed("a decided request is a row of 3 to 6")
-    sequence, request_id, outcome, performed, code, message = row + _EMPTY[len(row) :]
-    if not (type(sequence) is int and sequence >= 0 and type(performed) is int and performed >= 0):
-        raise malformed("a sequence or count is not a natural number")
+    if type(row) is not list or not 3 <= len(row) <= len(_EMPTY):
+        raise malformed(f"a decided request is a row of 3 to {len(_EMPTY)}")
+    sequence, request_id, outcome, performed, code, message, redrive, attempts = row + _EMPTY[len(row) :]
+    for number in (sequence, performed, redrive, attempts):
+        if type(number) is not int or number < 0:
+            raise malformed("a sequence or count is not a natural number")
     if not (type(request_id) is str and type(outcome) is str and type(code) is str and type(message) is str):
         raise malformed("an id, outcome, code or message is not text")
     known = _OUTCOMES.get(outcome)
     if known is None:
         raise UnsupportedVersion(f"an outcome {outcome[:40]!r}")
-    return Decision(sequence, request_id, known, performed, code, message)
+    return Decision(sequence, request_id, known, performed, code, message, redrive, attempts)
 
 
-_EMPTY: list[Any] = [None, None, None, 0, "", ""]
+_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0]
 
 
 def write_decision(decision: Decision) -> list[Any]:
     row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
-    if decision.message or decision.code:
+    if decision.redrive or decision.attempts:
+        row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
+    elif decision.message or decision.code:
         row += (decision.performed, decision.code, decision.message)
     elif decision.performed:
         row.append(decision.performed)
@@ -163,6 +170,8 @@ def _write(commit: Commit, _: int) -> dict[str, Any]:
     if commit.attempt is not None:
         tried = commit.attempt
         wire["attempt"] = {"sequence": tried.sequence, "count": tried.count, "firstMs": tried.first_ms}
+        if tried.deaths:
+            wire["attempt"]["deaths"] = tried.deaths
     if commit.forget_before_ms:
         wire["forgetBeforeMs"] = commit.forget_before_ms
     if commit.debt:

@@ -48,11 +48,11 @@ def next_commit(state: ChangeSetState, step: tuple[Any, ...]) -> Commit:
         computed = (Computed(id_, None, found) if isinstance(found, Fault) else Computed(id_, found) for id_ in stale)
         return Commit("d", state.last, Kind.DVU, at, "o", state.applied, state.last, delta=tuple(computed))
     if step[0] is Kind.ATTEMPT:
-        attempt = Attempt(at, step[1], at)
+        attempt = Attempt(at, step[1], at, step[1] % 3)
         return Commit("a", state.last, Kind.ATTEMPT, at, "o", None, state.covers, attempt=attempt)
     _, updates, request_id, outcome = step
     owes = state.owes or state.wakes(updates)
-    decision = Decision(at, request_id, outcome, len(updates), "", "why" if outcome is Outcome.DEAD else "")
+    decision = Decision(at, request_id, outcome, len(updates), "", "why" if outcome is Outcome.DEAD else "", at % 2)
     return Commit(
         "r",
         state.last,

@@ -53,13 +53,42 @@ def test_a_sequence_below_applied_without_an_outcome_is_dead_not_applied() -> No
     assert decided.skipped == 1
 
 
-def test_a_dead_request_that_comes_again_behind_is_tried_anew() -> None:
-    bad = Incoming(1, "a", error=UnprocessableError("no", code="malformed"))
-    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [bad]))
-    same = decide(state, Applied("created", 1), [Incoming(1, "a", error=UnprocessableError("no"))])
-    assert (same.decisions, same.answers[0][0].code) == ((), "malformed")
-    redriven = decide(state, Applied("created", 1), [ask(2, "a", Set("x", 1))])
-    assert redriven.decisions[0].outcome is Outcome.SUCCESS
+def dead(sequence: int, request_id: str, redrive: int = 0) -> Incoming:
+    return Incoming(sequence, request_id, error=UnprocessableError("no", code="malformed"), redrive=redrive)
+
+
+def redriven(sequence: int, request_id: str, redrive: int) -> Incoming:
+    return Incoming(sequence, request_id, (Set("x", sequence),), redrive=redrive)
+
+
+def test_a_dead_request_sent_again_by_its_client_is_answered_and_not_tried_again() -> None:
+    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [dead(1, "a")]))
+    for again in (dead(1, "a"), dead(2, "a"), ask(2, "a", Set("x", 1)), redriven(1, "a", 1)):
+        decided = decide(state, Applied("created", 1), [again])
+        assert (decided.decisions, decided.delta, decided.answers[0][0].code) == ((), (), "malformed")
+
+
+def test_a_dead_request_that_comes_back_from_the_dead_letters_is_tried_anew() -> None:
+    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [dead(1, "a")]))
+    state = commit(state, decide(state, Applied("created", 1), [dead(2, "a", 1)]))
+    assert state.recorded("a") == state.redriven["a"]
+    assert (state.redriven["a"].decision.outcome, state.redriven["a"].decision.redrive) == (Outcome.DEAD, 1)
+    same = decide(state, Applied("created", 2), [redriven(3, "a", 1)])
+    assert same.decisions == ()
+    twice = decide(state, Applied("created", 2), [redriven(3, "a", 2), redriven(4, "a", 3)])
+    assert [(one.outcome, one.redrive) for one in twice.decisions] == [(Outcome.SUCCESS, 2)]
+    assert twice.delta == (Set("x", 3),)
+
+
+def test_a_request_that_was_applied_is_never_redriven() -> None:
+    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [ask(1, "a", Set("x", 1))]))
+    assert decide(state, Applied("created", 1), [redriven(2, "a", 9)]).decisions == ()
+
+
+def test_a_redrive_behind_the_death_it_answers_in_one_batch() -> None:
+    decided = decide(ChangeSetState(), EPOCH, [dead(1, "a", 1), redriven(2, "a", 1), redriven(3, "a", 2)])
+    assert [(one.sequence, one.outcome) for one in decided.decisions] == [(1, Outcome.DEAD), (3, Outcome.SUCCESS)]
+    assert [answer.sequence for answer, _ in decided.answers] == [1, 1, 3]
 
 
 def test_a_bad_request_takes_no_neighbour_along() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_core.commit import Applied, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.state import BrokenChain, ChangeSetState
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State
@@ -108,6 +108,28 @@ def test_outcomes_are_forgotten_by_the_time_the_commit_names() -> None:
     last = Commit("x", 2, Kind.REBASE, 300, "o", None, None, forget_before_ms=150)
     state.fold(3, last)
     assert list(state.outcomes) == ["young"]
+
+
+def test_the_outcome_of_a_redriven_request_outlives_every_dead_letter() -> None:
+    """Else one whose dead letter could not be deleted would be applied again by whoever redrives it late."""
+    state = ChangeSetState()
+    done = (Decision(1, "plain", Outcome.SUCCESS), Decision(2, "back", Outcome.SUCCESS, redrive=1))
+    state.fold(1, rebase(state, requests=done, at_ms=100))
+    month = 30 * 24 * 3600 * 1000
+    state.fold(2, Commit("x", 1, Kind.REBASE, month, "o", None, None, forget_before_ms=month))
+    assert state.recorded("plain") is None
+    assert state.recorded("back") is not None
+    state.fold(3, Commit("x", 2, Kind.REBASE, 2 * month, "o", None, None, forget_before_ms=2 * month))
+    assert state.recorded("back") is None
+
+
+def test_an_attempt_that_was_taken_back_leaves_nothing() -> None:
+    state = ChangeSetState()
+    for attempt in (Attempt(7, 0, 5, 1), Attempt(7, 0, 5, 0)):
+        before = dict(state.attempts)
+        state.fold(state.last + 1, Commit("x", state.last, Kind.ATTEMPT, 5, "o", None, None, attempt=attempt))
+        assert before != state.attempts
+    assert state.attempts == {}
 
 
 def test_a_view_keeps_its_graph_while_commits_are_folded() -> None:

@@ -158,6 +158,16 @@ COMMITS = {
 }
 
 
+REDRIVEN = (
+    Decision(15, "back", Outcome.SUCCESS, 2, redrive=1),
+    Decision(16, "hopeless", Outcome.DEAD, 0, "poison", "the server died", 3, 4),
+)
+COMMITS[1] |= {
+    "redriven": Commit(ID, 41, Kind.REBASE, AT, OWNER, Applied(STREAM, 16), None, REDRIVEN, UPDATES[:2]),
+    "trial": Commit(ID, 41, Kind.ATTEMPT, AT, OWNER, None, 40, attempt=Attempt(17, 0, AT - 500, 2)),
+}
+
+
 def state() -> ChangeSetState:
     """A state with something of everything a checkpoint holds."""
     made = ChangeSetState()
@@ -168,6 +178,14 @@ def state() -> ChangeSetState:
     redone = Derive("cart/count", "count", {"values": ("cart/1/price",)}, {"of": [1, {"deep": True}]})
     made.fold(8, Commit(ID, 6, Kind.REBASE, AT + 3, OWNER, Applied(STREAM, 13), 3, delta=(redone, Remove("flags"))))
     made.fold(9, Commit(ID, 8, Kind.ATTEMPT, AT + 4, OWNER, None, 3, attempt=Attempt(14, 1, AT + 4)))
+    return made
+
+
+def redriven_state() -> ChangeSetState:
+    """`state`, and what came after somebody looked at the dead letters."""
+    made = state()
+    made.fold(10, Commit(ID, 9, Kind.REBASE, AT + 5, OWNER, Applied(STREAM, 16), 3, REDRIVEN))
+    made.fold(11, Commit(ID, 10, Kind.ATTEMPT, AT + 6, OWNER, None, 3, attempt=Attempt(17, 0, AT + 6, 2)))
     return made
 
 
@@ -182,12 +200,13 @@ def parts(folded: ChangeSetState) -> dict[str, Any]:
         "dependents": dependents,
         "roots": sorted(folded.roots.items()),
         "outcomes": list(folded.outcomes.items()),
+        "redriven": list(folded.redriven.items()),
         "attempts": sorted(folded.attempts.items()),
     }
 
 
-def checkpoint(_: Any) -> tuple[None, bytes]:
-    folded = state()
+def checkpoint(make: Callable[[], ChangeSetState], _: Any) -> tuple[None, bytes]:
+    folded = make()
     with folded.view() as view:
         return None, b"".join(write_checkpoint(folded, view))
 
@@ -235,7 +254,13 @@ def examples() -> Iterator[Example]:
             partial(read_delta_blob, kind_),
             partial(bare, encode_delta),
         )
-    yield Example("Checkpoint.v1.full.cbor", parts(state()), lambda _, data: parts(read_checkpoint(data)), checkpoint)
+    for variant, make in (("full", state), ("redriven", redriven_state)):
+        yield Example(
+            f"Checkpoint.v1.{variant}.cbor",
+            parts(make()),
+            lambda _, data: parts(read_checkpoint(data)),
+            partial(checkpoint, make),
+        )
 
 
 def write_missing() -> list[str]:

@@ -78,7 +78,15 @@ statuses = st.one_of(
 responses = st.builds(EnqueueUpdatesResponse, tokens | st.just(""), tokens, tokens, statuses)
 
 decisions = st.builds(
-    Decision, naturals, tokens | st.just("") | st.just("@7"), st.sampled_from(Outcome), naturals, texts, texts
+    Decision,
+    naturals,
+    tokens | st.just("") | st.just("@7"),
+    st.sampled_from(Outcome),
+    naturals,
+    texts,
+    texts,
+    naturals,
+    naturals,
 )
 applied = st.builds(Applied, texts, naturals)
 
@@ -100,7 +108,7 @@ def commits(draw: st.DrawFn) -> Commit:
         delta=() if blob else tuple(draw(st.lists(items, max_size=4))),  # type: ignore[arg-type]
         delta_blob=blob,
         checkpoint=draw(st.none() | st.builds(CheckpointRef, addresses, naturals, naturals)),
-        attempt=draw(st.none() | st.builds(Attempt, naturals, naturals, naturals)),
+        attempt=draw(st.none() | st.builds(Attempt, naturals, naturals, naturals, naturals)),
         forget_before_ms=draw(naturals),
         debt=draw(naturals),
     )
