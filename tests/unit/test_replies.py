@@ -1,8 +1,7 @@
-"""A reply goes to a literal inbox under the prefix, and nowhere else; a dead letter's headers mean nothing to NATS."""
+"""A reply goes to a literal inbox under the prefix, and nowhere else; it says what the log says."""
 
 import pytest
 
-from rebaser.change_set.dead_letters import dead_headers
 from rebaser.change_set.replies import inbox_allowed, response
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.ids import ChangeSetKey
@@ -36,24 +35,3 @@ def test_the_answer_says_what_the_log_says() -> None:
     assert status(Outcome.CONFLICTS, 0, "conflicts", "gone: x") == Conflicts("gone: x", 7)
     assert status(Outcome.DEAD, 0, "malformed", "bad") == Failure("malformed", "bad", 7)
     assert response(KEY, Decision(1, "@1", Outcome.DEAD), 7).id == ""
-
-
-def test_a_dead_letter_keeps_the_headers_of_the_original_but_none_that_commands_nats() -> None:
-    original = {
-        "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
-        "Nats-Msg-Id": "ws.cs.1",
-        "Nats-Expected-Last-Sequence": "5",
-        "nats-ttl": "1s",
-        "bad name": "x",
-        "X-Long": "a" * 5000,
-        "X-Line": "a\r\nNats-Rollup: all",
-    }
-    headers = dead_headers(original, Decision(9, "r", Outcome.DEAD, 0, "malformed", "not\nCBOR \u2713"))
-    assert not [name for name in headers if name.lower().startswith("nats-")]
-    assert headers["X-Original-Nats-Msg-Id"] == "ws.cs.1"
-    assert headers["X-MESSAGE-TYPE"] == "EnqueueUpdatesRequest"
-    assert headers["X-Reason-Code"] == "malformed"
-    assert headers["X-Reason"] == "not?CBOR ?"
-    assert headers["X-Original-Sequence"] == "9"
-    assert "bad name" not in headers
-    assert all(value.isprintable() and len(value) <= 1024 for value in headers.values())
