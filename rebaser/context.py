@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import anyio
+
 from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.deleter import Deleter
 from rebaser.dvu.engine import Engine
@@ -16,7 +18,10 @@ from rebaser_core.subjects import Subjects
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID."""
+    """`now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
+
+    `suspects`: who holds it tries a request that an owner may have died of; see `rebaser.change_set.probation`.
+    """
 
     settings: Settings
     connection: Connection
@@ -31,3 +36,4 @@ class Context:
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
     troubles: Troubles = field(default_factory=Troubles)
+    suspects: anyio.Lock = field(default_factory=anyio.Lock)

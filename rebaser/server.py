@@ -19,7 +19,7 @@ from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.deleter import Deleter
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner
-from rebaser.change_set.tasks import Task
+from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.settings import Settings
@@ -38,6 +38,7 @@ from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 log = structlog.get_logger(__name__)
 
 CROWD_CHECK = 1.0  # seconds between looks at the tasks that wait, while all slots are taken
+LEAVE_DELAY = 0.25  # seconds until a task that a newer server should have is offered to the next one
 FAILED_OWNER_DELAY = 1.0  # seconds until the task of an owner that broke is delivered again
 
 
@@ -49,6 +50,7 @@ class Server:
         self._sweeper = Sweeper(context.js, context.subjects, context.settings.sweep_interval)
         self._owners: dict[ChangeSetKey, Owner] = {}
         self._next: dict[ChangeSetKey, Task] = {}  # delivered while the owner before was ending
+        self._newer: dict[ChangeSetKey, float] = {}  # until when a newer server should have it: we cannot read on
         self._pull: PullConsumer | None = None
         self._credit = 0  # tasks that were asked for and have not come
         self._taken = 0  # owners that hold a slot
@@ -105,15 +107,18 @@ class Server:
         except UnprocessableError as error:
             log.warning("task_unreadable", subject=message.subject[:120], reason=error.message)
             owners.start_soon(self._context.js.term, message)
+            self._fill_slots()
             return
         task = Task(key, message, self._context.js)
         owner = self._owners.get(key)
-        if owner is None:
-            self._start(owners, task)
-        elif owner.ending:
+        if owner is not None and owner.ending:
             self._next[key] = task
-        else:
+        elif owner is not None:
             owner.adopt(task)
+        elif self._newer.get(key, 0.0) > self._context.now():
+            owners.start_soon(Lease(task, self._context.subjects).give_back, LEAVE_DELAY)
+        else:
+            self._start(owners, task)
         self._fill_slots()
 
     def _start(self, owners: TaskGroup, task: Task) -> None:
@@ -128,9 +133,10 @@ class Server:
                 await owner.run()
         except Exception:
             log.exception("owner_failed", workspace=owner.key.workspace, change_set=owner.key.change_set)
-            await owner.task.nak(FAILED_OWNER_DELAY)
+            await owner.lease.give_back(FAILED_OWNER_DELAY)
         finally:
             del self._owners[owner.key]
+            self._note_newer(owner)
             self._ended.set()
             if owner.life.holds_slot:
                 self._taken -= 1
@@ -138,6 +144,14 @@ class Server:
             if task is not None:
                 self._start(owners, task)
             self._fill_slots()
+
+    def _note_newer(self, owner: Owner) -> None:
+        now = self._context.now()
+        if owner.left_to_newer:
+            self._newer = {key: until for key, until in self._newer.items() if until > now}
+            self._newer[owner.key] = now + owner.left_to_newer
+        else:
+            self._newer.pop(owner.key, None)
 
     def _slot_changed(self, taken: bool) -> None:
         self._taken += 1 if taken else -1
@@ -164,7 +178,7 @@ class Server:
                     owner.stop(Reason.FENCED)
                 self._next.clear()
             self._progress_at = now
-            tasks = [owner.task for owner in self._owners.values() if owner.life.phase is not Phase.DONE]
+            tasks = [owner.lease.task for owner in self._owners.values() if owner.life.phase is not Phase.DONE]
             for task in [*tasks, *self._next.values()]:
                 try:
                     await task.progress()

@@ -62,8 +62,12 @@ class Settings(BaseSettings):
         30.0, ge=0, description="How long a request of a newer version, or one whose blob is away, waits."
     )
     max_attempts: int = Field(5, ge=1, description="Tries of a request that fails for an unknown reason.")
+    max_deaths: int = Field(
+        3, ge=1, le=100, description="A request is given up when so many servers died or hung while trying it."
+    )
+    apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
     retry_window: float = Field(900.0, ge=1, description="How long the outcome of a request is remembered.")
-    dvu_timeout: float = Field(600.0, gt=0, description="Time limit of one Spark job.")
+    dvu_timeout: float = Field(600.0, gt=0, description="Time limit of one DVU, from planning to its last result.")
     shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
 
     # Streams

@@ -1,6 +1,7 @@
 """Talk to Rebaser from Python: send updates, read values, follow commits."""
 
 from rebaser_client.client import RebaserClient
+from rebaser_client.dead_letters import DeadLetter, DeadLetterBox
 from rebaser_client.entries import Entry, Newest
 from rebaser_client.errors import (
     NotConnectedError,
@@ -18,6 +19,8 @@ from rebaser_core.values import Fault, State, Value
 __all__ = [
     "Commit",
     "Conflicts",
+    "DeadLetter",
+    "DeadLetterBox",
     "Derive",
     "EnqueueUpdatesResponse",
     "Entry",

@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 from rebaser_client.acks import TaskAcks, watch_task_acks
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.covers import Covers
+from rebaser_client.dead_letters import DeadLetterBox
 from rebaser_client.entries import Entry, read_entries
 from rebaser_client.entries import Kind as EntryKind
 from rebaser_client.entries import Start as EntryStart
@@ -76,6 +77,7 @@ class RebaserClient:
         self._waker = Waker(self._js, subjects, group)
         self._covers = Covers(self._reader, group)
         self._pressure = Pressure(self._loop.time)
+        self.dead_letters = DeadLetterBox(self._js, subjects, blobs, self._pressure)
 
     @classmethod
     @asynccontextmanager

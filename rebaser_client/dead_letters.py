@@ -1,7 +1,7 @@
 """The dead letters of an installation: to look through, to send again, to drop.
 
-Invariant: a dead letter is deleted only after its request is stored again, confirmed, and its change set was woken. What
-a crash leaves in between is redriven a second time, which changes nothing: by then the log knows the request.
+Invariant: a dead letter is deleted only after its request is stored again, confirmed, and its change set was woken.
+What a crash leaves in between is redriven a second time, which changes nothing: by then the log knows the request.
 """
 
 from collections.abc import AsyncIterator
@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import anyio
 
 from rebaser_client.blobs import BlobStore
-from rebaser_client.errors import QueueFull
 from rebaser_client.jetstream import ApiError, JetStream, RequestTimeoutError, StoredMessage
 from rebaser_client.jetstream.errors import is_full
+from rebaser_client.pressure import Pressure
 from rebaser_client.tasks import publish_task
 from rebaser_core.dead_letter import DeadLetter, read_letter, redriven_headers
 from rebaser_core.errors import UnprocessableError
@@ -24,8 +24,9 @@ TRIES = 5
 class DeadLetterBox:
     """All methods raise `TransientError` if NATS or the blob store cannot be asked."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, pressure: Pressure) -> None:
         self._js = js
+        self._pressure = pressure
         self._subjects = subjects
         self._blobs = blobs
 
@@ -41,7 +42,7 @@ class DeadLetterBox:
 
         Those that come while this runs may be among them. Raises `UnprocessableError` for a name that cannot be one.
         """
-        tokens = [name and check_token(name, "name") or "*" for name in (workspace, change_set)]
+        tokens = ["*" if name is None else check_token(name, "name") for name in (workspace, change_set)]
         subject = ".".join((self._subjects.root, "dlq", *tokens))
         sequence = 1
         while (stored := await self._js.next(self._subjects.dlq_stream, subject, sequence)) is not None:
@@ -83,12 +84,13 @@ class DeadLetterBox:
                 await self._js.publish(self._subjects.requests(letter.key), payload, headers)
             except ApiError as error:
                 if is_full(error):
-                    raise QueueFull(letter.key, error.message) from error
+                    raise self._pressure.refused(letter.key, error) from error
                 raise
             except RequestTimeoutError:
                 if attempt == TRIES:
                     raise
             else:
+                self._pressure.accepted(letter.key)
                 return
             await anyio.sleep(0.05 * 2**attempt)
 

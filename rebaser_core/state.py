@@ -220,8 +220,9 @@ class ChangeSetState:
             if self.applied is None or self.applied.stream != commit.applied.stream:
                 self.attempts.clear()
             self.applied = commit.applied
+            for decided in [one for one in self.attempts if one <= commit.applied.sequence]:
+                del self.attempts[decided]
         for decision in commit.requests:
-            self.attempts.pop(decision.sequence, None)
             self.remember(Recorded(decision, sequence, commit.at_ms))
         if commit.attempt is not None:
             if commit.attempt.count or commit.attempt.deaths:

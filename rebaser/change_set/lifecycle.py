@@ -4,7 +4,7 @@
        │                  │ stop, error, fenced      ^ (ack,        (last look; publishes the task
        │                  v                          │  confirmed)   if anything was found)
        └──────────────> SETTLING ──yield─────────────┘
-                          └── shutdown, transient: nak ──> DONE
+                          └── shutdown, transient, held: nak ──> DONE
                           └── fenced: publish the task ──> DONE
 
 Invariants: nothing is released while a commit is in flight; a DVU runs only when one is owed and none runs; every path
@@ -37,11 +37,18 @@ class Reason(Enum):
 
     SHUTDOWN = "shutdown"
     YIELD = "yield"
+    HELD = "held"  # the first request in line has to wait: what runs may end, for a while
     TRANSIENT = "transient"
     FENCED = "fenced"
 
 
-_FORBIDS = (Reason.YIELD, Reason.TRANSIENT, Reason.SHUTDOWN, Reason.FENCED)  # each forbids more than the one before
+_FORBIDS = (
+    Reason.YIELD,
+    Reason.HELD,
+    Reason.TRANSIENT,
+    Reason.SHUTDOWN,
+    Reason.FENCED,
+)  # each forbids more than the one before
 
 
 # -- events: what happened ---------------------------------------------------------------------------------------------
@@ -93,10 +100,14 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Loading, waiting or deciding failed; nothing of it is in flight. `delay` (s) for the nak if it is transient."""
+    """Loading, waiting or deciding failed; nothing of it is in flight.
+
+    `delay` (s) for the nak if it is transient; `patience` (s): how long the DVU may go on before that if it is held.
+    """
 
     reason: Reason
     delay: float = 0.0
+    patience: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +207,7 @@ class Life:
     active_at: float = 0.0
     stopping: Reason | None = None
     delay: float = 0.0
+    cancel_at: float | None = None  # while held: when what still runs is cancelled
 
     @property
     def holds_slot(self) -> bool:
@@ -204,6 +216,8 @@ class Life:
 
     def wake_at(self, pace: Pace) -> float | None:
         """When the next `Tick` matters, or None."""
+        if self.phase is Phase.SETTLING:
+            return self.cancel_at
         if self.phase is not Phase.ACTIVE or self.busy or self.queued:
             return None
         if self.dvu is Dvu.WAITING:
@@ -221,10 +235,12 @@ START: tuple[Effect, ...] = (Do.LOAD,)
 def step(life: Life, event: Event, now: float, pace: Pace) -> Step:
     """The next state and what to do about it. Total: an event that comes late changes nothing."""
     life = _note(life, event, now, pace)
-    if isinstance(event, (Stop, Failed)):
-        return _stop(life, event.reason, getattr(event, "delay", 0.0))
+    if isinstance(event, Stop):
+        return _stop(life, event.reason)
+    if isinstance(event, Failed):
+        return _stop(life, event.reason, event.delay, now + event.patience)
     if isinstance(event, DvuFailed) and event.fenced:
-        return _stop(life, Reason.FENCED, 0.0)
+        return _stop(life, Reason.FENCED)
     if life.phase is Phase.LOADING and isinstance(event, Loaded):
         life = replace(life, phase=Phase.ACTIVE)
         life, effects = _advance(life, now, pace)
@@ -236,7 +252,9 @@ def step(life: Life, event: Event, now: float, pace: Pace) -> Step:
             effects = (Do.AWAIT, *effects)
         return life, effects
     if life.phase is Phase.SETTLING:
-        return _settle(life)
+        late = life.cancel_at is not None and now >= life.cancel_at
+        life, effects = _settle(replace(life, cancel_at=None) if late else life)
+        return life, (Do.CANCEL_WORK, *effects) if late else effects
     if life.phase is Phase.RELEASING and isinstance(event, Released):
         return replace(life, phase=Phase.LOOKING), (Do.LOOK,)
     if life.phase is Phase.LOOKING and isinstance(event, Looked):
@@ -283,14 +301,14 @@ def _advance(life: Life, now: float, pace: Pace) -> Step:
     return life, tuple(effects)
 
 
-def _stop(life: Life, reason: Reason, delay: float) -> Step:
+def _stop(life: Life, reason: Reason, delay: float = 0.0, cancel_at: float | None = None) -> Step:
     """Begin to end. A later reason replaces an earlier one only if it forbids more."""
     if life.phase in (Phase.RELEASING, Phase.LOOKING, Phase.DONE):
         return life, ()  # it is ending already, and the last look hands over what is left
     if life.stopping is None or _FORBIDS.index(reason) > _FORBIDS.index(life.stopping):
-        life = replace(life, stopping=reason, delay=delay)
+        life = replace(life, stopping=reason, delay=delay, cancel_at=cancel_at if reason is Reason.HELD else None)
     effects: tuple[Effect, ...] = () if life.phase is Phase.SETTLING else (Do.STOP_CONSUMING,)
-    if life.stopping is not Reason.YIELD:
+    if life.stopping not in (Reason.YIELD, Reason.HELD):
         effects = (*effects, Do.CANCEL_WORK)
     life, end = _settle(replace(life, phase=Phase.SETTLING))
     return life, (*effects, *end)
@@ -305,7 +323,7 @@ def _settle(life: Life) -> Step:
             return replace(life, phase=Phase.RELEASING), (Do.ACK,)
         case Reason.FENCED:
             return replace(life, phase=Phase.DONE), (Do.PUBLISH_TASK,)
-        case Reason.TRANSIENT:
+        case Reason.TRANSIENT | Reason.HELD:
             return replace(life, phase=Phase.DONE), (Nak(life.delay),)
         case _:
             return replace(life, phase=Phase.DONE), (Nak(0.0),)

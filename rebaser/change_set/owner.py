@@ -36,22 +36,21 @@ from rebaser.change_set.lifecycle import (
     Released,
     Stop,
 )
+from rebaser.change_set.probation import Probation
 from rebaser.change_set.processor import Buried, Held, Processor
 from rebaser.change_set.serial_dvu import run_dvu
-from rebaser.change_set.tasks import Task
+from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context
 from rebaser_client.jetstream import Message, OrderedConsumer
-from rebaser_client.tasks import publish_task
 from rebaser_core.commit import Applied
 from rebaser_core.decide import floor
-from rebaser_core.errors import FencedError, RebaserError
+from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 
 log = structlog.get_logger(__name__)
 
 RETRY_LOAD = 0.5  # seconds, for the nak after a failure that says nothing of its own; doubled for each delivery
 RETRY_LOAD_MAX = 5.0  # seconds
 BURY_RETRY_MAX = 5.0  # seconds
-ACK_TRIES = 5
 LARGE = 100_000  # values
 
 T = TypeVar("T")
@@ -64,7 +63,7 @@ class Owner(Actor):
         settings = context.settings
         super().__init__(context.now, Pace(quiescent_period=settings.quiescent_period), changed)
         self.key = task.key
-        self.task = task
+        self.lease = Lease(task, context.subjects)
         self.since = context.now()
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
@@ -75,7 +74,7 @@ class Owner(Actor):
         self._processor: Processor | None = None
         self._rest: Sequence[Message] = ()  # taken from the queue, not yet decided
         self._checkpointing = False
-        self._lease_lost = False
+        self.left_to_newer = 0.0  # seconds that a request which only a newer server can read still has
 
     # -- what the server may ask -----------------------------------------------------------------------------------
 
@@ -86,12 +85,12 @@ class Owner(Actor):
 
     def adopt(self, task: Task) -> None:
         """The task was delivered again, to the server that owns it already."""
-        self.task = task
+        self.lease.task = task
 
     def stop(self, reason: Reason) -> None:
         """Ask for the end; `run` returns when it is reached."""
         if reason is Reason.FENCED:
-            self._lease_lost = True
+            self.lease.lost = True
         self.post(Stop(reason))
 
     def abandon(self) -> None:
@@ -123,9 +122,9 @@ class Owner(Actor):
                 case Do.LOOK:
                     group.start_soon(self._look)
                 case Do.PUBLISH_TASK:
-                    group.start_soon(self._publish_task)
+                    group.start_soon(self.lease.publish_again)
                 case Nak(delay=delay):
-                    group.start_soon(self._nak, delay)
+                    group.start_soon(self.lease.give_back, delay)
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
@@ -152,7 +151,14 @@ class Owner(Actor):
                     now_ms=context.now_ms,
                     new_id=context.new_id,
                 )
-                self._processor = Processor(context, self._commits, Applied(stream.created, start))
+                probation = Probation(
+                    context,
+                    self._commits,
+                    redelivered=self.lease.task.message.delivered > 1,
+                    after=start,
+                    until=stream.last_sequence,
+                )
+                self._processor = Processor(context, self._commits, Applied(stream.created, start), probation)
                 consumer = OrderedConsumer(
                     context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._look_at_queue
                 )
@@ -208,7 +214,9 @@ class Owner(Actor):
             self._bury_all(processed.buried)
         except Held as held:
             self._bury_all(held.buried)
-            return Failed(Reason.TRANSIENT, held.delay)
+            if held.code == UnsupportedVersion.default_code:
+                self.left_to_newer = held.left
+            return Failed(Reason.HELD, held.delay, patience=held.left / 2)
         except RebaserError as error:
             return self._failure_of("decide_failed", error)
         self._start_checkpoint()
@@ -227,6 +235,7 @@ class Owner(Actor):
             log.warning("dvu_fenced", **self._names(), reason=error.message)
             event = DvuFailed(fenced=True)
         except RebaserError as error:
+            self._context.troubles.note(self._context.now(), error)
             log.warning("dvu_failed", **self._names(), attempt=self.life.failures + 1, reason=error.message)
         except Exception:  # a defect in planning must not keep requests from being applied
             log.exception("dvu_broken", **self._names(), attempt=self.life.failures + 1)
@@ -279,20 +288,8 @@ class Owner(Actor):
             self.post(JobEnded())
 
     async def _ack(self) -> None:
-        """Ack the task, confirmed, and wait until the stream's leader says it is gone."""
-        context, subject = self._context, self._context.subjects.task(self.key)
         try:
-            for attempt in range(ACK_TRIES):
-                if self._lease_lost:
-                    return
-                try:
-                    await self.task.ack()
-                    left = await context.js.last(context.subjects.tasks_stream, subject)
-                    if left is None or left.sequence != self.task.sequence:
-                        return
-                except RebaserError as error:
-                    log.warning("task_ack_failed", **self._names(), attempt=attempt, reason=error.message)
-                await anyio.sleep(0.02 * 2**attempt)
+            await self.lease.release()
         finally:
             self.post(Released())
 
@@ -311,19 +308,6 @@ class Owner(Actor):
         finally:
             self.post(Looked(found))
 
-    async def _publish_task(self) -> None:
-        try:
-            await publish_task(self._context.js, self._context.subjects, self.key)
-        except RebaserError as error:
-            log.warning("task_publish_failed", **self._names(), reason=error.message)
-
-    async def _nak(self, delay: float) -> None:
-        if not self._lease_lost:
-            try:
-                await self.task.nak(delay)
-            except RebaserError as error:
-                log.warning("task_nak_failed", **self._names(), reason=error.message)
-
     # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _failure_of(self, what: str, error: RebaserError) -> Failed:
@@ -332,7 +316,7 @@ class Owner(Actor):
         if not fenced:
             self._context.troubles.note(self._context.now(), error)
         # A long outage is no reason to load everything twice a second.
-        delay = min(RETRY_LOAD * 2 ** min(self.task.message.delivered - 1, 10), RETRY_LOAD_MAX)
+        delay = min(RETRY_LOAD * 2 ** min(self.lease.task.message.delivered - 1, 10), RETRY_LOAD_MAX)
         return Failed(Reason.FENCED if fenced else Reason.TRANSIENT, delay)
 
     def _names(self) -> dict[str, str]:

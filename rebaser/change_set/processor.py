@@ -5,25 +5,23 @@ cannot be decided yet (a newer version, a blob that is away) stops the queue the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
-from anyio import to_thread
 
 from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.probation import Probation
+from rebaser.change_set.reading import OURS, NotYet, RequestReader
 from rebaser.change_set.replies import inbox_allowed, response
 from rebaser.context import Context
-from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
-from rebaser_core.decide import Incoming, decide
+from rebaser_core.decide import Incoming, decide, known
 from rebaser_core.envelope import REPLY_INBOX
-from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
-from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob, encode
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.messages import encode
 
 log = structlog.get_logger(__name__)
-
-DECODE_HERE = 256 * 1024  # bytes; decoding more than that would hold up the loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,41 +42,33 @@ class Processed:
 
 
 class Held(TransientError):  # noqa: N818 - a state of the queue
-    """The first request in line cannot be decided yet. `delay` (s): when to try again.
+    """The first request in line cannot be decided yet: its code is that of the reason.
 
-    `buried`: dead requests in front of it, decided but not yet copied.
+    `delay` (s): when to try again; `left` (s): how long it may still be held; `buried`: dead requests in front of it,
+    decided but not yet copied.
     """
 
-    default_code = "held"
-
-    def __init__(self, message: str, delay: float, buried: list[Buried]) -> None:
-        super().__init__(message)
+    def __init__(self, error: RebaserError, delay: float, left: float, buried: list[Buried]) -> None:
+        super().__init__(error.message, code=error.code)
         self.delay = delay
+        self.left = left
         self.buried = buried
-
-
-class _NotYet(Exception):  # noqa: N818 - a state of a request
-    """A request that cannot be read now, and why."""
-
-    def __init__(self, sequence: int, request_id: str, error: RebaserError) -> None:
-        super().__init__(error.message)
-        self.sequence = sequence
-        self.request_id = request_id
-        self.error = error
 
 
 class Processor:
     """Processes the requests of the change set whose log is `commits`.
 
-    `epoch`: the request stream (creation time) and the highest sequence that is decided in it.
+    `epoch`: the request stream (creation time) and the highest sequence that is decided in it; `probation`: which
+    requests are decided one by one.
     """
 
-    def __init__(self, context: Context, commits: CommitLog, epoch: Applied) -> None:
+    def __init__(self, context: Context, commits: CommitLog, epoch: Applied, probation: Probation) -> None:
         self._context = context
         self._commits = commits
         self._key = commits.key
         self.epoch = epoch
-        self._room = 0  # bytes of blobs that the batch at hand may still bring in
+        self._probation = probation
+        self._reader = RequestReader(context, commits.key)
 
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order, as many as one commit may hold.
@@ -86,19 +76,31 @@ class Processor:
         Raises `Held` after everything in front of the held request is done, `FencedError`, or `TransientError`
         with nothing decided.
         """
+        together = self._probation.innocent(messages)
+        if together:
+            done = await self._process(messages[:together])
+            return Processed(done.buried, [*done.rest, *messages[together:]])
+        async with self._probation.trial(messages[0]) as verdict:
+            if verdict is None:
+                done = await self._process(messages[:1])
+            else:
+                done = Processed(await self._commit(messages[:1], [verdict]), ())
+            return Processed(done.buried, messages[1:])
+
+    async def _process(self, messages: Sequence[Message]) -> Processed:
         incoming: list[Incoming] = []
-        not_yet: _NotYet | None = None
-        self._room = self._context.settings.batch_max_bytes
+        not_yet: NotYet | None = None
+        self._reader.room = self._context.settings.batch_max_bytes
         for message in messages:
             try:
-                incoming.append(await self._read(message))
-            except _NotYet as problem:
+                incoming.append(self._probation.condemned(message) or await self._reader.read(message))
+            except NotYet as problem:
                 late = self._give_up(problem)
                 if late is None:
                     not_yet = problem
                     break
                 incoming.append(late)
-            if self._room <= 0:
+            if self._reader.room <= 0:
                 break
         buried = await self._commit(messages, incoming) if incoming else []
         if not_yet is not None:
@@ -164,67 +166,34 @@ class Processor:
         await self.answer(buried.message, decision, buried.commit)
         self._context.deleter.add([decision.sequence])
 
-    async def _read(self, message: Message) -> Incoming:
-        """The request in `message`; raises `_NotYet` for what may become readable, `TransientError` in an outage."""
-        sequence = message.stream_sequence
-        limits = self._context.settings.limits
-        # Where a message gives no id that can be trusted, it is recorded under one that no request can have.
-        request_id = f"@{sequence}"
-        try:
-            request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
-            if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
-                elsewhere = UnprocessableError("the request names another change set", code="wrong_change_set")
-                return Incoming(sequence, request_id, error=elsewhere)
-            request_id = request.id
-            updates = request.updates
-            if updates is None:
-                address = request.updates_address or ""
-                data = await self._context.blobs.get(address, max_bytes=limits.max_request_bytes)
-                self._room -= len(data)
-                if len(data) < DECODE_HERE:
-                    updates = decode_updates_blob(data, limits)
-                else:
-                    updates = await to_thread.run_sync(decode_updates_blob, data, limits)
-        except UnprocessableError as error:
-            return Incoming(sequence, request_id, error=error)
-        except (UnsupportedVersion, BlobMissing) as error:
-            raise _NotYet(sequence, request_id, error) from error
-        except RebaserError:
-            raise
-        except Exception as error:
-            log.exception("request_unreadable", **self._names(), seq=sequence)
-            internal = RebaserError(f"reading it failed: {type(error).__name__}", code="internal")
-            raise _NotYet(sequence, request_id, internal) from error
-        return Incoming(sequence, request_id, updates, request.from_change_set_id)
-
-    def _give_up(self, problem: "_NotYet") -> Incoming | None:
+    def _give_up(self, problem: NotYet) -> Incoming | None:
         """A request that was held too long, as dead; None if it may wait. An outage or a deploy kills nobody."""
-        state, settings, error = self._commits.state, self._context.settings, problem.error
-        if problem.request_id in state.outcomes:
-            return Incoming(problem.sequence, problem.request_id, error=error)
-        attempt = state.attempts.get(problem.sequence)
-        if attempt is None:
+        state, settings, error, request = self._commits.state, self._context.settings, problem.error, problem.incoming
+        if known(state, self.epoch, request.request_id, request.sequence, request.redrive) is not None:
+            return request
+        attempt = state.attempts.get(request.sequence)
+        if attempt is None or not attempt.count:
             return None
         waited = (self._context.now_ms() - attempt.first_ms) / 1000
-        by_count = error.code == "internal"  # a defect of ours: time would not mend it, and a new version may
-        if attempt.count < settings.max_attempts if by_count else waited < settings.retry_for:
+        # A defect of ours, or a hostile payload: time would not mend it, and a new version may.
+        if attempt.count < settings.max_attempts if error.code in OURS else waited < settings.retry_for:
             return None
         text = f"{error.message} (given up after {waited:.0f} s and {attempt.count} tries)"
-        return Incoming(problem.sequence, problem.request_id, error=UnprocessableError(text, code=error.code))
+        return replace(request, error=UnprocessableError(text, code=error.code), attempts=attempt.count)
 
-    async def _hold(self, problem: "_NotYet", buried: list[Buried]) -> "Held":
+    async def _hold(self, problem: NotYet, buried: list[Buried]) -> Held:
         """Record one more try, so that the time a request may wait is bounded whoever owns it."""
-        commits, settings = self._commits, self._context.settings
+        commits, settings, sequence = self._commits, self._context.settings, problem.incoming.sequence
         async with commits.turn():
             now = self._context.now_ms()
-            before = commits.state.attempts.get(problem.sequence)
-            count, first = (before.count + 1, before.first_ms) if before else (1, now)
-            attempt = Attempt(problem.sequence, count, first)
+            before = commits.state.attempts.get(sequence)
+            count, first = (before.count + 1, before.first_ms) if before and before.count else (1, now)
+            attempt = Attempt(sequence, count, first, self._probation.deaths_before(sequence))
             await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=len(commits.state.roots)))
         reason = problem.error.message
-        log.warning("request_held", **self._names(), seq=problem.sequence, attempt=count, reason=reason)
+        log.warning("request_held", **self._names(), seq=sequence, attempt=count, reason=reason)
         left = max(settings.retry_for - (now - first) / 1000, 0.0)
-        return Held(reason, min(0.25 * 2 ** min(count, 10), 5.0, left + 0.05), buried)
+        return Held(problem.error, min(0.25 * 2 ** min(count, 10), 5.0, left + 0.05), left, buried)
 
     def _names(self) -> dict[str, str]:
         return {"workspace": self._key.workspace, "change_set": self._key.change_set}

@@ -13,6 +13,7 @@ from rebaser import __version__
 from rebaser.cli import console
 from rebaser.cli.bench import bench
 from rebaser.cli.demo import demo
+from rebaser.cli.dlq import dlq
 from rebaser.cli.enqueue import enqueue
 from rebaser.cli.failures import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
 from rebaser.cli.functions import functions
@@ -115,6 +116,7 @@ app.command(
         "rebaser functions --json | jq -r .name",
     )
 )(functions)
+app.add_typer(dlq)
 app.command(
     epilog=examples(
         "rebaser demo",

@@ -109,14 +109,15 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequen
     out().print(grid)
 
 
-def progress(description: str, total: int | None) -> "Progress":
-    """A bar of bytes on stderr, to be used as a context manager; shows nothing where that is no terminal."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+def progress(description: str, total: int | None, *, counted: bool = False) -> "Progress":
+    """A bar of bytes (`counted`: of things) on stderr, to be used as a context manager; shows nothing where that is no
+    terminal."""
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
+        MofNCompleteColumn() if counted else DownloadColumn(),
         TimeRemainingColumn(),
         console=err(),
         disable=not err().is_terminal,

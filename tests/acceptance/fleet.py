@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from tests.acceptance.cli import ROOT, command, environment
+from tests.acceptance.cli import ROOT, environment
 
 START_LIMIT = 120.0  # seconds until a start counts as failed; never a measure of speed
 NO_SPARK = "sc://127.0.0.1:1"  # nobody is there: for servers whose tests derive nothing
@@ -82,12 +82,15 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def launched(url: str, name: str, **settings: object) -> AsyncIterator[ServerProcess]:
-    """Run a daemon, perhaps not ready yet; stopped by SIGTERM when this is left."""
+async def launched(url: str, name: str, *, module: str = "rebaser", **settings: object) -> AsyncIterator[ServerProcess]:
+    """Run a daemon, perhaps not ready yet; stopped by SIGTERM when this is left. `module`: a variant of it."""
     given = {"spark": "local[1]", "log_format": "json", "server_id": name, "nats_url": url} | settings
     async with (
         await anyio.open_process(
-            command("serve"), stdout=None, cwd=ROOT, env=environment(**{key: str(one) for key, one in given.items()})
+            [sys.executable, "-m", module, "serve"],
+            stdout=None,
+            cwd=ROOT,
+            env=environment(**{key: str(one) for key, one in given.items()}),
         ) as process,
         anyio.create_task_group() as group,
     ):
@@ -108,7 +111,7 @@ async def launched(url: str, name: str, **settings: object) -> AsyncIterator[Ser
 
 
 @asynccontextmanager
-async def servers(url: str, *names: str, warm: bool = True, **settings: object) -> AsyncIterator[list[ServerProcess]]:
+async def servers(url: str, *names: str, warm: bool = True, **settings: Any) -> AsyncIterator[list[ServerProcess]]:
     """Run daemons that start side by side, all of them ready (`warm`: to derive, too) when this is entered."""
     async with AsyncExitStack() as stack:
         running = [await stack.enter_async_context(launched(url, name, **settings)) for name in names]

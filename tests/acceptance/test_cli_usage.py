@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("dev", "serve", "enqueue", "get", "tail", "status", "ping", "functions", "demo", "bench")
+COMMANDS = ("dev", "serve", "enqueue", "get", "tail", "status", "ping", "functions", "dlq", "demo", "bench")
 
 
 def rebaser(*arguments: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[str]:
@@ -83,6 +83,10 @@ def test_version() -> None:
         (("enqueue", "w", "c", "--set", "a=1", "--wait", "long"), "'long'"),
         (("enqueue", "w", "c", "--set", "a=1", "--timeout", "x"), "--timeout"),
         (("bench", "--in-flight", "0"), "--in-flight"),
+        (("dlq",), "command"),
+        (("dlq", "list", "a.b"), "'a.b'"),
+        (("dlq", "drop"), "or --all"),
+        (("dlq", "redrive", "--all", "--code", "x"), "no other choice"),
         (("ping", "--nonsense"), "--nonsense"),
     ],
 )

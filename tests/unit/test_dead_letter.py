@@ -74,7 +74,14 @@ def test_a_redrive_header_is_a_count_or_nothing(text: str, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("message_id", "request_id"),
-    [("ws.cs.r1", "r1"), ("ws.cs.r1#2", "r1"), ("ws.other.r1", None), ("xws.cs.r1", None), ("ws.cs.", None), ("", None)],
+    [
+        ("ws.cs.r1", "r1"),
+        ("ws.cs.r1#2", "r1"),
+        ("ws.other.r1", None),
+        ("xws.cs.r1", None),
+        ("ws.cs.", None),
+        ("", None),
+    ],
 )
 def test_the_id_of_a_request_that_must_not_be_read(message_id: str, request_id: str | None) -> None:
     assert claimed_id({"Nats-Msg-Id": message_id}, KEY) == request_id

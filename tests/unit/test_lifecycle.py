@@ -162,6 +162,35 @@ def test_an_owner_that_yields_lets_its_dvu_finish_and_then_looks() -> None:
     assert effects == [(Do.STOP_CONSUMING,), (Do.ACK,), (Do.LOOK,), (Do.PUBLISH_TASK,)]
 
 
+def held(patience: float) -> Failed:
+    return Failed(Reason.HELD, 2.5, patience)
+
+
+def test_a_held_request_gives_the_task_back_with_its_delay() -> None:
+    life, effects = run(Arrived(), held(0), life=active())
+    assert effects[-1] == (Do.STOP_CONSUMING, Nak(2.5))
+    assert life.phase is Phase.DONE
+
+
+def test_a_held_request_lets_the_dvu_finish_first() -> None:
+    life, effects = run(Arrived(), held(10), (9.9, Tick()), life=active(owes=True))
+    assert effects == [(Do.DECIDE,), (Do.STOP_CONSUMING,), ()]
+    assert life.wake_at(PACE) == 10
+    assert run((9.9, DvuEnded(owes=True)), life=life)[1] == [(Nak(2.5),)]
+    assert run((10, DvuEnded(owes=False)), life=life)[1][0][-1] == Nak(2.5)
+
+
+def test_a_held_request_does_not_let_the_dvu_run_for_ever() -> None:
+    life, effects = run(Arrived(), held(10), (10.0, Tick()), (10.1, Tick()), (10.2, DvuFailed()), life=active(True))
+    assert effects[2:] == [(Do.CANCEL_WORK,), (), (Nak(2.5),)]
+    assert life.phase is Phase.DONE
+
+
+def test_a_shutdown_cuts_short_what_a_held_request_waits_for() -> None:
+    _, effects = run(Arrived(), held(10), Stop(Reason.SHUTDOWN), DvuFailed(), life=active(owes=True))
+    assert effects[2:] == [(Do.CANCEL_WORK,), (Nak(0),)]
+
+
 def test_a_shutdown_overrides_a_yield_and_fencing_overrides_both() -> None:
     _, effects = run(
         Stop(Reason.YIELD), Stop(Reason.SHUTDOWN), Stop(Reason.FENCED), Stop(Reason.YIELD), DvuFailed(),
@@ -181,7 +210,8 @@ def test_waiting_for_a_dvu_holds_the_task_but_no_slot() -> None:
 EVENTS: list[Event] = [
     Arrived(), DvuEnded(False), DvuEnded(True), DvuFailed(), DvuFailed(fenced=True), JobStarted(), JobEnded(),
     Decided(False, False), Decided(True, False), Decided(False, True), Decided(True, True), Tick(), Cancelled(),
-    Failed(Reason.TRANSIENT, 1), Failed(Reason.FENCED), Stop(Reason.SHUTDOWN), Stop(Reason.YIELD), Stop(Reason.FENCED),
+    Failed(Reason.TRANSIENT, 1), Failed(Reason.FENCED), Failed(Reason.HELD, 1, 5),
+    Stop(Reason.SHUTDOWN), Stop(Reason.YIELD), Stop(Reason.FENCED),
     Loaded(True), Loaded(False), Released(), Looked(True), Looked(False),
 ]  # fmt: skip
 
@@ -205,7 +235,7 @@ class Shell:
         return [
             *own,
             (None, Tick()),
-            *((None, Stop(reason)) for reason in (*Reason,) if reason is not Reason.TRANSIENT),
+            *((None, Stop(reason)) for reason in (*Reason,) if reason not in (Reason.TRANSIENT, Reason.HELD)),
         ]
 
 

@@ -1,0 +1,129 @@
+"""Finds the request that kills or hangs its owners, and spares its neighbours.
+
+Invariant: a death counts against a request only if its owner said before that it would try it, and nobody said after
+that the try ended. An owner that is stopped, fenced, or meets an outage takes its word back.
+
+A task that is delivered again may have had an owner that died, and what killed it is among the requests which that
+owner had taken: at most one batch, from the front of the queue. These are decided one by one, each announced by an
+`attempt` commit; what is queued behind them, and all that comes later, is not. A process tries only one request at a
+time that was announced in vain before, so that its death accuses nobody else of those.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import anyio
+import structlog
+
+from rebaser.change_set.commit_log import CommitLog
+from rebaser.context import Context
+from rebaser_client.jetstream import Message
+from rebaser_core.commit import Attempt, Kind
+from rebaser_core.dead_letter import claimed_id, read_redrive
+from rebaser_core.decide import Incoming
+from rebaser_core.errors import RebaserError, UnprocessableError
+
+POISON = "poison"  # the code of a request that was given up for what it does to its owners
+
+log = structlog.get_logger(__name__)
+
+
+class Probation:
+    """For one owner. `redelivered`: its task had an owner before, who may have died; `after` and `until`: the highest
+    request sequence that is decided, and the last one that was queued then."""
+
+    def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool, after: int, until: int) -> None:
+        self._context = context
+        self._commits = commits
+        self._trying: Attempt | None = None  # as it was before the trial
+        self._after = after
+        self._until = until
+        state = commits.state
+        outcomes = [*state.outcomes.values(), *state.redriven.values()]
+        self._condemned = {one.decision.request_id for one in outcomes if one.decision.code == POISON}
+        announced = any(one.deaths for one in state.attempts.values() if one.sequence > after)
+        self._left = context.settings.batch_max_requests if redelivered or announced else 0
+
+    def innocent(self, messages: Sequence[Message]) -> int:
+        """How many at the front of `messages` may be decided together; 0: the first one is due for a trial."""
+        if self._left:
+            for number, message in enumerate(messages):
+                if self._after < message.stream_sequence <= self._until:
+                    return number
+        return len(messages)
+
+    def condemned(self, message: Message) -> Incoming | None:
+        """The verdict on a request that was given up as poison before, and is sent again by its client."""
+        if self._condemned and not read_redrive(message.headers):
+            request_id = claimed_id(message.headers, self._commits.key)
+            if request_id in self._condemned:
+                return self._verdict(message, "it was given up before")
+        return None
+
+    @asynccontextmanager
+    async def trial(self, message: Message) -> AsyncIterator[Incoming | None]:
+        """Decide `message` inside, alone. Gives its verdict, instead of which it must not be read, if it had its tries.
+
+        Raises what appending a commit raises.
+        """
+        sequence = message.stream_sequence
+        before = self._recorded(sequence) or Attempt(sequence, 0, self._context.now_ms())
+        self._left -= 1
+        if before.deaths >= self._context.settings.max_deaths:
+            verdict = self._verdict(
+                message, f"each of the {before.deaths} servers that tried it died, hung or broke", before
+            )
+            self._condemned.add(verdict.request_id)
+            yield verdict
+            return
+        async with AsyncExitStack() as stack:
+            if before.deaths:
+                await stack.enter_async_context(self._context.suspects)
+                names = {"workspace": self._commits.key.workspace, "change_set": self._commits.key.change_set}
+                log.warning("request_suspected", **names, seq=sequence, deaths=before.deaths)
+            self._trying = before
+            await self._write(replace(before, deaths=before.deaths + 1))
+            try:
+                yield None
+            except (RebaserError, anyio.get_cancelled_exc_class()):
+                await self._take_back(before)
+                raise
+            # Any other exception is a defect that this request sets off: it stays announced, as in a death.
+            await self._take_back(before)
+
+    def deaths_before(self, sequence: int) -> int:
+        """The deaths that stand against a request, without the try at work."""
+        attempt = self._recorded(sequence)
+        if self._trying is not None and self._trying.sequence == sequence:
+            attempt = self._trying
+        return attempt.deaths if attempt else 0
+
+    def _recorded(self, sequence: int) -> Attempt | None:
+        return self._commits.state.attempts.get(sequence)
+
+    async def _write(self, attempt: Attempt) -> None:
+        commits = self._commits
+        async with commits.turn():
+            await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=len(commits.state.roots)))
+
+    async def _take_back(self, before: Attempt) -> None:
+        """The try is over; if it ended in no decision, say so."""
+        recorded = self._recorded(before.sequence)
+        if recorded is None or recorded.deaths <= before.deaths:
+            return
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._write(replace(recorded, deaths=before.deaths))
+            except RebaserError as error:
+                log.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)
+
+    def _verdict(self, message: Message, reason: str, tried: Attempt | None = None) -> Incoming:
+        sequence = message.stream_sequence
+        return Incoming(
+            sequence,
+            claimed_id(message.headers, self._commits.key) or f"@{sequence}",
+            error=UnprocessableError(reason, code=POISON),
+            redrive=read_redrive(message.headers),
+            attempts=tried.count + tried.deaths if tried else 0,
+        )

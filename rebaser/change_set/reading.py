@@ -1,0 +1,87 @@
+"""Reads one queued request: headers, payload, the blob that holds its updates.
+
+Invariant: whatever stands in a message, reading it ends: in a request or the reason why it is none, in `NotYet` for
+what may become readable, in `TransientError` for an outage. What takes longer than `apply_timeout` is a failed try.
+"""
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from rebaser.context import Context
+from rebaser_client.blobs import BlobMissing
+from rebaser_client.jetstream import Message
+from rebaser_core.dead_letter import read_redrive
+from rebaser_core.decide import Incoming
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
+from rebaser_core.updates import Update
+
+log = structlog.get_logger(__name__)
+
+DECODE_HERE = 256 * 1024  # bytes; decoding more than that would hold up the loop
+OURS = ("internal", "too_slow")  # codes of what more tries bound: time would not mend it
+
+
+class NotYet(Exception):  # noqa: N818 - a state of a request
+    """A request that cannot be read now; `incoming` has the error."""
+
+    def __init__(self, incoming: Incoming, error: RebaserError) -> None:
+        super().__init__(error.message)
+        self.incoming = incoming
+        self.error = error
+
+
+class RequestReader:
+    """Reads requests of `key`. `room`: bytes of blobs that the batch at hand may still bring in."""
+
+    def __init__(self, context: Context, key: ChangeSetKey) -> None:
+        self.room = 0
+        self._context = context
+        self._key = key
+
+    async def read(self, message: Message) -> Incoming:
+        """The request in `message`; raises `NotYet`, or `TransientError` in an outage."""
+        sequence, redrive = message.stream_sequence, read_redrive(message.headers)
+        limits = self._context.settings.limits
+        # Where a message gives no id that can be trusted, it is recorded under one that no request can have.
+        request_id = f"@{sequence}"
+        try:
+            request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
+            if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
+                elsewhere = UnprocessableError("the request names another change set", code="wrong_change_set")
+                return Incoming(sequence, request_id, error=elsewhere, redrive=redrive)
+            request_id = request.id
+            updates = request.updates
+            if updates is None:
+                updates = await self._fetch(request.updates_address or "")
+        except UnprocessableError as error:
+            return Incoming(sequence, request_id, error=error, redrive=redrive)
+        except (UnsupportedVersion, BlobMissing) as error:
+            raise NotYet(Incoming(sequence, request_id, error=error, redrive=redrive), error) from error
+        except RebaserError as error:
+            if error.code in OURS:
+                raise NotYet(Incoming(sequence, request_id, error=error, redrive=redrive), error) from error
+            raise
+        except Exception as error:
+            log.exception("request_unreadable", workspace=self._key.workspace, change_set=self._key.change_set)
+            internal = RebaserError(f"reading it failed: {type(error).__name__}", code="internal")
+            raise NotYet(Incoming(sequence, request_id, error=internal, redrive=redrive), internal) from error
+        return Incoming(sequence, request_id, updates, request.from_change_set_id, redrive=redrive)
+
+    async def _fetch(self, address: str) -> tuple[Update, ...]:
+        limits, seconds = self._context.settings.limits, self._context.settings.apply_timeout
+        try:
+            with anyio.fail_after(seconds):
+                data = await self._context.blobs.get(address, max_bytes=limits.max_request_bytes)
+        except TimeoutError:
+            raise TransientError(f"the blob store took longer than {seconds:g} s", code="blob_timeout") from None
+        self.room -= len(data)
+        if len(data) < DECODE_HERE:
+            return decode_updates_blob(data, limits)
+        try:
+            with anyio.fail_after(seconds):
+                return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True)
+        except TimeoutError:
+            raise RebaserError(f"reading it took longer than {seconds:g} s", code="too_slow") from None

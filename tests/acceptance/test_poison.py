@@ -1,0 +1,87 @@
+"""A request that kills, hangs or breaks its owners is dead in the end, and nothing else is: neighbours are applied."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client import DeadLetter, RebaserClient, RequestRejected, Set
+from tests.acceptance.fleet import NO_SPARK, servers
+from tests.acceptance.history import check_history, commits_of
+
+pytestmark = pytest.mark.anyio
+
+DEFECTIVE: dict[str, Any] = {
+    "module": "tests.acceptance.poisoned_server", "spark": NO_SPARK, "ack_wait": 1, "quiescent_period": 600,
+}  # fmt: skip
+
+
+async def send(client: RebaserClient, change_set: str, *values: str) -> list[str]:
+    """Store one request for each value; their ids."""
+    return [await client.enqueue_updates("poison", change_set, [Set(value, value)]) for value in values]
+
+
+async def letters(client: RebaserClient) -> list[DeadLetter]:
+    return [letter async for letter in client.dead_letters.find()]
+
+
+async def applied(client: RebaserClient, change_set: str, request_id: str) -> None:
+    """Return when `request_id` is decided."""
+    with anyio.fail_after(120):
+        async for commit in client.watch("poison", change_set, after=0):
+            if request_id in [decision.request_id for decision in commit.requests]:
+                return
+
+
+async def check(client: RebaserClient, change_set: str, request_ids: list[str], *values: str) -> None:
+    """All of them were decided once, in order, and these values came of it."""
+    check_history(await commits_of(client, "poison", change_set), request_ids)
+    assert set(await client.values("poison", change_set)) == set(values)
+
+
+async def test_a_request_that_kills_its_owners_is_dead_and_its_neighbours_are_applied(own_nats: EmbeddedNats) -> None:
+    """It takes the first owner by surprise; two more die of it knowingly, and the fourth does not touch it."""
+    async with (
+        servers(own_nats.url, "a", "b", "c", "d", warm=False, max_deaths=2, **DEFECTIVE) as four,
+        RebaserClient.connect(own_nats.url) as client,
+    ):
+        ids = await send(client, "main", "one", "two", "KILL", "three", "four")
+        other = await send(client, "other", "one", "two")
+        await applied(client, "main", ids[-1])
+        await applied(client, "other", other[-1])
+        [survivor] = [server for server in four if server.process.returncode is None]
+        assert [server.process.returncode for server in four if server is not survivor] == [9, 9, 9]
+        await survivor.wait_for("request_dead")
+        [letter] = await letters(client)
+        assert (letter.request_id, letter.code, letter.attempts) == (ids[2], "poison", 2)
+        assert letter.server == survivor.name
+        with pytest.raises(RequestRejected, match="died, hung or broke"):  # its client asks again
+            await client.enqueue_updates_with_reply("poison", "main", [Set("KILL", 1)], request_id=ids[2])
+        # What makes the server fail again and again without an end to it counts as well.
+        ids += await send(client, "main", "BREAK", "five")
+        await applied(client, "main", ids[-1])
+        await check(client, "main", ids, "one", "two", "three", "four", "five")
+        await check(client, "other", other, "one", "two")
+        commits = await commits_of(client, "poison", "main")
+        dead = [one.request_id for commit in commits for one in commit.requests if one.code == "poison"]
+        assert dead == [ids[2], ids[5]]
+
+
+async def test_a_request_that_hangs_its_owners_is_dead_and_its_neighbours_are_applied(own_nats: EmbeddedNats) -> None:
+    """A loop that hangs sends no progress: its tasks go to another server, which is told what was tried before."""
+    async with (
+        servers(own_nats.url, "a", "b", "c", warm=False, max_deaths=1, **DEFECTIVE) as three,
+        RebaserClient.connect(own_nats.url) as client,
+    ):
+        ids = await send(client, "main", "one", "HANG", "two")
+        await applied(client, "main", ids[-1])
+        last = (await commits_of(client, "poison", "main"))[-1]
+        [survivor] = [server for server in three if server.name == last.owner]
+        await survivor.wait_for("request_dead")
+        [letter] = await letters(client)
+        assert (letter.request_id, letter.code, letter.server) == (ids[1], "poison", survivor.name)
+        await check(client, "main", ids, "one", "two")
+        for server in three:
+            if server is not survivor:
+                await server.kill()

@@ -1,0 +1,160 @@
+"""Dead letters are found, redriven and dropped; a redriven request is applied once, whatever was interrupted."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from rebaser.change_set.dead_letters import DeadLetters
+from rebaser_client import DeadLetter, QueueFull, RebaserClient, Set
+from rebaser_client.blobs import open_blobs
+from rebaser_client.jetstream import JetStream, Message
+from rebaser_client.topology import ensure_topology
+from rebaser_core.commit import Decision, Outcome
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TopologyOptions
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEY = ChangeSetKey("ws", "cs")
+
+
+@pytest.fixture
+async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+class Cemetery:
+    """Buries requests as a server would."""
+
+    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+        self.js = js
+        self.subjects = subjects
+        self.letters = DeadLetters(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "server-1")
+        self.count = 0
+
+    async def bury(
+        self, request_id: str, key: ChangeSetKey = KEY, code: str = "malformed", payload: bytes | None = None
+    ) -> bytes:
+        headers, data = encode(EnqueueUpdatesRequest(request_id, key.workspace, key.change_set, (Set("a", 1),)))
+        data = data if payload is None else payload
+        headers |= {"Nats-Msg-Id": f"{key}.{request_id}", "X-Reply-Inbox": "_INBOX.x", "X-Mine": "kept"}
+        self.count += 1
+        reply = f"$JS.ACK.S.C.1.{self.count}.{self.count}.1.0"
+        message = Message(self.subjects.requests(key), reply, data, headers)
+        decision = Decision(self.count, request_id, Outcome.DEAD, 0, code, "why", attempts=3)
+        await self.letters.bury(key, message, decision, 1234)
+        return data
+
+
+@pytest.fixture
+def cemetery(js: JetStream, subjects: Subjects) -> Cemetery:
+    return Cemetery(js, subjects)
+
+
+async def found(client: RebaserClient, *where: str, **which: str) -> list[DeadLetter]:
+    return [letter async for letter in client.dead_letters.find(*where, **which)]
+
+
+async def test_dead_letters_are_found_by_change_set_reason_and_request(
+    client: RebaserClient, cemetery: Cemetery
+) -> None:
+    other, elsewhere = ChangeSetKey("ws", "other"), ChangeSetKey("else", "cs")
+    for request_id, key, code in (
+        ("a", KEY, "malformed"), ("b", KEY, "poison"), ("c", other, "poison"), ("d", elsewhere, "poison"),
+    ):  # fmt: skip
+        await cemetery.bury(request_id, key, code)
+    letters = await found(client)
+    assert [letter.request_id for letter in letters] == ["a", "b", "c", "d"]
+    first = letters[0]
+    assert (first.key, first.code, first.reason, first.attempts, first.redrive) == (KEY, "malformed", "why", 3, 0)
+    assert (first.server, first.dead_at_ms, first.request_sequence) == ("server-1", 1234, 1)
+    assert [letter.request_id for letter in await found(client, "ws")] == ["a", "b", "c"]
+    assert [letter.request_id for letter in await found(client, "ws", "cs")] == ["a", "b"]
+    assert [letter.request_id for letter in await found(client, code="poison")] == ["b", "c", "d"]
+    assert [letter.request_id for letter in await found(client, "ws", request_id="c")] == ["c"]
+    assert await found(client, "nobody") == []
+    with pytest.raises(UnprocessableError):
+        await found(client, "ws.*")
+
+
+async def test_a_redriven_request_is_as_it_was_and_wakes_its_change_set(
+    client: RebaserClient, cemetery: Cemetery, js: JetStream, subjects: Subjects
+) -> None:
+    data = await cemetery.bury("a")
+    [letter] = await found(client)
+    assert await client.dead_letters.payload(letter) == data
+    assert await client.dead_letters.redrive(letter)
+    stored = await js.last(subjects.requests_stream, subjects.requests(KEY))
+    assert stored is not None
+    assert stored.data == data
+    assert stored.headers == {
+        "X-CONTENT-TYPE": "application/cbor",
+        "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
+        "X-MESSAGE-VERSION": "2",
+        "X-Mine": "kept",
+        "X-Redrive": "1",
+        "Nats-Msg-Id": "ws.cs.a#1",
+    }
+    assert await js.last(subjects.tasks_stream, subjects.task(KEY)) is not None
+    assert await found(client) == []
+    assert not await client.dead_letters.redrive(letter), "it is gone"
+
+
+async def test_a_large_payload_comes_back_from_its_blob(
+    client: RebaserClient, cemetery: Cemetery, js: JetStream, subjects: Subjects
+) -> None:
+    data = await cemetery.bury("a", payload=bytes(js.connection.max_payload - 20_000))
+    [letter] = await found(client)
+    assert letter.payload_address is not None
+    assert await client.dead_letters.redrive(letter)
+    stored = await js.last(subjects.requests_stream, subjects.requests(KEY))
+    assert stored is not None
+    assert stored.data == data
+
+
+async def test_an_interrupted_redrive_leaves_the_dead_letter_and_sends_the_request_once_more(
+    client: RebaserClient, cemetery: Cemetery, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died before the dead letter was deleted. The number of the redrive is the same: the log tells them apart."""
+    await cemetery.bury("a")
+    [letter] = await found(client)
+
+    async def die(_: DeadLetter) -> None:
+        raise ConnectionAbortedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client.dead_letters, "drop", die)
+        with pytest.raises(ConnectionAbortedError):
+            await client.dead_letters.redrive(letter)
+    assert await found(client) == [letter]
+    await js.purge(subjects.requests_stream)  # decided, and past the duplicate window
+    assert await client.dead_letters.redrive(replace(letter))
+    assert await found(client) == []
+
+
+async def test_a_full_queue_keeps_the_dead_letter(
+    client: RebaserClient, cemetery: Cemetery, js: JetStream, subjects: Subjects
+) -> None:
+    await ensure_topology(js, subjects, TopologyOptions(max_requests_per_change_set=1))
+    await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+    await cemetery.bury("a")
+    [letter] = await found(client)
+    with pytest.raises(QueueFull):
+        await client.dead_letters.redrive(letter)
+    assert await found(client) == [letter]
+
+
+async def test_a_dropped_dead_letter_is_gone_and_dropping_it_again_is_no_error(
+    client: RebaserClient, cemetery: Cemetery
+) -> None:
+    for request_id in ("a", "b"):
+        await cemetery.bury(request_id)
+    letters = await found(client)
+    for _ in range(2):
+        await client.dead_letters.drop(letters[0])
+    assert await found(client) == letters[1:]

@@ -1,0 +1,252 @@
+"""What counts against a request that was being tried when its owner ended, and what does not."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from rebaser.change_set import processor as processing
+from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.dead_letters import DeadLetters
+from rebaser.change_set.deleter import Deleter
+from rebaser.change_set.probation import Probation
+from rebaser.change_set.processor import Held, Processor
+from rebaser.context import Context
+from rebaser.settings import Settings
+from rebaser_client.blobs import open_blobs
+from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
+from rebaser_client.log_reader import LogReader
+from rebaser_core.commit import Applied, Attempt, Kind
+from rebaser_core.decide import Decided
+from rebaser_core.errors import TransientError
+from rebaser_core.ids import ChangeSetKey, ulid
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Set
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEY = ChangeSetKey("ws", "cs")
+
+
+class Fleet:
+    """Owners of one change set, one after the other, without a task or a lifecycle."""
+
+    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+        self.js = js
+        self.subjects = subjects
+        self.count = 0
+        blobs = open_blobs(None, js, subjects.blobs_bucket)
+        settings = Settings(server_id="test", max_deaths=2, batch_max_requests=3, retry_for=30)
+        self.context = Context(
+            settings=settings,
+            connection=js.connection,
+            js=js,
+            subjects=subjects,
+            blobs=blobs,
+            reader=LogReader(js, subjects, blobs),
+            engine=cast("Any", None),
+            deleter=Deleter(js, subjects.requests_stream),
+            dead_letters=DeadLetters(js, subjects, blobs, "test"),
+            now=lambda: 0.0,
+            now_ms=lambda: 1_000,
+            new_id=self.new_id,
+        )
+
+    def new_id(self) -> str:
+        self.count += 1
+        return ulid(self.count, bytes(10))
+
+    async def send(self, *ids: str, **headers: str) -> None:
+        for id_ in ids:
+            given, payload = encode(EnqueueUpdatesRequest(id_, KEY.workspace, KEY.change_set, (Set(id_, 1),)))
+            given |= {"Nats-Msg-Id": f"{KEY}.{id_}"} | {name.replace("_", "-"): text for name, text in headers.items()}
+            await self.js.publish(self.subjects.requests(KEY), payload, given)
+
+    @asynccontextmanager
+    async def owner(self, *, redelivered: bool) -> AsyncIterator["Owner"]:
+        """The next owner, with what is queued."""
+        tail = await self.context.reader.load(KEY)
+        stream = await self.js.stream_info(self.subjects.requests_stream)
+        commits = CommitLog(
+            self.js,
+            self.subjects,
+            KEY,
+            tail,
+            blobs=self.context.blobs,
+            owner="test",
+            inline_max=100_000,
+            retry_window=900,
+            now_ms=self.context.now_ms,
+            new_id=self.new_id,
+        )
+        after = tail.state.applied.sequence if tail.state.applied else 0
+        until = stream.last_sequence
+        probation = Probation(self.context, commits, redelivered=redelivered, after=after, until=until)
+        subject = self.subjects.requests(KEY)
+        queued: list[Message] = []
+        if until > after:
+            start = max(after + 1, 1)
+            async with OrderedConsumer(self.js, self.subjects.requests_stream, subject, start=start) as consumer:
+                while not queued or queued[-1].stream_sequence < until:
+                    await consumer.wait()
+                    queued += consumer.take(100)
+        yield Owner(Processor(self.context, commits, Applied(stream.created, after), probation), commits, queued)
+
+    async def log(self) -> list[tuple[Kind, list[str]]]:
+        """Kinds of all commits, with the requests that each decided."""
+        found = []
+        stored = await self.js.next(self.subjects.commits_stream, self.subjects.commits(KEY), 1)
+        while stored is not None:
+            commit = self.context.reader.decode(stored.sequence, stored.headers, stored.data)
+            assert commit is not None
+            found.append((commit.kind, [one.request_id for one in commit.requests]))
+            sequence = stored.sequence + 1
+            stored = await self.js.next(self.subjects.commits_stream, self.subjects.commits(KEY), sequence)
+        return found
+
+
+class Owner:
+    def __init__(self, processor: Processor, commits: CommitLog, queued: Sequence[Message]) -> None:
+        self.processor = processor
+        self.commits = commits
+        self.queued = queued
+
+    @property
+    def deaths(self) -> dict[int, int]:
+        """By request sequence: tries without an end."""
+        return {attempt.sequence: attempt.deaths for attempt in self.commits.state.attempts.values()}
+
+    async def decide_all(self) -> list[str]:
+        """Decide all that is queued; codes of the dead."""
+        codes = []
+        while self.queued:
+            done = await self.processor.process(self.queued)
+            codes += [one.decision.code for one in done.buried]
+            self.queued = done.rest
+        return codes
+
+
+@pytest.fixture
+def fleet(js: JetStream, subjects: Subjects) -> Fleet:
+    return Fleet(js, subjects)
+
+
+def dies() -> None:
+    """No exception of ours: nothing that an owner would tidy up after."""
+    raise ZeroDivisionError
+
+
+def broken(act: Callable[[], None]) -> Callable[..., Decided]:
+    def decide(*_: object) -> Decided:
+        act()
+        raise AssertionError
+
+    return decide
+
+
+async def end_in_a_try(fleet: Fleet, act: Callable[[], None], error: type[BaseException]) -> None:
+    """An owner that takes over and ends while it decides the first request in line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processing, "decide", broken(act))
+        async with fleet.owner(redelivered=True) as owner:
+            with pytest.raises(error):
+                await owner.decide_all()
+
+
+async def test_an_owner_of_a_fresh_task_announces_nothing(fleet: Fleet) -> None:
+    await fleet.send("a", "b", "c", "d")
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+    assert await fleet.log() == [(Kind.REBASE, ["a", "b", "c", "d"])]
+
+
+async def test_after_a_takeover_one_batch_goes_one_by_one_and_the_rest_together(fleet: Fleet) -> None:
+    """No more than a batch was in the hands of the last owner (3 requests here)."""
+    await fleet.send("a", "b", "c", "d", "e")
+    async with fleet.owner(redelivered=True) as owner:
+        assert await owner.decide_all() == []
+        assert owner.deaths == {}
+    single = [[(Kind.ATTEMPT, []), (Kind.REBASE, [id_])] for id_ in ("a", "b", "c")]
+    assert await fleet.log() == [*single[0], *single[1], *single[2], (Kind.REBASE, ["d", "e"])]
+
+
+async def test_deaths_count_until_it_is_given_up_and_its_neighbours_are_applied(fleet: Fleet) -> None:
+    await fleet.send("bad", "good")
+    for number in (1, 2):
+        await end_in_a_try(fleet, dies, ZeroDivisionError)
+        async with fleet.owner(redelivered=True) as owner:
+            assert owner.deaths == {1: number}
+    async with fleet.owner(redelivered=True) as owner:
+        assert await owner.decide_all() == ["poison"]
+        state = owner.commits.state
+        dead = state.outcomes["bad"].decision
+        assert (dead.sequence, dead.attempts, state.cells.keys()) == (1, 2, {"good"})
+        assert state.attempts == {}
+
+
+async def test_an_outage_or_a_shutdown_in_a_try_counts_for_nothing(fleet: Fleet) -> None:
+    await fleet.send("good")
+
+    def outage() -> None:
+        raise TransientError("away")
+
+    for _ in range(5):
+        await end_in_a_try(fleet, outage, TransientError)
+    scope = anyio.CancelScope()
+    with pytest.MonkeyPatch.context() as patch, scope:
+        patch.setattr(processing.RequestReader, "read", lambda *_: cancelled(scope))
+        async with fleet.owner(redelivered=True) as owner:
+            await owner.decide_all()
+    assert scope.cancelled_caught
+    async with fleet.owner(redelivered=True) as owner:
+        assert owner.deaths == {}
+        assert await owner.decide_all() == []
+
+
+async def cancelled(scope: anyio.CancelScope) -> None:
+    """A shutdown, while the request is being read."""
+    scope.cancel()
+    await anyio.sleep_forever()
+
+
+async def test_a_held_request_is_no_suspect(fleet: Fleet) -> None:
+    """It waits for a newer server, over many takeovers; that is bounded by time, not by their number."""
+    await fleet.send("new", X_MESSAGE_VERSION="99")
+    for number in range(1, 6):
+        async with fleet.owner(redelivered=True) as owner:
+            with pytest.raises(Held):
+                await owner.decide_all()
+            assert owner.commits.state.attempts == {1: Attempt(1, number, 1_000)}
+
+
+async def test_a_process_tries_one_suspect_at_a_time(fleet: Fleet) -> None:
+    """So that its death can be laid to one request: an innocent one is not counted along with a guilty one."""
+    await fleet.send("suspect")
+    await end_in_a_try(fleet, dies, ZeroDivisionError)
+    async with fleet.owner(redelivered=True) as owner, anyio.create_task_group() as group, fleet.context.suspects:
+        group.start_soon(owner.decide_all)
+        while not fleet.context.suspects.statistics().tasks_waiting:
+            await anyio.lowlevel.checkpoint()
+        assert owner.deaths == {1: 1}, "announced before it was its turn"
+    assert [ids for _, ids in await fleet.log() if ids] == [["suspect"]]
+
+
+async def test_poison_that_its_client_sends_again_is_answered_unread(fleet: Fleet) -> None:
+    await fleet.send("bad")
+    for _ in range(2):
+        await end_in_a_try(fleet, dies, ZeroDivisionError)
+    async with fleet.owner(redelivered=True) as owner:
+        assert await owner.decide_all() == ["poison"]
+    await fleet.send("bad", Nats_Msg_Id=f"{KEY}.bad#again")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processing.RequestReader, "read", lambda *_: dies())
+        async with fleet.owner(redelivered=False) as owner:
+            assert await owner.decide_all() == []
+    await fleet.send("bad", Nats_Msg_Id=f"{KEY}.bad#1", X_Redrive="1")
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+        assert owner.commits.state.cells.keys() == {"bad"}

@@ -1,0 +1,62 @@
+"""Reading a request ends: what takes too long is an outage if it is the store's doing, else a failed try."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from rebaser.change_set import reading
+from rebaser.change_set.reading import NotYet, RequestReader
+from rebaser.settings import Settings
+from rebaser_client.jetstream import Message
+from rebaser_core.errors import TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
+
+pytestmark = pytest.mark.anyio
+
+KEY = ChangeSetKey("ws", "cs")
+ADDRESS = "sha256:" + "0" * 64
+
+
+class Store:
+    """A blob store that answers with `data`, or never."""
+
+    def __init__(self, data: bytes | None) -> None:
+        self.data = data
+
+    async def get(self, address: str, *, max_bytes: int) -> bytes:
+        if self.data is None:
+            await anyio.sleep_forever()
+        assert self.data is not None
+        return self.data
+
+
+def reader(data: bytes | None) -> RequestReader:
+    settings = Settings(apply_timeout=0.05)
+    return RequestReader(cast("Any", SimpleNamespace(settings=settings, blobs=Store(data))), KEY)
+
+
+def message() -> Message:
+    headers, payload = encode(EnqueueUpdatesRequest("r", "ws", "cs", None, ADDRESS))
+    return Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers | {"X-Redrive": "2"})
+
+
+async def test_a_blob_store_that_does_not_answer_is_an_outage() -> None:
+    with anyio.fail_after(30), pytest.raises(TransientError, match=r"longer than 0\.05 s"):
+        await reader(None).read(message())
+
+
+async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(reading, "decode_updates_blob", lambda *_: over.wait(60))
+    try:
+        with anyio.fail_after(30), pytest.raises(NotYet) as not_yet:
+            await reader(bytes(reading.DECODE_HERE)).read(message())
+    finally:
+        over.set()
+    assert not_yet.value.error.code in reading.OURS
+    request = not_yet.value.incoming
+    assert (request.sequence, request.request_id, request.redrive) == (7, "r", 2)
