@@ -1,5 +1,6 @@
 """Full streams and floods: who sends too much is told, and nobody else notices. No test here derives anything."""
 
+from bisect import bisect
 from pathlib import Path
 
 import anyio
@@ -8,9 +9,10 @@ import pytest
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, RequestTimeout, Set
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions, streams
-from tests.acceptance.cli import rebaser, rebaser_json
+from tests.acceptance.cli import rebaser
 from tests.acceptance.fleet import NO_SPARK, servers
 
 pytestmark = pytest.mark.anyio
@@ -38,10 +40,9 @@ async def test_a_full_log_keeps_requests_waiting_until_there_is_room(tmp_path: P
         await server.wait_for("decide_failed", code="commit_refused")
         with pytest.raises(RequestTimeout) as late:
             await client.enqueue_updates_with_reply("shop", "main", [Set("last", 1)], timeout=0.5)
-        [found] = await rebaser_json("status", nats_url=nats.url)
-        assert "maximum bytes exceeded" in found["servers"][0]["trouble"]
-        [change_set] = found["changeSets"]
-        assert 4 <= change_set["pending"] <= 6  # two more may have fitted in
+        found = await client.status()
+        assert "maximum bytes exceeded" in found.servers[0].trouble
+        assert 4 <= found.change_sets[0].pending <= 6  # two more may have fitted in
         assert "maximum bytes exceeded" in (await rebaser("status", nats_url=nats.url)).stderr
         await limit_commits(nats.url, -1)
         with anyio.fail_after(60):
@@ -51,3 +52,29 @@ async def test_a_full_log_keeps_requests_waiting_until_there_is_room(tmp_path: P
         assert [request for request in state.outcomes if request in sent] == sent
         assert set(state.values()) == {"first", "last", *(f"v{n}" for n in range(5))}
         assert server.process.returncode is None
+
+
+async def test_a_long_queue_does_not_keep_another_change_set_waiting(tmp_path: Path) -> None:
+    """All of it was stored before the others' requests, and one server works on both: they are done long before it."""
+    queued, others = 1500, [f"other-{number}" for number in range(3)]
+    async with embedded_nats(tmp_path / "nats") as nats, RebaserClient.connect(nats.url) as client:
+        async with Connection.connect(nats.url) as connection:
+            await ensure_topology(JetStream(connection), SUBJECTS, TopologyOptions())
+        numbers = iter(range(queued))
+
+        async def fill() -> None:
+            for number in numbers:
+                await client.enqueue_updates("shop", "flood", [Set(f"v{number % 100}", number)])
+
+        async with anyio.create_task_group() as group:
+            for _ in range(64):
+                group.start_soon(fill)
+        for other in others:
+            await client.enqueue_updates("shop", other, [Set("a", 1)])
+        async with servers(nats.url, "one", warm=False, spark=NO_SPARK, checkpoint_bytes=2**40):
+            with anyio.fail_after(120):  # answered when all in front of it are
+                await client.enqueue_updates_with_reply("shop", "flood", [Set("last", 1)], timeout=120)
+        ends = [entry.sequence async for entry in client.entries("commits", "shop", "flood")]
+        for other in others:
+            [mine] = [entry.sequence async for entry in client.entries("commits", "shop", other)]
+            assert bisect(ends, mine) < len(ends) / 2

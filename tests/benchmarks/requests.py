@@ -86,8 +86,8 @@ async def run_rebaser(url: str, seconds: float) -> dict[str, dict[str, float]]:
 
 
 @contextmanager
-def process(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen([sys.executable, *argv], stdout=subprocess.DEVNULL)
+def process(*argv: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen([sys.executable, *argv], stdout=subprocess.DEVNULL, env={**os.environ, **environment})
     try:
         yield child
     finally:
