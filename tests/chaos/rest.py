@@ -11,7 +11,6 @@ from rebaser_client.tasks import publish_task
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.limits import DEFAULT_LIMITS
 from tests.chaos.checker import Evidence, Violation
 from tests.chaos.system import SUBJECTS, System
 
@@ -26,7 +25,7 @@ async def at_rest(
     owners keep what is quiet, so there may be tasks."""
     complaints: list[Violation] = []
     async with system.jetstream() as js:
-        reader = LogReader(js, SUBJECTS, open_blobs(None, js, SUBJECTS.blobs_bucket), DEFAULT_LIMITS)
+        reader = LogReader(js, SUBJECTS, open_blobs(None, js, SUBJECTS.blobs_bucket))
         waiting: dict[ChangeSetKey, str] = {}
         for _ in range(NAPS):
             waiting = {key: why for key in keys if (why := await _why_not_quiet(js, reader, key, owned))}
