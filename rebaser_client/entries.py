@@ -137,7 +137,7 @@ class _Place:
             **policy,
         }
         try:
-            return await self.js.create_consumer(self.stream, config)
+            return (await self.js.create_consumer(self.stream, config)).cached_info
         finally:
             await self.js.delete_consumer(self.stream, name)
 

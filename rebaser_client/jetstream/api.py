@@ -1,23 +1,21 @@
-"""The JetStream API: publishes with their acks, reads from the leader, deletes, streams, consumers, acknowledgements.
+"""The JetStream context (ADR-37): publishes with their acks, reads from the leader, deletes, streams, consumers.
 
-Invariants: at most `MAX_CALLS` API calls of this process are in flight, because a server drops its whole queue at
-10,000; publishes are no API calls and are not held up by them. Every read asks the stream's leader, never a replica.
+Invariants: publishes are no API calls and are not held up by them. Every read asks the stream's leader, no replica.
 """
 
 import asyncio
 import binascii
-import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import anyio
-from anyio.lowlevel import RunVar
-from pydantic_core import from_json
 
+from rebaser_client.jetstream.calls import Calls, answer, limit
 from rebaser_client.jetstream.connection import Connection
-from rebaser_client.jetstream.ensure import ensure_consumer, ensure_stream
+from rebaser_client.jetstream.consumer import Consumer
+from rebaser_client.jetstream.ensure import consumer_request, ensure_consumer, ensure_stream
 from rebaser_client.jetstream.errors import (
     CONSUMER_NOT_FOUND,
     DELETE_FAILED,
@@ -29,26 +27,22 @@ from rebaser_client.jetstream.errors import (
     RequestTimeoutError,
 )
 from rebaser_client.jetstream.infos import AccountInfo, ConsumerInfo, PubAck, StreamInfo
-from rebaser_client.jetstream.messages import STATUS, Message, Msg, StoredMessage, parse_headers
+from rebaser_client.jetstream.messages import STATUS, Msg, StoredMessage, parse_headers
+from rebaser_client.jetstream.stream import Stream
 from rebaser_core.errors import TransientError
 
-MAX_CALLS = 256
 DELETE_GROUP = 64  # deletes behind one answer
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
-_calls: RunVar[asyncio.Semaphore] = RunVar("jetstream_calls")
 
-
-class JetStream:
+class JetStream(Calls):
     """JetStream over `connection`. `timeout` (seconds) bounds every call that names no other.
 
     All methods raise `ApiError` for a refusal, `RequestTimeoutError`, `NoRespondersError` or `NotConnectedError`.
     """
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
-        self.connection = connection
-        self.prefix = f"$JS.{domain}.API." if domain else "$JS.API."
-        self._timeout = timeout
+        super().__init__(connection, domain=domain, timeout=timeout)
         self._created: dict[str, str] = {}
 
     # -- messages --------------------------------------------------------------------------------------------------
@@ -126,7 +120,7 @@ class JetStream:
         subject = f"{self.prefix}STREAM.MSG.DELETE.{stream}"
         for start in range(0, len(sequences), DELETE_GROUP):
             *silent, last = sequences[start : start + DELETE_GROUP]
-            async with _limit():
+            async with limit():
                 for sequence in silent:
                     await self.connection.publish(subject, b'{"seq":%d,"no_erase":true}' % sequence)
             await self.delete_message(stream, last)
@@ -139,15 +133,38 @@ class JetStream:
         given = {name: value for name, value in body.items() if value is not None}
         return int((await self.call(f"STREAM.PURGE.{stream}", given)).get("purged", 0))
 
-    # -- streams and consumers -------------------------------------------------------------------------------------
+    # -- streams ---------------------------------------------------------------------------------------------------
+
+    async def add_stream(self, config: Mapping[str, Any]) -> Stream:
+        """Create a stream. `config` is JetStream's `StreamConfig` (JSON API, docs.nats.io), here and below.
+
+        One that is there with the same configuration is returned, with another it is an error (10058).
+        """
+        return Stream(self, StreamInfo.of(await self.call(f"STREAM.CREATE.{config['name']}", config)))
+
+    async def update_stream(self, config: Mapping[str, Any]) -> Stream:
+        """Replace the configuration of a stream: what `config` does not name gets the server's default."""
+        return Stream(self, StreamInfo.of(await self.call(f"STREAM.UPDATE.{config['name']}", config)))
+
+    async def get_stream(self, name: str) -> Stream:
+        return Stream(self, await self.stream_info(name))
+
+    async def delete_stream(self, name: str) -> None:
+        """Delete a stream with all it holds; one that is not there is deleted already."""
+        try:
+            await self.call(f"STREAM.DELETE.{name}")
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+
+    async def list_streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
+        """All streams, or those that take messages of `subject` (a pattern). One call for each page of them."""
+        async for info in self.pages("STREAM.LIST", "streams", {"subject": subject} if subject else None):
+            yield StreamInfo.of(info)
 
     async def ensure_stream(self, config: Mapping[str, Any]) -> None:
         """Create the stream, or update what may be; raises `ConfigError` where it cannot be made as wanted."""
         await ensure_stream(self.call, config)
-
-    async def ensure_consumer(self, stream: str, config: Mapping[str, Any]) -> None:
-        """Create the consumer, or update what may be; raises `ConfigError` where it cannot be made as wanted."""
-        await ensure_consumer(self.call, stream, config)
 
     async def stream_info(self, stream: str) -> StreamInfo:
         info = StreamInfo.of(await self.call(f"STREAM.INFO.{stream}"))
@@ -171,17 +188,40 @@ class JetStream:
             if not page or offset >= answer.get("total", 0):
                 return counts
 
+    # -- consumers -------------------------------------------------------------------------------------------------
+
     async def create_consumer(
         self,
         stream: str,
         config: Mapping[str, Any],
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
-    ) -> ConsumerInfo:
-        """Create a consumer that has a `name` and one `filter_subject`."""
-        subject = f"CONSUMER.CREATE.{stream}.{config['name']}.{config['filter_subject']}"
-        body = {"stream_name": stream, "config": config, "action": "create"}
-        return ConsumerInfo.of(await self.call(subject, body, timeout=timeout))
+    ) -> Consumer:
+        """Create a consumer; without a name in `config` (`ConsumerConfig`, docs.nats.io) it gets one.
+
+        One that is there with the same configuration is returned, with another it is an error (10148).
+        """
+        return await self._put_consumer(stream, config, "create", timeout)
+
+    async def update_consumer(self, stream: str, config: Mapping[str, Any]) -> Consumer:
+        """Replace the configuration of a consumer; one that is not there is an error (10149)."""
+        return await self._put_consumer(stream, config, "update")
+
+    async def create_or_update_consumer(self, stream: str, config: Mapping[str, Any]) -> Consumer:
+        """Have a consumer with just this configuration."""
+        return await self._put_consumer(stream, config, "")
+
+    async def get_consumer(self, stream: str, name: str) -> Consumer:
+        return Consumer(self, await self.consumer_info(stream, name))
+
+    async def list_consumers(self, stream: str) -> AsyncIterator[ConsumerInfo]:
+        """All consumers of a stream. One call for each page of them."""
+        async for info in self.pages(f"CONSUMER.LIST.{stream}", "consumers"):
+            yield ConsumerInfo.of(info)
+
+    async def ensure_consumer(self, stream: str, config: Mapping[str, Any]) -> None:
+        """Create the consumer, or update what may be; raises `ConfigError` where it cannot be made as wanted."""
+        await ensure_consumer(self.call, stream, config)
 
     async def consumer_info(self, stream: str, consumer: str) -> ConsumerInfo:
         return ConsumerInfo.of(await self.call(f"CONSUMER.INFO.{stream}.{consumer}"))
@@ -201,43 +241,16 @@ class JetStream:
     async def account_info(self) -> AccountInfo:
         return AccountInfo.of(await self.call("INFO"))
 
-    # -- acknowledgements ------------------------------------------------------------------------------------------
-
-    async def ack(self, message: Message) -> None:
-        """Done. Nobody confirms it."""
-        await self.connection.publish(message.reply, b"+ACK")
-
-    async def ack_sync(self, message: Message, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as above
-        """Done, confirmed: the server will not deliver it again."""
-        await self.connection.request(message.reply, b"+ACK", timeout=timeout or self._timeout)
-
-    async def nak(self, message: Message, delay: float = 0.0) -> None:
-        """Have it delivered again, to anybody, after `delay` seconds."""
-        body = b'-NAK {"delay":%d}' % int(delay * 1e9) if delay > 0 else b"-NAK"
-        await self.connection.publish(message.reply, body)
-
-    async def progress(self, message: Message) -> None:
-        """Still at work: begin the ack wait anew."""
-        await self.connection.publish(message.reply, b"+WPI")
-
-    async def term(self, message: Message, reason: str = "") -> None:
-        """Never deliver it again."""
-        await self.connection.publish(message.reply, f"+TERM {reason}".strip().encode())
-
-    # -- calls -----------------------------------------------------------------------------------------------------
-
-    async def call(
+    async def _put_consumer(
         self,
-        subject: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - as above
-    ) -> dict[str, Any]:
-        """One API call; `subject` without the API's prefix."""
-        payload = b"" if body is None else json.dumps(body).encode()
-        async with _limit():
-            message = await self.connection.request(self.prefix + subject, payload, timeout=timeout or self._timeout)
-        return _answer(message)
+        stream: str,
+        config: Mapping[str, Any],
+        action: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
+    ) -> Consumer:
+        name = config.get("name") or config.get("durable_name") or self.connection.new_name()
+        subject, body = consumer_request(stream, {**config, "name": name}, action)
+        return Consumer(self, ConsumerInfo.of(await self.call(subject, body, timeout=timeout)))
 
     async def _get(self, stream: str, body: Mapping[str, Any]) -> StoredMessage | None:
         try:
@@ -251,36 +264,14 @@ class JetStream:
         return StoredMessage(stored["subject"], stored["seq"], headers, data, stored.get("time", ""))
 
 
-def _limit() -> asyncio.Semaphore:
-    try:
-        return _calls.get()
-    except LookupError:
-        limit = asyncio.Semaphore(MAX_CALLS)
-        _calls.set(limit)
-        return limit
-
-
-def _answer(message: Msg) -> dict[str, Any]:
-    try:
-        answer = from_json(message.data)  # as json.loads, at a fifth of the cost: one stands in each publish
-    except ValueError:
-        answer = None
-    if type(answer) is not dict:
-        raise TransientError(f"the answer on {message.subject} is not JetStream's", code="jetstream")
-    error = answer.get("error")
-    if error:
-        raise ApiError(error.get("code", 0), error.get("err_code", 0), str(error.get("description", "")))
-    return answer
-
-
 def _pub_ack(message: Msg) -> PubAck:
     if message.headers.get(STATUS) == "503":
         raise NoRespondersError("no stream stores messages of this subject")
-    answer = _answer(message)
-    sequence = answer.get("seq")
+    stored = answer(message)
+    sequence = stored.get("seq")
     if type(sequence) is not int:
         raise TransientError("what answered a publish is no stream", code="jetstream")
-    return PubAck(sequence, "duplicate" in answer)
+    return PubAck(sequence, "duplicate" in stored)
 
 
 def _deleted_already(error: ApiError) -> bool:

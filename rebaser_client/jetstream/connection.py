@@ -22,7 +22,7 @@ from rebaser_client.jetstream.errors import NoRespondersError, RequestTimeoutErr
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.link import Link, Options, parse_servers, translated, without_secrets
 from rebaser_client.jetstream.messages import STATUS, Msg
-from rebaser_client.jetstream.reader import Handler
+from rebaser_client.jetstream.reader import Handler, Sized
 from rebaser_client.jetstream.replies import Replies
 from rebaser_client.jetstream.silence import Silence
 from rebaser_core.errors import RebaserError, UnprocessableError
@@ -183,7 +183,7 @@ class Connection:
 
     # -- listening -------------------------------------------------------------------------------------------------
 
-    async def listen(self, subject: str, handler: Handler, *, lasting: bool = True) -> Interest:
+    async def listen(self, subject: str, handler: Handler | Sized, *, lasting: bool = True) -> Interest:
         """Have `handler` called, in the read loop, for each message on `subject`.
 
         A `lasting` interest may begin without a connection and outlives a reconnect; another is gone with its link.

@@ -42,11 +42,8 @@ async def ensure_consumer(call: Call, stream: str, config: Mapping[str, Any]) ->
     """See `JetStream.ensure_consumer`."""
     name = config["name"]
     what = f"consumer {name} of stream {stream}"
-    subject = f"CONSUMER.CREATE.{stream}.{name}" + (
-        f".{config['filter_subject']}" if "filter_subject" in config else ""
-    )
     try:
-        await call(subject, {"stream_name": stream, "config": config, "action": "create"})
+        await call(*consumer_request(stream, config, "create"))
     except ApiError as error:
         if error.err_code not in (CONSUMER_EXISTS, CONSUMER_NAME_IN_USE):
             raise _final(error, what) from error
@@ -55,9 +52,17 @@ async def ensure_consumer(call: Call, stream: str, config: Mapping[str, Any]) ->
     found = (await call(f"CONSUMER.INFO.{stream}.{name}"))["config"]
     if _differences(found, config):
         try:
-            await call(subject, {"stream_name": stream, "config": {**found, **config}, "action": "update"})
+            await call(*consumer_request(stream, {**found, **config}, "update"))
         except ApiError as error:
             raise _final(error, what, _differences(found, config)) from error
+
+
+def consumer_request(stream: str, config: Mapping[str, Any], action: str) -> tuple[str, dict[str, Any]]:
+    """Subject and body of the call that makes a consumer. `action`: `create`, `update`, empty for either."""
+    subject = f"CONSUMER.CREATE.{stream}.{config['name']}"
+    if config.get("filter_subject"):  # has to stand there, too: permissions can be given by it
+        subject += f".{config['filter_subject']}"
+    return subject, {"stream_name": stream, "config": config, "action": action}
 
 
 def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

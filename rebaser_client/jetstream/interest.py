@@ -9,7 +9,7 @@ import structlog
 from nats.aio.subscription import Subscription
 
 from rebaser_client.jetstream.link import Link
-from rebaser_client.jetstream.reader import Handler
+from rebaser_client.jetstream.reader import Handler, Sized
 from rebaser_core.errors import RebaserError
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ class Interest:
 
     __slots__ = ("_at", "_registry", "handler", "lasting", "subject")
 
-    def __init__(self, registry: Registry, subject: str, handler: Handler, lasting: bool) -> None:
+    def __init__(self, registry: Registry, subject: str, handler: Handler | Sized, lasting: bool) -> None:
         self.subject = subject
         self.handler = handler
         self.lasting = lasting

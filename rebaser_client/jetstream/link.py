@@ -21,7 +21,7 @@ from nats.aio.subscription import Subscription
 from nats.protocol.command import hpub_cmd
 
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream.reader import Handler, Reader
+from rebaser_client.jetstream.reader import Handler, Reader, Sized
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
 
 log = structlog.get_logger(__name__)
@@ -178,6 +178,7 @@ class Link:
                 log.debug("nats_close_failed", reason=_text(error))
         self._abort()
         self._reader.handlers.clear()
+        self._reader.sized.clear()
         self.closed.set()
 
     def _abort(self) -> None:
@@ -211,16 +212,20 @@ class Link:
             await client._flush_pending()  # noqa: SLF001
         return None
 
-    async def subscribe(self, subject: str, handler: Handler) -> Subscription:
+    async def subscribe(self, subject: str, handler: Handler | Sized) -> Subscription:
         """Have `handler` called for each message on `subject`; raises `NotConnectedError`."""
         with translated(), anyio.fail_after(COMMAND_BOUND):
             subscription = await self.client.subscribe(subject)
-        self._reader.handlers[subscription._id] = handler  # noqa: SLF001 - the number that comes with each message
+        number = subscription._id  # noqa: SLF001 - it comes with each message
+        if isinstance(handler, Sized):
+            self._reader.sized[number] = handler
+        else:
+            self._reader.handlers[number] = handler
         return subscription
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Take interest away; what arrives from now on is dropped."""
-        self._reader.handlers.pop(subscription._id, None)  # noqa: SLF001 - as above
+        self._reader.forget(subscription._id)  # noqa: SLF001 - as above
         if self.up:
             with translated(), anyio.fail_after(COMMAND_BOUND):
                 await subscription.unsubscribe()
@@ -232,7 +237,7 @@ class Link:
                 with translated(), anyio.fail_after(COMMAND_BOUND):
                     await subscription.drain()  # type: ignore[no-untyped-call]
         finally:
-            self._reader.handlers.pop(subscription._id, None)  # noqa: SLF001 - as above
+            self._reader.forget(subscription._id)  # noqa: SLF001 - as above
 
     async def _on_error(self, error: Exception) -> None:
         if not self._given_up:

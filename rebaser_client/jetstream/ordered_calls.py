@@ -93,7 +93,7 @@ class Calls:
         try:
             generation.interest = await self.js.connection.listen(generation.inbox, handler, lasting=False)
             config = self.config(generation.name, generation.inbox, policy)
-            return await self.js.create_consumer(self.stream, config)
+            return (await self.js.create_consumer(self.stream, config)).cached_info
         except BaseException as error:
             if isinstance(error, ApiError) and generation.interest is not None:
                 await generation.interest.close()  # refused: there is no consumer

@@ -15,22 +15,13 @@ from typing import Any, Self
 import anyio
 import structlog
 
-from rebaser_client.jetstream.api import JetStream
+from rebaser_client.jetstream.calls import Calls
 from rebaser_client.jetstream.groups import Group
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.messages import DESCRIPTION, PIN_ID, STATUS, PullMessage, as_int
-from rebaser_client.jetstream.pull_state import (
-    BACKOFF_MIN,
-    Action,
-    End,
-    Later,
-    Pinned,
-    Pull,
-    PullState,
-    Renew,
-    Unpinned,
-    Warn,
-)
+from rebaser_client.jetstream.pull_actions import Action, End, Later, Pinned, Pull, Renew, Unpinned, Warn
+from rebaser_client.jetstream.pull_state import BACKOFF_MIN, PullState
+from rebaser_client.jetstream.reader import Handler, Sized
 from rebaser_core.errors import RebaserError, TransientError
 
 log = structlog.get_logger(__name__)
@@ -48,7 +39,7 @@ class Puller:
 
     def __init__(
         self,
-        js: JetStream,
+        js: Calls,
         stream: str,
         consumer: str,
         state: PullState,
@@ -74,6 +65,7 @@ class Puller:
         self._loop = asyncio.get_running_loop()
         self._inbox = ""
         self._interest: Interest | None = None
+        self._handler: Handler | Sized = self._on_message
         self._queue: deque[PullMessage] = deque()
         self._filled = asyncio.Event()
         self._todo: deque[Pull | Renew] = deque()
@@ -119,6 +111,7 @@ class Puller:
         self._act(self._state.stop())
         if self._opened:
             await self._closed.wait()
+        self._closed.set()
         self._filled.set()
 
     def __aiter__(self) -> Self:
@@ -267,7 +260,7 @@ class Puller:
 
     async def _listen(self) -> None:
         self._inbox = f"{self._connection.new_inbox()}."
-        self._interest = await self._connection.listen(self._inbox + "*", self._on_message)
+        self._interest = await self._connection.listen(self._inbox + "*", self._handler)
 
     async def _renew(self) -> None:
         """Take the interest in all pulls away, so that none is served beside its successor."""
@@ -312,7 +305,7 @@ class PullConsumer(Puller):
 
     def __init__(
         self,
-        js: JetStream,
+        js: Calls,
         stream: str,
         consumer: str,
         *,

@@ -10,14 +10,21 @@ turns), so it is counted for the oldest; the status that ends a pull says how mu
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
 
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream.errors import (
-    ConsumerDeletedError,
-    NoRespondersError,
-    PullRefusedError,
-    RequestTimeoutError,
+from rebaser_client.jetstream.errors import RequestTimeoutError
+from rebaser_client.jetstream.pull_actions import (
+    NOTHING,
+    Action,
+    End,
+    Later,
+    Pinned,
+    Pull,
+    Renew,
+    Unpinned,
+    Warn,
+    meaning,
+    refusal,
 )
 from rebaser_core.errors import RebaserError
 
@@ -25,74 +32,6 @@ BATCH_OF_BYTES = 1_000_000  # messages a pull asks for where bytes are the limit
 GRACE = 2.0  # seconds behind `expires` that an answer may take
 MAX_STEP = 1.0  # seconds at most that pass between two ticks: a process that was paused has not been waiting
 BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between pulls that are refused
-
-
-class Pull(NamedTuple):
-    """Send a pull whose answers name `token`. `max_bytes` 0: none; `pin` empty: none."""
-
-    token: int
-    batch: int
-    max_bytes: int
-    pin: str
-
-
-class Warn(NamedTuple):
-    """Tell the user: it goes on, but not as it should. `status` is empty where no status says so."""
-
-    event: str
-    status: str
-    reason: str
-
-
-class Later(NamedTuple):
-    """Call `resume` after `seconds`."""
-
-    seconds: float
-
-
-class Renew(NamedTuple):
-    """Listen on a new inbox, when everything for the old one has come, then call `renewed`."""
-
-
-class Pinned(NamedTuple):
-    """The consumer chose this client; the server knows it by `pin`."""
-
-    pin: str
-
-
-class Unpinned(NamedTuple):
-    """The pin is another's now, or nobody's."""
-
-
-class End(NamedTuple):
-    """It is over; nothing more will be pulled."""
-
-    error: RebaserError | None
-
-
-Action: TypeAlias = Pull | Warn | Later | Renew | Pinned | Unpinned | End
-NOTHING: tuple[Action, ...] = ()
-
-Meaning: TypeAlias = Literal["silent", "warn", "lost", "error", "deleted", "final"]
-_MEANINGS: dict[str, Meaning] = {"404": "silent", "408": "silent", "423": "silent", "400": "error"}
-_CONFLICTS: tuple[tuple[str, Meaning], ...] = (
-    ("Message Size Exceeds MaxBytes", "silent"),
-    ("Batch Completed", "silent"),
-    ("Consumer Deleted", "deleted"),
-    ("Consumer is push based", "final"),
-    ("Leadership Change", "lost"),
-)
-
-
-def meaning(status: str, description: str) -> Meaning:
-    """What a status that ends a pull asks for.
-
-    `silent`: pull again. `warn`, `error`: tell, wait, pull again. `lost`: as `warn`, all other pulls are over, too.
-    `deleted`, `final`: it is over.
-    """
-    if status == "409":
-        return next((found for text, found in _CONFLICTS if description.startswith(text)), "warn")
-    return _MEANINGS.get(status, "warn")
 
 
 class _Sent:
@@ -229,9 +168,9 @@ class PullState:
             actions += self._lose_pin(token)
         self._over(token, left)
         if self._once:
-            return [*actions, *self._end(None if what == "silent" else _error(status, description))]
+            return [*actions, *self._end(None if what == "silent" else refusal(status, description))]
         if what == "final" or (what == "deleted" and not self._survives_delete):
-            return [*actions, *self._end(_error(status, description))]
+            return [*actions, *self._end(refusal(status, description))]
         if what in ("lost", "deleted"):
             self._lose_all()
         if what != "silent":
@@ -364,10 +303,3 @@ class PullState:
             amount -= moved
             if not sent.left:
                 self._sent.remove(sent)
-
-
-def _error(status: str, description: str) -> RebaserError:
-    if status == "503":
-        return NoRespondersError("nobody answers pulls: the consumer is not there, or JetStream is away")
-    kind = ConsumerDeletedError if meaning(status, description) == "deleted" else PullRefusedError
-    return kind(status, description)

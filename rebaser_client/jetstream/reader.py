@@ -24,6 +24,19 @@ log = structlog.get_logger(__name__)
 Handler: TypeAlias = Callable[[str, str, bytes, dict[str, str] | None], None]
 """Called in the read loop with subject, reply, data, headers. Must be quick and must not wait."""
 
+
+class Sized:
+    """A handler that is told, as a fifth argument, the size of each message as a server counts it for `max_bytes`:
+
+    subject, reply, headers as they came, payload.
+    """
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Callable[[str, str, bytes, dict[str, str] | None, int], None]) -> None:
+        self.handle = handle
+
+
 MAX_LINE = 1024 * 1024  # bytes of a line; INFO names all servers of a cluster
 
 
@@ -32,6 +45,7 @@ class Reader:
 
     def __init__(self, client: "Client") -> None:
         self.handlers: dict[int, Handler] = {}
+        self.sized: dict[int, Sized] = {}
         self.reads = 0  # pieces of the stream that came, whatever was in them
         self.pongs = 0
         self._client = client
@@ -43,6 +57,11 @@ class Reader:
         """Forget what came: another connection begins."""
         self._chunks.clear()
         self._have = self._need = 0
+
+    def forget(self, number: int) -> None:
+        """Nobody listens on the subscription `number` any more."""
+        self.handlers.pop(number, None)
+        self.sized.pop(number, None)
 
     async def parse(self, data: bytes = b"") -> None:
         """Read what has come; raises `ProtocolError` for what no server sends."""
@@ -87,7 +106,9 @@ class Reader:
         """`MSG subject sid [reply] size`, or `HMSG subject sid [reply] header-size size`."""
         handler = self.handlers.get(int(words[2]))
         if handler is None:
-            return
+            handler = self._sized_handler(words, stop - begin)
+            if handler is None:
+                return
         headers = None
         with_reply = 5
         if words[0] == b"HMSG":
@@ -101,6 +122,14 @@ class Reader:
         except Exception:
             # Out of here it would end nats-py's read loop without a word.
             log.exception("nats_handler_failed", subject=text(words[1])[:120])
+
+    def _sized_handler(self, words: list[bytes], size: int) -> Handler | None:
+        sized = self.sized.get(int(words[2]))
+        if sized is None:
+            return None
+        handle = sized.handle
+        size += len(words[1]) + (len(words[3]) if len(words) == (6 if words[0] == b"HMSG" else 5) else 0)
+        return lambda subject, reply, data, headers: handle(subject, reply, data, headers, size)
 
     async def _on_control(self, line: bytes) -> None:
         client = self._client

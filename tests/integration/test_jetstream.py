@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
-from rebaser_client.jetstream import ApiError, Connection, JetStream, NoRespondersError, RequestTimeoutError, api
+from rebaser_client.jetstream import ApiError, Connection, JetStream, NoRespondersError, RequestTimeoutError
+from rebaser_client.jetstream.calls import MAX_CALLS
 from rebaser_client.jetstream.errors import (
     MAX_CONSUMERS,
     STREAM_MISMATCH,
@@ -323,20 +324,20 @@ async def test_no_more_calls_are_in_flight_than_the_limit(
             async for call in calls:
                 held.append(call.reply)
                 most = max(most, len(held))
-                if len(held) == api.MAX_CALLS or json.loads(call.data)["last"]:
+                if len(held) == MAX_CALLS or json.loads(call.data)["last"]:
                     for reply in held:
                         await connection.publish(reply, b"{}")
                     held.clear()
 
         async def call(one: JetStream, number: int) -> None:
-            await one.call("X", {"last": number >= 2 * api.MAX_CALLS})
+            await one.call("X", {"last": number >= 2 * MAX_CALLS})
 
         both = [JetStream(connection), JetStream(connection)]
         for one in both:
             one.prefix = "$FAKE.API."
         group.start_soon(serve)
         async with anyio.create_task_group() as callers:
-            for number in range(2 * api.MAX_CALLS + 1):
+            for number in range(2 * MAX_CALLS + 1):
                 callers.start_soon(call, both[number % 2], number)
         group.cancel_scope.cancel()
-    assert most == api.MAX_CALLS
+    assert most == MAX_CALLS

@@ -13,21 +13,18 @@ from rebaser_client.jetstream.errors import (
     PullRefusedError,
     RequestTimeoutError,
 )
-from rebaser_client.jetstream.pull_state import (
-    BACKOFF_MAX,
-    BATCH_OF_BYTES,
-    GRACE,
+from rebaser_client.jetstream.pull_actions import (
     Action,
     End,
     Later,
     Pinned,
     Pull,
-    PullState,
     Renew,
     Unpinned,
     Warn,
     meaning,
 )
+from rebaser_client.jetstream.pull_state import BACKOFF_MAX, BATCH_OF_BYTES, GRACE, PullState
 
 
 def pulls(actions: Sequence[Action]) -> list[tuple[int, int, int]]:

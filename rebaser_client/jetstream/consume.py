@@ -1,0 +1,97 @@
+"""Messages as they come (`consume`) and in batches (`fetch`): pulls that are made for the reader (ADR-37)."""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rebaser_client.jetstream.calls import Calls
+from rebaser_client.jetstream.groups import Group
+from rebaser_client.jetstream.messages import PullMessage
+from rebaser_client.jetstream.options import Limits
+from rebaser_client.jetstream.pull import Puller
+from rebaser_client.jetstream.pull_state import PullState
+from rebaser_client.jetstream.reader import Sized
+
+
+class _Reading(Puller):
+    """What is taken from the queue makes room for as much."""
+
+    def __init__(
+        self, js: Calls, stream: str, consumer: str, limits: Limits, group: Group, *, once: bool, **callbacks: Any
+    ) -> None:
+        state = PullState(
+            limit=limits.limit,
+            threshold=limits.threshold,
+            by_bytes=limits.by_bytes,
+            expires=limits.expires,
+            heartbeat=limits.heartbeat,
+            once=once,
+        )
+        super().__init__(
+            js,
+            stream,
+            consumer,
+            state,
+            expires=limits.expires,
+            idle_heartbeat=limits.heartbeat,
+            group=group,
+            **callbacks,
+        )
+        self._sizes: deque[int] = deque()  # of what is queued, where bytes are counted
+        if limits.by_bytes:
+            self._handler = Sized(self._on_sized)
+
+    async def __anext__(self) -> PullMessage:
+        if not self._queue:
+            await self._wait()
+        message = self._queue.popleft()
+        state = self._state
+        actions = state.grant(self._sizes.popleft() if state.by_bytes else 1)
+        if actions:
+            self._act(actions)
+        return message
+
+    def _on_sized(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None, size: int) -> None:
+        message = self._message(subject, reply, data, headers)
+        if message is not None:
+            self._sizes.append(size)
+            self._arrived(message, size)
+
+
+class Messages(_Reading):
+    """Messages of a consumer, without end: see `Consumer.consume`.
+
+    async with consumer.consume() as messages:
+        async for message in messages: ...
+
+    Iteration ends after `stop` or `drain`. It raises `ConsumerDeletedError` when the consumer is deleted, and
+    `PullRefusedError` when it is one that pushes; all else is told to `on_warning`, and it goes on.
+    """
+
+    def __init__(self, js: Calls, stream: str, consumer: str, limits: Limits, group: Group, **callbacks: Any) -> None:
+        super().__init__(js, stream, consumer, limits, group, once=False, **callbacks)
+
+    async def drain(self) -> None:
+        """Pull no more, but keep what came: iteration ends when it is taken."""
+        await self._finish()
+
+    async def run(self, handle: Callable[[PullMessage], Awaitable[None]]) -> None:
+        """Call `handle` with each message, one after the other, until `stop` or `drain`. What it raises ends it."""
+        async with self:
+            async for message in self:
+                await handle(message)
+
+
+class Batch(_Reading):
+    """The messages of one pull: see `Consumer.fetch`.
+
+    async for message in consumer.fetch(10): ...
+
+    Iteration ends when all came that were asked for, or no more will: time is over, or the next one is too large. It
+    raises `PullRefusedError`, `NoRespondersError`, `RequestTimeoutError` (the server did not even say that time is
+    over) or `NotConnectedError`, each after the messages that came before.
+    A batch that is not read to its end is over after its time, or at once in an `async with` block.
+    """
+
+    def __init__(self, js: Calls, stream: str, consumer: str, limits: Limits, group: Group) -> None:
+        super().__init__(js, stream, consumer, limits, group, once=True)

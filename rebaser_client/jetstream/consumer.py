@@ -1,0 +1,140 @@
+"""A consumer as an object (ADR-37): what it is, and the three ways to take its messages."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rebaser_client.jetstream.consume import Batch, Messages
+from rebaser_client.jetstream.groups import Group
+from rebaser_client.jetstream.infos import ConsumerInfo
+from rebaser_client.jetstream.messages import PullMessage
+from rebaser_client.jetstream.options import DEFAULT_EXPIRES, Limits, check_group
+from rebaser_client.jetstream.pull_actions import Warn
+
+if TYPE_CHECKING:
+    from rebaser_client.jetstream.api import JetStream
+
+
+class Consumer:
+    """Got from `JetStream` or `Stream`. `cached_info` is as old as its last `info`.
+
+    All times are seconds. `consume`, `fetch` and `next` raise `ConfigError` for what ADR-37 or the consumer, as it is
+    cached, forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see `Group`. Messages are acknowledged
+    through `JetStream` (`ack`, `ack_sync`, `nak`, `progress`, `term`).
+    """
+
+    def __init__(self, js: "JetStream", info: ConsumerInfo) -> None:
+        self._js = js
+        self.stream = info.stream
+        self.name = info.name
+        self.cached_info = info
+
+    async def info(self) -> ConsumerInfo:
+        """What it is and where it stands now; asks the server."""
+        self.cached_info = await self._js.consumer_info(self.stream, self.name)
+        return self.cached_info
+
+    async def delete(self) -> None:
+        """Delete it; one that is not there is deleted already."""
+        await self._js.delete_consumer(self.stream, self.name)
+
+    async def unpin(self, group: str) -> None:
+        """Take the pin from the pinned client of `group`; whoever pulls next without one gets it."""
+        await self._js.unpin(self.stream, self.name, group)
+
+    def consume(
+        self,
+        *,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        expires: float = DEFAULT_EXPIRES,
+        idle_heartbeat: float | None = None,
+        threshold_messages: int | None = None,
+        threshold_bytes: int | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+        on_warning: Callable[[Warn], None] | None = None,
+        on_pinned: Callable[[str], None] | None = None,
+        on_unpinned: Callable[[], None] | None = None,
+    ) -> Messages:
+        """Messages without end, pulled for in advance: at most `max_messages` (500), or `max_bytes`, are kept.
+
+        More is pulled for when the threshold (half of that) is left. A pull lasts `expires` (at least 1); without a
+        word from the server for two `idle_heartbeat` (half of `expires`, from 0.5 to 30) it pulls anew.
+        `on_warning`, `on_pinned` and `on_unpinned` are called in the read loop: see `Puller` and `PullConsumer`.
+        """
+        limits = Limits.of_consume(
+            max_messages,
+            max_bytes,
+            expires,
+            idle_heartbeat,
+            threshold_messages=threshold_messages,
+            threshold_bytes=threshold_bytes,
+        )
+        return Messages(
+            self._js,
+            self.stream,
+            self.name,
+            limits,
+            self._group(group, min_pending, min_ack_pending, priority, fetch=False),
+            on_warning=on_warning,
+            on_pinned=on_pinned,
+            on_unpinned=on_unpinned,
+        )
+
+    def fetch(
+        self,
+        max_messages: int | None = None,
+        *,
+        max_bytes: int | None = None,
+        expires: float = DEFAULT_EXPIRES,
+        idle_heartbeat: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> Batch:
+        """The next `max_messages`, or as many as fit into `max_bytes`, or as many as come before `expires`.
+
+        With a heartbeat (by default if `expires` is above 30) a pull that is lost is noticed before its time.
+        """
+        limits = Limits.of_fetch(max_messages, max_bytes, expires, idle_heartbeat)
+        group_ = self._group(group, min_pending, min_ack_pending, priority, fetch=True)
+        return Batch(self._js, self.stream, self.name, limits, group_)
+
+    async def next(
+        self,
+        *,
+        expires: float = DEFAULT_EXPIRES,
+        idle_heartbeat: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> PullMessage | None:
+        """The next message, or None if none comes before `expires`. Raises as `Batch` does."""
+        batch = self.fetch(
+            1,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            group=group,
+            min_pending=min_pending,
+            min_ack_pending=min_ack_pending,
+            priority=priority,
+        )
+        async with batch:
+            return await anext(batch, None)
+
+    def _group(
+        self,
+        name: str | None,
+        min_pending: int | None,
+        min_ack_pending: int | None,
+        priority: int | None,
+        *,
+        fetch: bool,
+    ) -> Group:
+        group = Group.of(name, min_pending, min_ack_pending, priority)
+        check_group(self.cached_info, group, fetch=fetch)
+        return group

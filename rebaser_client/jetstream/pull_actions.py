@@ -1,0 +1,82 @@
+"""What a puller can be told to do, and what the statuses of a server mean to it (ADR-37, "Status handling")."""
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from rebaser_client.jetstream.errors import ConsumerDeletedError, NoRespondersError, PullRefusedError
+from rebaser_core.errors import RebaserError
+
+
+class Pull(NamedTuple):
+    """Send a pull whose answers name `token`. `max_bytes` 0: none; `pin` empty: none."""
+
+    token: int
+    batch: int
+    max_bytes: int
+    pin: str
+
+
+class Warn(NamedTuple):
+    """Tell the user: it goes on, but not as it should. `status` is empty where no status says so."""
+
+    event: str
+    status: str
+    reason: str
+
+
+class Later(NamedTuple):
+    """Call `resume` after `seconds`."""
+
+    seconds: float
+
+
+class Renew(NamedTuple):
+    """Listen on a new inbox, when everything for the old one has come, then call `renewed`."""
+
+
+class Pinned(NamedTuple):
+    """The consumer chose this client; the server knows it by `pin`."""
+
+    pin: str
+
+
+class Unpinned(NamedTuple):
+    """The pin is another's now, or nobody's."""
+
+
+class End(NamedTuple):
+    """It is over; nothing more will be pulled."""
+
+    error: RebaserError | None
+
+
+Action: TypeAlias = Pull | Warn | Later | Renew | Pinned | Unpinned | End
+NOTHING: tuple[Action, ...] = ()
+
+Meaning: TypeAlias = Literal["silent", "warn", "lost", "error", "deleted", "final"]
+_MEANINGS: dict[str, Meaning] = {"404": "silent", "408": "silent", "423": "silent", "400": "error"}
+_CONFLICTS: tuple[tuple[str, Meaning], ...] = (
+    ("Message Size Exceeds MaxBytes", "silent"),
+    ("Batch Completed", "silent"),
+    ("Consumer Deleted", "deleted"),
+    ("Consumer is push based", "final"),
+    ("Leadership Change", "lost"),
+)
+
+
+def meaning(status: str, description: str) -> Meaning:
+    """What a status that ends a pull asks for.
+
+    `silent`: pull again. `warn`, `error`: tell, wait, pull again. `lost`: as `warn`, all other pulls are over, too.
+    `deleted`, `final`: it is over.
+    """
+    if status == "409":
+        return next((found for text, found in _CONFLICTS if description.startswith(text)), "warn")
+    return _MEANINGS.get(status, "warn")
+
+
+def refusal(status: str, description: str) -> RebaserError:
+    """What to raise for a status that ends it."""
+    if status == "503":
+        return NoRespondersError("nobody answers pulls: the consumer is not there, or JetStream is away")
+    kind = ConsumerDeletedError if meaning(status, description) == "deleted" else PullRefusedError
+    return kind(status, description)

@@ -1,0 +1,68 @@
+"""A stream as an object (ADR-37): its consumers, its messages, what it holds."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rebaser_client.jetstream.consumer import Consumer
+from rebaser_client.jetstream.infos import ConsumerInfo, StreamInfo
+from rebaser_client.jetstream.messages import StoredMessage
+
+if TYPE_CHECKING:
+    from rebaser_client.jetstream.api import JetStream
+
+
+class Stream:
+    """Got from `JetStream`, whose methods of the same names say more. `cached_info` is as old as its last `info`."""
+
+    def __init__(self, js: "JetStream", info: StreamInfo) -> None:
+        self._js = js
+        self.name = info.name
+        self.cached_info = info
+
+    async def info(self) -> StreamInfo:
+        """What it is and holds now; asks the server."""
+        self.cached_info = await self._js.stream_info(self.name)
+        return self.cached_info
+
+    async def delete(self) -> None:
+        await self._js.delete_stream(self.name)
+
+    async def purge(self, subject: str | None = None, *, sequence: int | None = None, keep: int | None = None) -> int:
+        """Delete what `subject` (all: None) has below `sequence`, or all but its newest `keep`; returns how many."""
+        return await self._js.purge(self.name, subject, sequence=sequence, keep=keep)
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    async def get_message(
+        self, sequence: int | None = None, *, next_of: str | None = None, last_of: str | None = None
+    ) -> StoredMessage | None:
+        """The message at `sequence`; the first of the subject `next_of` from there on; the newest of `last_of`."""
+        if last_of is not None:
+            return await self._js.last(self.name, last_of)
+        if next_of is not None:
+            return await self._js.next(self.name, next_of, sequence or 1)
+        return await self._js.get(self.name, sequence or 0)
+
+    async def delete_message(self, sequence: int) -> None:
+        """Delete one message; one that is not there is deleted already."""
+        await self._js.delete_message(self.name, sequence)
+
+    # -- consumers -------------------------------------------------------------------------------------------------
+
+    async def get_consumer(self, name: str) -> Consumer:
+        return await self._js.get_consumer(self.name, name)
+
+    async def create_consumer(self, config: Mapping[str, Any]) -> Consumer:
+        return await self._js.create_consumer(self.name, config)
+
+    async def update_consumer(self, config: Mapping[str, Any]) -> Consumer:
+        return await self._js.update_consumer(self.name, config)
+
+    async def create_or_update_consumer(self, config: Mapping[str, Any]) -> Consumer:
+        return await self._js.create_or_update_consumer(self.name, config)
+
+    async def delete_consumer(self, name: str) -> None:
+        await self._js.delete_consumer(self.name, name)
+
+    def list_consumers(self) -> AsyncIterator[ConsumerInfo]:
+        return self._js.list_consumers(self.name)
