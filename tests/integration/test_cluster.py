@@ -1,23 +1,141 @@
 """The client's promises on a cluster of three, whichever node leads or is gone."""
 
+import secrets
+from collections.abc import AsyncIterator
+
+import anyio
 import pytest
 
-from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.blobs.jetstream import JetStreamBlobs
+from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer
+from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
+from rebaser_client.tasks import publish_task
+from rebaser_client.topology import ensure_topology
+from rebaser_core.errors import TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TopologyOptions
 from tests.cluster import NODES, Cluster
 
 pytestmark = pytest.mark.anyio
 
-STREAM = {"retention": "limits", "storage": "file", "num_replicas": 3}
+STREAM = {"retention": "limits", "storage": "file", "num_replicas": 3, "max_consumers": -1, "allow_direct": False}
+END = -1  # what is written last
+BOUND = 120  # seconds; only against hanging
 
 
-async def test_a_stream_outlives_each_way_of_losing_its_leader(cluster: Cluster) -> None:
+@pytest.fixture
+async def clustered(cluster: Cluster) -> AsyncIterator[JetStream]:
+    """JetStream on all nodes, with a stream `s`."""
     async with Connection.connect(cluster.url) as connection:
-        js = JetStream(connection)
+        js = JetStream(connection, timeout=2.0)
         await js.ensure_stream({**STREAM, "name": "s", "subjects": ["s.>"]})
-        assert await cluster.stepdown("s") in NODES
-        await js.publish("s.k", b"1")
-        stopped = await cluster.leader_of("s")
-        await cluster.stop(stopped)
-        assert await cluster.leader_of("s") != stopped
-        await cluster.start(stopped)
-        assert (await js.stream_info("s")).messages == 1
+        yield js
+
+
+async def append(js: JetStream, subject: str, number: int, last: int) -> int:
+    """Append as a log is appended to: by compare-and-set, the same again until it is decided. Returns its sequence."""
+    while True:
+        try:
+            return (await js.publish(subject, b"%d" % number, expected_last_subject_sequence=last)).sequence
+        except ApiError as error:
+            if error.err_code == WRONG_LAST_SEQUENCE:
+                stored = await js.next("s", subject, last + 1)
+                assert stored is not None
+                assert int(stored.data) == number
+                return stored.sequence
+        except TransientError:
+            pass
+        await anyio.sleep(0.1)
+
+
+async def test_reads_and_writes_are_what_they_are_on_one_server(clustered: JetStream) -> None:
+    js = clustered
+    one = await js.publish("s.a", b"1", {"X-A": "1"}, expected_last_subject_sequence=0)
+    two = await js.publish("s.a", b"2", expected_last_subject_sequence=one.sequence)
+    with pytest.raises(ApiError) as refused:
+        await js.publish("s.a", b"3", expected_last_subject_sequence=one.sequence)
+    assert refused.value.err_code == WRONG_LAST_SEQUENCE
+    await js.publish_all("s.b", [b"x"] * 100, window=32)
+    last, first = await js.last("s", "s.a"), await js.next("s", "s.a", 1)
+    assert last is not None
+    assert first is not None
+    assert (last.sequence, last.data, first.headers["X-A"]) == (two.sequence, b"2", "1")
+    await js.delete_message("s", one.sequence)
+    await js.delete_message("s", one.sequence)
+    assert await js.get("s", one.sequence) is None
+    assert await js.purge("s", "s.b", keep=10) == 90
+    assert await js.subject_counts("s", "s.>") == {"s.a": 1, "s.b": 10}
+    assert (await js.publish("s.c", b"", {"Nats-Msg-Id": "m"})).duplicate is False
+    assert (await js.publish("s.c", b"", {"Nats-Msg-Id": "m"})).duplicate is True
+
+
+async def test_what_a_server_sets_up_works_from_each_node(cluster: Cluster) -> None:
+    subjects, options = Subjects(f"t{secrets.token_hex(4)}"), TopologyOptions(replicas=3)
+    key = ChangeSetKey("w", "c")
+    addresses: set[str] = set()
+    for url in cluster.urls:
+        async with Connection.connect(url) as connection:
+            js = JetStream(connection)
+            await ensure_topology(js, subjects, options)
+            assert await publish_task(js, subjects, key) is (not addresses)
+            blobs = JetStreamBlobs(js, subjects.blobs_bucket)
+            address = await blobs.put(b"y" * 300_000)
+            addresses.add(address)
+            assert await blobs.get(address, max_bytes=1_000_000) == b"y" * 300_000
+    assert len(addresses) == 1
+    async with Connection.connect(cluster.url) as connection:
+        info = await JetStream(connection).stream_info(subjects.tasks_stream)
+    assert (info.messages, info.config["num_replicas"]) == (1, 3)
+
+
+async def test_whichever_way_the_leader_goes_a_log_and_its_readers_go_on(
+    cluster: Cluster, clustered: JetStream
+) -> None:
+    js = clustered
+    written = 0
+    stop = anyio.Event()
+
+    async def write() -> None:
+        nonlocal written
+        last = 0
+        while not stop.is_set():
+            last = await append(js, "s.log", written, last)
+            written += 1
+        await append(js, "s.log", END, last)
+
+    async def progress() -> None:
+        """Return when more was written and read."""
+        target = written + 50
+        while min(written, *map(len, got)) < target:  # noqa: ASYNC110 - the readers tell nobody
+            await anyio.sleep(0.05)
+
+    got: list[list[int]] = [[] for _ in range(5)]
+
+    async def read(into: list[int]) -> None:
+        async with OrderedConsumer(js, "s", "s.log", idle_heartbeat=0.5) as consumer:
+            while (number := int((await anext(consumer)).data)) != END:
+                into.append(number)
+
+    with anyio.fail_after(BOUND):
+        async with anyio.create_task_group() as group:
+            group.start_soon(write)
+            for numbers in got:
+                group.start_soon(read, numbers)
+            await progress()
+            assert await cluster.stepdown("s") in NODES
+            await progress()
+            killed = await cluster.leader_of("s")
+            await cluster.kill(killed)
+            await progress()
+            assert await cluster.leader_of("s") != killed
+            await cluster.start(killed)
+            stopped = await cluster.leader_of("s")
+            await cluster.stop(stopped)
+            await progress()
+            await cluster.start(stopped)
+            await progress()
+            stop.set()
+        while (await js.stream_info("s")).consumers:  # noqa: ASYNC110 - those of a lost connection go with the next
+            await anyio.sleep(0.05)
+    assert got == [list(range(written))] * len(got)
