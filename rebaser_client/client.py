@@ -276,9 +276,10 @@ class RebaserClient:
                     raise self._pressure.refused(key, error) from error
                 if error.err_code == MESSAGE_TOO_LARGE:
                     raise TooLarge(len(payload), None) from error
-            except NoRespondersError as error:
+            except NoRespondersError:
                 if self._loop.time() - started > NOT_READY_AFTER:
-                    raise NotReadyError from error
+                    with anyio.move_on_after(left):
+                        await self._check_ready()
             except RequestTimeoutError:
                 pass
             else:
@@ -292,6 +293,16 @@ class RebaserClient:
             await anyio.sleep(pause)
             pause = min(pause * 2, RETRY_MAX)
         raise TimeoutError
+
+    async def _check_ready(self) -> None:
+        """Raise `NotReadyError` if the streams are not there; they may just be without a leader for some seconds."""
+        try:
+            with _no_stream_means_not_ready():
+                await self._js.stream_info(self._subjects.requests_stream)
+        except NoRespondersError as error:
+            raise NotReadyError from error
+        except (ApiError, RequestTimeoutError):
+            pass
 
     async def _encode(
         self, key: ChangeSetKey, request_id: str, updates: tuple[Update, ...], from_change_set: str | None

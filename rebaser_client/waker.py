@@ -22,7 +22,8 @@ from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-TRIES = 5
+PAUSE_MIN, PAUSE_MAX = 0.05, 1.0  # seconds between tries
+GIVE_UP = 30.0  # seconds; a cluster that lost a node takes some ten to elect
 PATIENCE = 0.02  # seconds that an owner who was there a moment ago has to answer
 A_MOMENT = 1.0  # seconds
 MAX_KNOWN = 10_000  # change sets
@@ -104,13 +105,17 @@ class Waker:
             self._running.discard(key)
 
     async def _publish(self, key: ChangeSetKey) -> RebaserError | None:
-        for attempt in range(TRIES):
+        pause, started = PAUSE_MIN, self._loop.time()
+        while True:
             try:
                 await publish_task(self._js, self._subjects, key)
             except RebaserError as error:
-                problem = error
-                log.warning("task_publish_failed", workspace=key.workspace, change_set=key.change_set, attempt=attempt)
-                await anyio.sleep(0.05 * 2**attempt)
+                log.warning(
+                    "task_publish_failed", workspace=key.workspace, change_set=key.change_set, reason=error.message
+                )
+                if self._loop.time() - started > GIVE_UP:
+                    return error
             else:
                 return None
-        return problem
+            await anyio.sleep(pause)
+            pause = min(pause * 2, PAUSE_MAX)

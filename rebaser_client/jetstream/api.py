@@ -32,6 +32,7 @@ from rebaser_client.jetstream.stream import Stream
 from rebaser_core.errors import TransientError
 
 DELETE_GROUP = 64  # deletes behind one answer
+NOBODY_TRIES, NOBODY_PAUSE = 3, 0.25  # of a publish: a node of a cluster learns a moment later who stores a subject
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
 
@@ -59,8 +60,17 @@ class JetStream(Calls):
         """Store a message, confirmed. After a timeout it may be stored, after an `ApiError` it is not."""
         if expected_last_subject_sequence is not None:
             headers = {**(headers or {}), EXPECTED_LAST: str(expected_last_subject_sequence)}
-        message = await self.connection.request(subject, payload, headers, timeout=timeout or self._timeout)
-        return _pub_ack(message)
+        tries = 0
+        while True:
+            try:
+                return _pub_ack(
+                    await self.connection.request(subject, payload, headers, timeout=timeout or self._timeout)
+                )
+            except NoRespondersError:
+                tries += 1
+                if tries == NOBODY_TRIES:
+                    raise
+            await anyio.sleep(NOBODY_PAUSE)
 
     async def publish_all(self, subject: str, payloads: Iterable[bytes], *, window: int = 16) -> list[PubAck]:
         """Store messages in order, `window` of them unconfirmed at most. After a failure some are stored."""
