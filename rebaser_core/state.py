@@ -21,7 +21,7 @@ from rebaser_core.commit import (
     Kind,
 )
 from rebaser_core.errors import TransientError
-from rebaser_core.updates import Derive, Set, Unset, Update
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value
 
 
@@ -97,9 +97,15 @@ class ChangeSetState:
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
     def wakes(self, updates: Iterable[Update]) -> bool:
-        """Whether applying `updates` leaves a derived value to be computed."""
-        dependents = self.dependents
-        return any(type(update) is Derive or update.id in dependents for update in updates)
+        """Whether applying `updates` leaves a derived value to be computed.
+
+        As `fold` has it: removing what is not there touches nothing. What the same updates made before has woken.
+        """
+        dependents, cells = self.dependents, self.cells
+        return any(
+            type(update) is Derive or (update.id in dependents and (type(update) is not Remove or update.id in cells))
+            for update in updates
+        )
 
     def view(self) -> "View":
         """The state as it is now, for as long as the view is open; use as a context manager or `close` it."""

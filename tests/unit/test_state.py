@@ -101,6 +101,17 @@ def test_a_commit_that_does_not_follow_changes_nothing() -> None:
     assert state.values()["a"].value == 1
 
 
+def test_removing_what_never_was_leaves_no_debt_that_nobody_could_pay() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Derive("b", "sum", {"values": ["a"]})))
+    state.fold(2, Commit("d", 1, Kind.DVU, 0, "o", state.applied, 1, delta=(Computed("b", 0),)))
+    assert not state.owes
+    state.fold(3, rebase(state, Remove("a")))
+    assert (state.owes, state.covers) == (False, 3)
+    state.fold(4, rebase(state, Set("a", 1), Remove("a")))
+    assert (state.owes, state.covers) == (True, 3)
+
+
 def test_outcomes_are_forgotten_by_the_time_the_commit_names() -> None:
     state = ChangeSetState()
     state.fold(1, rebase(state, requests=(Decision(1, "old", Outcome.SUCCESS),), at_ms=100))
