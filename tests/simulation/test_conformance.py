@@ -427,7 +427,7 @@ async def what_a_stopped_reader_left_goes_to_the_next(js: JetStream, name: str) 
         await until(partial(js.consumer_info, name, "w"), lambda info: info.num_ack_pending == 1)
     async with PullConsumer(js, name, "w") as pull:
         (message,) = await take(pull)
-        assert message.delivered == 2
+        assert message.delivered >= 2  # 3: what was given back may reach a pull that is still open
 
 
 @case
