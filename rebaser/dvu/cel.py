@@ -93,6 +93,10 @@ def _compile(expression: str) -> _Program | FormulaError:
     if len(expression) > MAX_LENGTH:
         return FormulaError(f"the formula is longer than {MAX_LENGTH} characters")
     try:
+        expression.encode()
+    except UnicodeEncodeError:
+        return FormulaError("the formula is not Unicode text")
+    try:
         parsed = _ENVIRONMENT.compile(expression, disable_check=True).serialize()
         syntax = cel_syntax.read(parsed)
         if syntax.messages:

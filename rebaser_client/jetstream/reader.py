@@ -88,6 +88,8 @@ class Reader:
                 words = data[at:eol].split(b" ")
                 try:
                     stop = begin + int(words[-1])
+                    if stop < begin:
+                        raise ProtocolError  # going back, it would be read for ever
                     if stop + 2 > end:
                         self._need = stop + 2 - at
                         break
@@ -113,6 +115,8 @@ class Reader:
         with_reply = 5
         if words[0] == b"HMSG":
             body = begin + int(words[-2])
+            if not begin <= body <= stop:
+                raise ValueError("headers end outside of their message")
             headers = parse_headers(data[begin:body])
             begin = body
             with_reply = 6

@@ -98,7 +98,19 @@ def test_control_lines_reach_the_client() -> None:
     assert control.called == ["ping", "pong", "'stale connection'", {"a": 1}]
 
 
-@pytest.mark.parametrize("line", [b"HELLO\r\n", b"MSG\r\n", b"MSG a b c\r\n", b"INFO {\r\n", b"x" * (MAX_LINE + 1)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"HELLO\r\n",
+        b"MSG\r\n",
+        b"MSG a b c\r\n",
+        b"MSG a 1 -20\r\n",
+        b"HMSG a 7 9 2\r\nab\r\n",
+        b"HMSG a 7 -1 2\r\nab\r\n",
+        b"INFO {\r\n",
+        b"x" * (MAX_LINE + 1),
+    ],
+)
 def test_what_no_server_sends_ends_the_connection(line: bytes) -> None:
     with pytest.raises(ProtocolError):
         read([line], Control())
