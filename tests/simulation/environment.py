@@ -1,7 +1,6 @@
 """Everything that would make two runs differ, replaced while a simulation runs: clocks, randomness, threads, the link.
 
-Invariant: what was replaced is put back, whatever happened. The product's code is not changed by this; planted bugs are
-another matter (`bugs.py`).
+Invariant: what was replaced is put back, whatever happened. The product's code is not changed by this.
 """
 
 import gc
@@ -9,6 +8,7 @@ import os
 import random
 import secrets
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -65,6 +65,7 @@ def replaced(loop: SimLoop, network: Network, seed: int, engine: Callable[..., A
     processors = structlog.get_config()["processors"]
     state, thresholds, collecting = random.getstate(), gc.get_threshold(), gc.isenabled()
     patches = [mock.patch.object(target, name, new) for target, name, new in replacements]
+    gc.freeze()
     gc.disable()  # what a collection ends, it would end at another moment each time
     random.seed(f"product {seed}")
     processors.insert(0, keep)
@@ -78,5 +79,10 @@ def replaced(loop: SimLoop, network: Network, seed: int, engine: Callable[..., A
         processors.remove(keep)
         random.setstate(state)
         gc.set_threshold(*thresholds)
+        with warnings.catch_warnings():
+            # The dead left coroutines behind that had not begun.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            gc.collect()
+        gc.unfreeze()
         if collecting:
             gc.enable()

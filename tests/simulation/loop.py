@@ -107,6 +107,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def reap(self, process: Process) -> None:
         """Cancel what is left of a dead process, so that nothing lingers; what it still does is nobody's concern."""
         process.state = State.REAPED
+        self.steps = 0
         self.unpark(process)
         for _ in range(1000):
             if not process.tasks:

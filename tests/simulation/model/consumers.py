@@ -352,7 +352,7 @@ class PushConsumer(Consumer):
                 self.host.send(self.target, "", b"", numbers | more)
                 self._beat_at = now + self.heartbeat
             self.wake()
-        elif now - self._deaf_since >= self.inactive:
+        elif now >= self._deaf_since + self.inactive:
             self.deleted = True
         else:
             self._beat_at = now + (self.heartbeat or NEVER)

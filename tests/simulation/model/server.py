@@ -50,7 +50,9 @@ class NatsModel:
         self.leaderless: dict[str, bool] = {}  # streams without a leader; True: who calls is told so
         self._clients: dict[Client, None] = {}
         self._literal: dict[str, dict[tuple[Client, int], None]] = {}
+        self._inboxes: dict[str, dict[tuple[Client, int], None]] = {}  # by what stands before their only wildcard
         self._wild: dict[tuple[Client, int], str] = {}
+        self._takers: dict[str, list[Stream]] = {}
         self._timers: dict[Consumer, tuple[float, asyncio.TimerHandle]] = {}
         self._flows: dict[str, PushConsumer] = {}
         self._created = 0
@@ -69,6 +71,9 @@ class NatsModel:
         if client not in self._clients:
             return
         client.subscriptions[sid] = subject
+        if subject.endswith(".*") and "*" not in subject[:-1]:
+            self._inboxes.setdefault(subject[:-2], {})[client, sid] = None
+            return
         if "*" in subject or ">" in subject:
             self._wild[client, sid] = subject
             return
@@ -81,10 +86,11 @@ class NatsModel:
     def unsubscribe(self, client: Client, sid: int) -> None:
         subject = client.subscriptions.pop(sid, "")
         self._wild.pop((client, sid), None)
-        if (held := self._literal.get(subject)) is not None:
-            held.pop((client, sid), None)
-            if not held:
-                del self._literal[subject]
+        for table, name in ((self._literal, subject), (self._inboxes, subject[:-2])):
+            if (held := table.get(name)) is not None:
+                held.pop((client, sid), None)
+                if not held:
+                    del table[name]
 
     def publish(self, subject: str, reply: str, data: bytes, headers: Headers | None) -> None:
         """A message from a connection."""
@@ -92,9 +98,8 @@ class NatsModel:
         if subject.startswith("$JS."):
             heard = self._control(subject, reply, data) or heard
         else:
-            for stream in list(self.streams.values()):
-                if stream.takes(subject):
-                    heard = self._store(stream, subject, reply, data, headers or {}) or heard
+            for stream in self._takers_of(subject):
+                heard = self._store(stream, subject, reply, data, headers or {}) or heard
         if reply and not heard:
             self.send(reply, "", b"", {":status": "503", ":description": ""})
 
@@ -116,7 +121,8 @@ class NatsModel:
         return subject in self._literal or (not exactly and bool(self._wide(subject)))
 
     def _wide(self, subject: str) -> list[tuple[Client, int]]:
-        return [one for one, pattern in self._wild.items() if matches(pattern, subject)]
+        found = list(self._inboxes.get(subject.rpartition(".")[0], ()))
+        return found + [one for one, pattern in self._wild.items() if matches(pattern, subject)]
 
     def acked(self, stream: Stream, sequence: int) -> None:
         if stream.config.get("retention") == "workqueue":
@@ -183,6 +189,12 @@ class NatsModel:
                 if isinstance(consumer, PushConsumer):
                     consumer.deleted = True
                     del consumers[name]
+
+    def _takers_of(self, subject: str) -> list[Stream]:
+        found = self._takers.get(subject)
+        if found is None:
+            found = self._takers[subject] = [stream for stream in self.streams.values() if stream.takes(subject)]
+        return found
 
     # -- streams and the control subjects --------------------------------------------------------------------------
 
@@ -271,6 +283,7 @@ class NatsModel:
         match words:
             case ["STREAM", "UPDATE", _]:
                 stream.config = body
+                self._takers.clear()
                 return self._stream_info(stream, {})
             case ["STREAM", "INFO", _]:
                 return self._stream_info(stream, body)
@@ -318,6 +331,7 @@ class NatsModel:
         created = f"{_text(self.now_ns())[:-1]}{self._created:03d}Z"
         self.streams[name] = Stream(config, self.now_ns(), created, self._watch)
         self.consumers[name] = {}
+        self._takers.clear()
         return self._stream_info(self.streams[name], {})
 
     def _stream_info(self, stream: Stream, body: dict[str, Any]) -> dict[str, Any]:
@@ -328,6 +342,7 @@ class NatsModel:
         for consumer in list(self.consumers[stream.name].values()):
             self._delete_consumer(consumer)
         del self.streams[stream.name], self.consumers[stream.name]
+        self._takers.clear()
         return {"success": True}
 
     def _create_consumer(self, stream: Stream, name: str, body: dict[str, Any]) -> dict[str, Any]:

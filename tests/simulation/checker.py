@@ -1,0 +1,291 @@
+"""The promises, checked at every step: at each message that is stored or removed, and at each reply.
+
+Invariant: what it says of a run rests on what the server stored, never on what the product believes of itself. It
+decodes messages with the product's codec (which has tests of its own), and folds nothing with the product's code.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rebaser_core.commit import Applied, Commit, Decision, Kind, Outcome
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.messages import (
+    Conflicts,
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesResponse,
+    Failure,
+    Success,
+    decode,
+    decode_commit,
+    decode_delta,
+    decode_updates_blob,
+    peek,
+)
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Update
+from tests.simulation.book import Book
+from tests.simulation.model.store import Stored, Stream
+
+OUTCOMES = {Outcome.SUCCESS: Success, Outcome.CONFLICTS: Conflicts, Outcome.DEAD: Failure, Outcome.ERROR: Failure}
+
+
+class Violation(Exception):  # noqa: N818 - what it is
+    """A promise was broken."""
+
+
+@dataclass
+class Asked:
+    """A request as it was stored. `request_id` is empty if nobody could read it."""
+
+    sequence: int
+    request_id: str
+    message: EnqueueUpdatesRequest | None
+
+
+@dataclass
+class History:
+    """One change set: what was asked, and what its log says became of it."""
+
+    key: ChangeSetKey
+    asked: dict[int, Asked] = field(default_factory=dict)
+    decided: dict[int, tuple[Decision, int]] = field(default_factory=dict)
+    outcomes: dict[str, tuple[Decision, int]] = field(default_factory=dict)
+    dead: set[int] = field(default_factory=set)  # sequences of which a dead letter is stored
+    last: int = 0
+    applied: Applied | None = None
+    covers: int = 0
+    debt: int = 0
+    checkpoint: int = 0
+    book: Book = field(default_factory=Book)
+    commits: int = 0
+
+
+class Checker:
+    """`blob` gives a blob's bytes by address. `tell` is called with a line about each commit."""
+
+    def __init__(self, subjects: Subjects, blob: Callable[[str], bytes], tell: Callable[[str, str], None]) -> None:
+        self._subjects = subjects
+        self._blob = blob
+        self._tell = tell
+        self.histories: dict[ChangeSetKey, History] = {}
+        self.violation: Violation | None = None
+        self.dvus: dict[tuple[str, str], int] = {}
+        self.good: set[str] = set()  # ids of requests that nothing is wrong with
+
+    def history(self, key: ChangeSetKey) -> History:
+        return self.histories.setdefault(key, History(key))
+
+    def broken(self, text: str) -> None:
+        if self.violation is None:
+            self.violation = Violation(text)
+            self._tell("!!!", text)
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    def watch(self, stream: Stream, stored: Stored, removed: bool) -> None:
+        """The model's hook."""
+        if self.violation is not None or stored.subject.startswith("$O.") or stored.subject == self._subjects.sweep:
+            return
+        kind, key = self._subjects.parse(stored.subject)
+        history = self.history(key)
+        try:
+            if kind == "requests":
+                (self._request_removed if removed else self._asked)(history, stored)
+            elif kind == "commits":
+                (self._commit_removed if removed else self._committed)(history, stored)
+            elif kind == "dlq" and not removed:
+                history.dead.add(int(stored.headers["X-Original-Sequence"]))
+        except Violation as violation:
+            self.broken(f"{key}: {violation}")
+
+    def replied(self, who: str, data: bytes, headers: dict[str, str]) -> None:
+        """`who` sent an answer to a request."""
+        if self.violation is not None:
+            return
+        try:
+            response = decode(headers, data, DEFAULT_LIMITS, expect=EnqueueUpdatesResponse)
+        except RebaserError:
+            return
+        try:
+            self.check_reply(response)
+        except Violation as violation:
+            self.broken(f"{who} lies: {violation}")
+
+    def check_reply(self, response: EnqueueUpdatesResponse) -> None:
+        history = self.history(ChangeSetKey.of(response.workspace_id, response.change_set_id))
+        status, request_id = response.status, response.id
+        if not request_id:
+            _that(any(not one.request_id for one in history.asked.values()), "an answer to nothing that was asked")
+            return
+        _that(request_id in history.outcomes, f"{request_id} is answered {status}, and no commit holds it")
+        decision, commit = history.outcomes[request_id]
+        _that(
+            type(status) is OUTCOMES[decision.outcome] and status.commit == commit,
+            f"{request_id} is answered {status}, and commit {commit} says {decision}",
+        )
+        if decision.outcome is Outcome.DEAD:
+            _that(decision.sequence in history.dead, f"{request_id} is answered as dead before its copy was stored")
+
+    def dvu_began(self, who: str, label: str) -> None:
+        running = self.dvus[who, label] = self.dvus.get((who, label), 0) + 1
+        if running > 1:
+            self.broken(f"{who} runs two updates of {label} at once")
+
+    def dvu_ended(self, who: str, label: str) -> None:
+        self.dvus[who, label] -= 1
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def _asked(self, history: History, stored: Stored) -> None:
+        try:
+            request = decode(stored.headers, stored.data, DEFAULT_LIMITS, expect=EnqueueUpdatesRequest)
+        except RebaserError:
+            history.asked[stored.sequence] = Asked(stored.sequence, "", None)
+        else:
+            history.asked[stored.sequence] = Asked(stored.sequence, request.id, request)
+
+    def _request_removed(self, history: History, stored: Stored) -> None:
+        asked = history.asked[stored.sequence]
+        decided = history.decided.get(stored.sequence)
+        if decided is None:
+            _that(asked.request_id in history.outcomes, f"request {stored.sequence} is deleted and nowhere decided")
+        elif decided[0].outcome is Outcome.DEAD:
+            _that(stored.sequence in history.dead, f"dead request {stored.sequence} is deleted before it was copied")
+
+    def updates_of(self, request: EnqueueUpdatesRequest) -> tuple[Update, ...]:
+        if request.updates is not None:
+            return request.updates
+        return decode_updates_blob(self._blob(request.updates_address or ""))
+
+    # -- commits ---------------------------------------------------------------------------------------------------
+
+    def _committed(self, history: History, stored: Stored) -> None:
+        commit = decode_commit(stored.headers, stored.data)
+        delta = commit.delta
+        if commit.delta_blob is not None:
+            delta = decode_delta(commit.kind, self._blob(commit.delta_blob.address))
+        decisions = [f"{one.sequence}:{one.request_id}:{one.outcome}" for one in commit.requests]
+        self._tell(
+            commit.owner,
+            f"commit {stored.sequence} of {history.key}: {commit.kind} after {commit.previous} covers {commit.covers}"
+            f" debt {commit.debt} {' '.join(decisions)} delta {len(delta)}",
+        )
+        history.commits += 1
+        _that(
+            commit.previous == history.last,
+            f"two writers: commit {stored.sequence} of {commit.owner} follows {commit.previous}, not {history.last}",
+        )
+        self._decide(history, commit, stored.sequence, tuple(delta))
+        history.last = stored.sequence
+        if commit.checkpoint is not None:
+            _that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
+            self._blob(commit.checkpoint.address)
+            history.checkpoint = commit.checkpoint.sequence
+        history.book.close(stored.sequence)
+        self._check_values(history, commit, stored)
+
+    def _decide(self, history: History, commit: Commit, sequence: int, delta: tuple[Any, ...]) -> None:
+        if commit.kind is Kind.DVU:
+            for item in delta:
+                edited = history.book.touched.get(item.id, 0)
+                _that(
+                    edited <= (commit.covers or 0),
+                    f"commit {sequence} has a result for {item.id}, which commit {edited} edited meanwhile",
+                )
+                history.book.note(item)
+            return
+        expected: list[Update] = []
+        for decision in commit.requests:
+            self._decide_one(history, decision, sequence, expected)
+        _that(list(delta) == expected, f"commit {sequence} does not do what its requests ask for")
+        for update in expected:
+            history.book.edit(update, sequence)
+        self._check_applied(history, commit)
+
+    def _decide_one(self, history: History, decision: Decision, sequence: int, expected: list[Update]) -> None:
+        asked = history.asked.get(decision.sequence)
+        _that(asked is not None, f"commit {sequence} decides {decision.sequence}, which nobody stored")
+        assert asked is not None
+        _that(decision.sequence not in history.decided, f"request {decision.sequence} is decided twice")
+        highest = max(history.decided, default=0)
+        _that(decision.sequence > highest, f"request {decision.sequence} is decided after {highest}")
+        if asked.request_id:
+            _that(
+                decision.request_id == asked.request_id,
+                f"request {decision.sequence} is {asked.request_id}, decided as {decision.request_id}",
+            )
+            before = history.outcomes.get(asked.request_id)
+            _that(
+                before is None or before[0].outcome is Outcome.DEAD,
+                f"{asked.request_id} is applied again: {decision.sequence} after {before and before[0].sequence}",
+            )
+        _that(
+            decision.outcome is not Outcome.DEAD or asked.request_id not in self.good,
+            f"good request {asked.request_id} is declared dead: {decision.code} {decision.message}",
+        )
+        if decision.outcome is Outcome.SUCCESS:
+            assert asked.message is not None
+            expected.extend(self.updates_of(asked.message))
+        history.decided[decision.sequence] = decision, sequence
+        if asked.request_id:
+            history.outcomes[asked.request_id] = decision, sequence
+
+    def _check_applied(self, history: History, commit: Commit) -> None:
+        applied, before = commit.applied, history.applied
+        if applied is None:
+            _that(before is None, "`applied` is forgotten")
+            return
+        if before is not None:
+            _that(applied.stream == before.stream, "`applied` names another stream")
+            _that(
+                applied.sequence >= before.sequence, f"`applied` goes back from {before.sequence} to {applied.sequence}"
+            )
+        for sequence, asked in history.asked.items():
+            if sequence <= applied.sequence and sequence not in history.decided:
+                _that(asked.request_id in history.outcomes, f"request {sequence} was passed over")
+        history.applied = applied
+
+    def _check_values(self, history: History, commit: Commit, stored: Stored) -> None:
+        covers = stored.sequence if commit.covers is None else commit.covers
+        _that(covers >= history.covers, f"`covers` goes back from {history.covers} to {covers}")
+        _that(covers in history.book.as_of, f"`covers` is {covers}, which is no commit")
+        history.covers = covers
+        history.debt = int(stored.headers.get("X-Debt", "0"))
+        wrong = history.book.wrong(stored.sequence if history.debt == 0 else covers)
+        _that(not wrong, f"commit {stored.sequence} (covers {covers}, debt {history.debt}): {wrong}")
+
+    def _commit_removed(self, history: History, stored: Stored) -> None:
+        _that(stored.sequence <= history.checkpoint, f"commit {stored.sequence} is gone, and no checkpoint holds it")
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def unsettled(self, requests: Stream, tasks: Stream) -> str:
+        """What still waits, empty at rest."""
+        for history in self.histories.values():
+            for asked in history.asked.values():
+                if asked.sequence not in history.decided and asked.request_id not in history.outcomes:
+                    return f"request {asked.sequence} ({asked.request_id}) of {history.key} is not decided"
+            if history.debt:
+                return f"{history.key} owes an update"
+            for sequence, (decision, _) in history.decided.items():
+                if decision.outcome is Outcome.DEAD and sequence not in history.dead:
+                    return f"request {sequence} of {history.key} is dead, and no copy is stored"
+        for subject in tasks.subjects:
+            if subject != self._subjects.sweep:
+                return f"{subject} is held"
+        return ""
+
+
+def is_reply(headers: dict[str, str] | None) -> bool:
+    try:
+        return headers is not None and peek(headers).type == "EnqueueUpdatesResponse"
+    except RebaserError:
+        return False
+
+
+def _that(true: bool, otherwise: str) -> None:
+    if not true:
+        raise Violation(otherwise)

@@ -1,0 +1,162 @@
+"""The simulated users: programmes that send requests through the real client, and remember what they were told."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import anyio
+
+from rebaser_client import RebaserClient
+from rebaser_client.client import Wait
+from rebaser_client.errors import RequestRejected
+from rebaser_client.tasks import publish_task
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesResponse
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Derive, Remove, Set, Update
+
+BASE, DERIVED = 4, 4  # ids of values that are set, and of such that are derived
+TIMEOUT = 20.0  # virtual seconds
+
+
+class Told(Enum):
+    NOTHING = "nothing"
+    STORED = "stored"
+    ANSWERED = "answered"
+    REJECTED = "rejected"
+
+
+@dataclass
+class Operation:
+    """One request. `garbage`: bytes that are none, published past the client."""
+
+    id: str
+    key: ChangeSetKey
+    updates: tuple[Update, ...]
+    pause: float
+    wait: Wait | None
+    from_change_set: str | None = None
+    garbage: bytes = b""
+    told: Told = Told.NOTHING
+    begun: bool = False
+
+
+@dataclass
+class Programme:
+    """What a client does: lanes of operations side by side, each lane one after the other.
+
+    `stubborn`: it repeats each until it is told something, also after a crash.
+    """
+
+    name: str
+    lanes: list[list[Operation]]
+    stubborn: bool
+    rng: random.Random
+    check: Callable[[str, EnqueueUpdatesResponse, Wait], None]
+    tell: Callable[[str, str], None]
+    done: int = 0
+    answers: dict[str, EnqueueUpdatesResponse] = field(default_factory=dict)
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [operation for lane in self.lanes for operation in lane]
+
+    async def run(self, url: str) -> None:
+        async with RebaserClient.connect(url) as client, anyio.create_task_group() as group:
+            for lane in self.lanes:
+                group.start_soon(self._run_lane, client, lane)
+
+    async def _run_lane(self, client: RebaserClient, lane: list[Operation]) -> None:
+        for operation in lane:
+            if operation.told is not Told.NOTHING or (
+                operation.begun and not self.stubborn and self.rng.random() < 0.5
+            ):
+                continue
+            await anyio.sleep(operation.pause)
+            operation.begun = True
+            while operation.told is Told.NOTHING:
+                try:
+                    await self._send(client, operation)
+                except RebaserError as error:
+                    self.tell(self.name, f"{operation.id}: {type(error).__name__} {error.code}")
+                    if not self.stubborn and self.rng.random() < 0.3:
+                        break
+                    await anyio.sleep(0.3)
+            self.tell(self.name, f"{operation.id} was told {operation.told.value}")
+
+    async def _send(self, client: RebaserClient, operation: Operation) -> None:
+        key = operation.key
+        self.tell(self.name, f"{operation.id} to {key}, wait {operation.wait}")
+        if operation.garbage:
+            await self._send_garbage(client, operation)
+        elif operation.wait is None:
+            await client.enqueue_updates(
+                key.workspace,
+                key.change_set,
+                operation.updates,
+                request_id=operation.id,
+                from_change_set=operation.from_change_set,
+                timeout=TIMEOUT,
+            )
+            operation.told = Told.STORED
+        else:
+            try:
+                response = await client.enqueue_updates_with_reply(
+                    key.workspace,
+                    key.change_set,
+                    operation.updates,
+                    wait=operation.wait,
+                    request_id=operation.id,
+                    from_change_set=operation.from_change_set,
+                    timeout=TIMEOUT,
+                )
+            except RequestRejected as rejected:
+                operation.told = Told.REJECTED
+                self.check(operation.id, rejected.response, "applied")
+            else:
+                operation.told = Told.ANSWERED
+                self.check(operation.id, response, operation.wait)
+
+    async def _send_garbage(self, client: RebaserClient, operation: Operation) -> None:
+        headers = {"X-CONTENT-TYPE": "application/cbor", "X-MESSAGE-TYPE": "EnqueueUpdatesRequest"}
+        subjects = Subjects()
+        await client._js.publish(subjects.requests(operation.key), operation.garbage, headers)
+        await publish_task(client._js, subjects, operation.key)
+        operation.told = Told.STORED
+
+
+def draw_operations(
+    rng: random.Random, name: str, keys: list[ChangeSetKey], count: int, *, garbage: bool, large: bool
+) -> list[Operation]:
+    """`count` requests to change sets of `keys`."""
+    operations = []
+    hurry = rng.choice((0.0, 0.05, 0.5, 2.0))  # seconds between requests, about
+    waits: tuple[Wait | None, ...] = rng.choice(((None,), ("applied",), ("applied", None, "derived")))
+    for number in range(count):
+        id_ = f"{name}-{number}"
+        key = rng.choice(keys)
+        pause = rng.random() * 2 * hurry if rng.random() < 0.8 else rng.random() * 4
+        if garbage and rng.random() < 0.1:
+            operations.append(Operation(id_, key, (), pause, None, garbage=rng.randbytes(20)))
+            continue
+        updates = tuple(_update(rng) for _ in range(rng.choice((1, 1, 2, 5))))
+        if large and rng.random() < 0.2:
+            updates = (*updates, *(Set(f"n{at}", rng.randrange(10**15)) for at in range(60)))
+        elsewhere = "other" if rng.random() < 0.1 else None
+        operations.append(Operation(id_, key, updates, pause, rng.choice(waits), elsewhere))
+    return operations
+
+
+def _update(rng: random.Random) -> Update:
+    chance = rng.random()
+    if chance < 0.55:
+        return Set(f"v{rng.randrange(BASE)}", rng.randint(1, 9))
+    if chance < 0.9:
+        at = rng.randrange(DERIVED)
+        known = [f"v{one}" for one in range(BASE)] + [f"d{one}" for one in range(at)]  # never a cycle
+        return Derive(f"d{at}", rng.choice(("sum", "product")), {"values": rng.sample(known, rng.randint(1, 3))})
+    if chance < 0.95:
+        return Set(f"d{rng.randrange(DERIVED)}", rng.randint(1, 9))
+    return Remove(f"{rng.choice('vd')}{rng.randrange(BASE)}")

@@ -1,0 +1,128 @@
+"""What goes wrong in a run, all of it drawn from the seed.
+
+A run has a few kinds of faults, each with a rate of its own, and one kind of message that is hit more often: many runs
+that differ find more than one that has everything. Each message is an effect; a fault strikes before it took hold, or
+after.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tests.simulation.loop import Process
+from tests.simulation.model.store import Headers
+from tests.simulation.network import SAFE, Fate
+
+# What hurts no promise that holds without a sweeper: nobody dies, and what is repeated arrives in the end.
+GENTLE = ("pause before", "pause after", "late", "duplicate", "lose answer", "late delivery", "double delivery")
+HARSH = (*GENTLE, "crash before", "crash after", "lose", "lose delivery")
+SUBJECTS = ("requests", "tasks", "commits", "dlq", "ack", "api", "reply", "blob", "pull")
+MOST = 40  # faults of one run that strike messages
+
+
+class Hands(Protocol):
+    """Who can do it to a process."""
+
+    def crash(self, process: Process) -> None: ...
+
+    def pause(self, process: Process, seconds: float) -> None: ...
+
+
+def subject_kind(subject: str) -> str:
+    head = subject.split(".", 2)
+    if head[0] == "rebaser":
+        return head[1]
+    if head[0] == "$O":
+        return "blob"
+    if head[0] == "$JS":
+        if head[1] == "ACK":
+            return "ack"
+        return "pull" if ".MSG.NEXT." in subject else "api"
+    return "reply"
+
+
+@dataclass
+class Plan:
+    """Rates by kind (chances a message), and the times (seconds) that faults may take."""
+
+    rates: dict[str, float]
+    focus: str
+    ack_wait: float
+    gentle: bool
+
+    @classmethod
+    def draw(cls, rng: random.Random, ack_wait: float, *, gentle: bool) -> "Plan":
+        kinds = [kind for kind in (GENTLE if gentle else HARSH) if rng.random() < 0.5]
+        rates = {kind: 10 ** rng.uniform(-3.5, -1.7) for kind in kinds}
+        return cls(rates, rng.choice(SUBJECTS), ack_wait, gentle)
+
+
+@dataclass
+class SeededFaults:
+    """Strikes while `on`. `counts` says what it did."""
+
+    plan: Plan
+    hands: Hands
+    rng: random.Random
+    tell: Callable[[str, str], None]
+    on: bool = True
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def sending(self, process: Process, subject: str, data: bytes) -> Fate:
+        kind = self._strike(subject, ("pause before", "pause after", "late", "duplicate", "lose answer"))
+        kind = kind or self._strike(subject, ("crash before", "crash after", "lose"))
+        if kind is None:
+            return SAFE
+        self._note(
+            process, f"{kind}: {subject} {data[:12]!r}" if subject.startswith("$JS.ACK") else f"{kind}: {subject}"
+        )
+        if kind == "duplicate":
+            return Fate(copies=2)
+        if kind == "lose answer":
+            return Fate(lose_answer=True)
+        if kind == "lose":
+            return Fate(copies=0)
+        if kind == "late":
+            return Fate(late=self.rng.uniform(0.01, 2.0) * self.plan.ack_wait)
+        action = self._crash(process) if kind.startswith("crash") else self._pause(process)
+        return Fate(before=action) if kind.endswith("before") else Fate(after=action)
+
+    def receiving(self, process: Process, subject: str, headers: Headers | None) -> Fate:
+        kind = self._strike(subject, ("late delivery", "double delivery", "lose delivery"))
+        if kind is None:
+            return SAFE
+        self._note(process, f"{kind}: {subject}")
+        if kind == "double delivery":
+            return Fate(copies=2)
+        if kind == "lose delivery":
+            return Fate(copies=0)
+        return Fate(late=self.rng.uniform(0.001, 1.0) * self.plan.ack_wait)
+
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def note(self, who: str, what: str) -> None:
+        name = what.partition(":")[0]
+        self.counts[name] = self.counts.get(name, 0) + 1
+        self.tell(who, f"*** {what}")
+
+    def _note(self, process: Process, what: str) -> None:
+        self.note(process.name, what)
+
+    def _strike(self, subject: str, kinds: tuple[str, ...]) -> str | None:
+        if not self.on or self.total() >= MOST:
+            return None
+        factor = 8.0 if subject_kind(subject) == self.plan.focus else 1.0
+        for kind in kinds:
+            rate = self.plan.rates.get(kind)
+            if rate is not None and self.rng.random() < rate * factor:
+                return kind
+        return None
+
+    def _crash(self, process: Process) -> Callable[[], None]:
+        return lambda: self.hands.crash(process)
+
+    def _pause(self, process: Process) -> Callable[[], None]:
+        seconds = self.plan.ack_wait * self.rng.choice((0.1, 0.5, 1.5, 3.0))
+        return lambda: self.hands.pause(process, seconds)
