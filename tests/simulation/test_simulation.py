@@ -20,4 +20,4 @@ def test_no_seed_breaks_a_promise() -> None:
         timeout=240,
     )
     assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
-    assert "40 runs, 750 requests" in done.stdout
+    assert "no violation" in done.stdout
