@@ -202,13 +202,15 @@ async def test_when_the_pinned_one_leaves_another_sweeps(
 
 
 async def test_when_the_pinned_one_dies_another_sweeps(
-    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ensure_topology(js, subjects, replace(topology, sweep_interval=0.5))  # also bounds how long a pin lasts
     async with sweeping(nats_url, subjects) as (one, _), sweeping(nats_url, subjects) as (two, _):
         first = await until_one_is_pinned(one, two)
         second = two if first is one else one
-        await first._js.connection._close()  # no goodbye: nothing is given back, nobody is unpinned
+        dead = first._js.connection
+        monkeypatch.setattr(dead, "_open_again", lambda _: anyio.sleep_forever())
+        await dead._close()  # for good, and no goodbye: nothing is given back, nobody is unpinned
         assert await until_one_is_pinned(second) is second
         await js.publish(subjects.requests(A), b"")
         await until_task(js, subjects, A)
