@@ -8,6 +8,7 @@ import asyncio
 import random
 import re
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -130,6 +131,8 @@ class Link:
                     flusher_queue_size=FLUSHER_QUEUE,
                     **credentials,
                 )
+            assert self.client._flusher_task is not None  # noqa: SLF001, S101 - set by `connect`
+            self.client._flusher_task.add_done_callback(self._on_flusher_end)  # noqa: SLF001
         except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
             # Where no server is left or time ran out, what went wrong was told to the callback before.
             told = isinstance(error, (nats.errors.NoServersError, TimeoutError)) and self.reason != "closed"
@@ -150,7 +153,7 @@ class Link:
         """
         reader = self._reader
         silent = deaf = 0
-        while self.up:
+        while self.up and not self.closed.is_set():
             reads, pongs = reader.reads, reader.pongs
             self._ping()
             with anyio.move_on_after(ping_interval / 2):
@@ -167,7 +170,8 @@ class Link:
         client = self.client
         if client._transport is not None:  # noqa: SLF001 - as `Client._send_ping`, which waits for its flusher
             client._pongs.append(asyncio.get_running_loop().create_future())  # noqa: SLF001
-            client._transport.write(b"PING\r\n")  # noqa: SLF001
+            with suppress(RuntimeError):  # uvloop says so of a socket that is closed; others say nothing
+                client._transport.write(b"PING\r\n")  # noqa: SLF001
 
     async def close(self) -> None:
         """Close, within a bound. What could not be sent by then never is."""
@@ -243,6 +247,13 @@ class Link:
         if not self._given_up:
             self.reason = _text(error)
         log.debug("nats_error", reason=_text(error))
+
+    def _on_flusher_end(self, flusher: asyncio.Task[None]) -> None:
+        """Nothing is sent any more. Where it failed over a broken socket, nats-py may forget to tell that it closed."""
+        failure = None if flusher.cancelled() else flusher.exception()
+        if failure is not None and not self._given_up:
+            self.reason = str(failure) or type(failure).__name__
+        self.closed.set()
 
     async def _on_closed(self) -> None:
         if self.client.last_error is not None and not self._given_up:

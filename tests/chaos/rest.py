@@ -7,7 +7,6 @@ import anyio
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log_reader import LogReader
-from rebaser_client.tasks import publish_task
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
@@ -31,20 +30,10 @@ async def at_rest(
             waiting = {key: why for key in keys if (why := await _why_not_quiet(js, reader, key, owned))}
             if not waiting:
                 break
-            await wake_stranded(js, waiting)
             await anyio.sleep(NAP)
         complaints += [Violation(10, key.change_set, f"no rest: {why}") for key, why in waiting.items()]
         evidence = [await _evidence(js, reader, key) for key in keys]
     return [one for one in evidence if one.log], complaints
-
-
-async def wake_stranded(js: JetStream, keys: Sequence[ChangeSetKey] | dict[ChangeSetKey, str]) -> None:
-    """Publish the task of change sets whose client died between request and task."""
-    for key in keys:
-        try:
-            await publish_task(js, SUBJECTS, key)
-        except RebaserError:
-            continue  # the next time
 
 
 async def _why_not_quiet(js: JetStream, reader: LogReader, key: ChangeSetKey, owned: bool) -> str:

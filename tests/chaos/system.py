@@ -9,7 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -161,6 +161,7 @@ class System:
             "spark": self.spark.url,
             "ack_wait": ACK_WAIT,
             "quiescent_period": 1,
+            "sweep_interval": 2,
             "checkpoint_bytes": 8192,  # so that those who take over load one, and fold what came after it
             "replicas": min(len(self.nats.ports), 3),
             "scratch": self.folder / "spark",
@@ -184,7 +185,7 @@ class System:
                     return server
                 await anyio.sleep(0.05)
 
-    async def _keep_server(self, daemon: Daemon, settings: Mapping[str, object]) -> None:
+    async def _keep_server(self, daemon: Daemon, settings: dict[str, Any]) -> None:
         while True:
             async with launched(daemon.url, daemon.name, **settings) as server:
                 daemon.process = server
@@ -291,7 +292,7 @@ async def installation(
         if clustered:
             nats = Three(await stack.enter_async_context(cluster_in(folder / "cluster")))
         else:
-            given = {"data_dir": folder / "nats", "jetstream": {"max_file_store": STORE}} | nats_options
+            given: dict[str, Any] = {"data_dir": folder / "nats", "jetstream": {"max_file_store": STORE}} | nats_options
             nats = One(await stack.enter_async_context(embedded_nats(**given)))
         net = await stack.enter_async_context(network())
         engine = Spark(folder / "spark")

@@ -57,10 +57,10 @@ def good() -> Case:
         Commit("i5", 25, Kind.REBASE, 0, "s1", Applied(STREAM, 9), None, _won(9, "b-2", 1), sequence=30),
     ]
     log[1] = replace(log[1], sequence=14)
-    for index, commit in enumerate(log):
-        asked = [one for decision in commit.requests for one in history.operations[decision.request_id].updates]
+    for index, entry in enumerate(log):
+        asked = [one for decision in entry.requests for one in history.operations[decision.request_id].updates]
         if asked:
-            log[index] = replace(commit, delta=tuple(asked))
+            log[index] = replace(entry, delta=tuple(asked))
     log[3] = replace(log[3], checkpoint=CheckpointRef("sha256:0", 20, 100))
     return Case(history, log, [], Expectations())
 

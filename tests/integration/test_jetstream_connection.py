@@ -1,5 +1,6 @@
 """What a connection does when NATS is away, slow, or gone for a while."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -141,6 +142,40 @@ async def test_after_a_restart_all_goes_on(own_nats: EmbeddedNats) -> None:
             connection.close_reply(reply)
             assert (await connection.request("echo", b"again")).data == b"again"
             group.cancel_scope.cancel()
+
+
+async def test_a_socket_that_breaks_while_it_is_written_to_is_noticed_at_once(
+    own_nats: EmbeddedNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nats-py writes what is left when it closes; if that fails, too, it ends without a word, and nobody may wait for
+    a ping to find out."""
+    reconnected = anyio.Event()
+    async with Connection.connect(own_nats.url, ping_interval=3600) as connection:
+        connection.on_reconnect(reconnected.set)
+        with pytest.raises(NoRespondersError):
+            await connection.request("nobody")  # it is being watched by the time of the answer
+        assert connection._link is not None
+        client = connection._link.client
+        transport = client._transport
+        assert transport is not None
+
+        def closed(_: list[bytes]) -> None:
+            raise RuntimeError("the handler is closed")
+
+        def write_more() -> None:
+            client._pending.append(b"PING\r\n")
+            client._pending_data_size += 6
+
+        async def reset() -> None:
+            monkeypatch.setattr(transport, "writelines", closed)
+            asyncio.get_running_loop().call_soon(write_more)  # by somebody else, while nats-py closes
+            raise ConnectionResetError("Connection lost")
+
+        monkeypatch.setattr(transport, "drain", reset)
+        await connection.publish("x", b"the last")
+        with anyio.fail_after(30):
+            await reconnected.wait()
+            await connection.publish("x", b"the first")
 
 
 async def test_while_it_is_away_publishes_fail_and_are_not_sent_later(own_nats: EmbeddedNats) -> None:
