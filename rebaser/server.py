@@ -257,7 +257,8 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
                     driver_memory=settings.spark_driver_memory,
                     # The JVM has a working folder of its own, where a relative path would name another place.
                     scratch=settings.scratch.absolute() if settings.scratch else None,
-                    job_timeout=settings.dvu_timeout,
+                    # So that of DVUs which share a job the late one is found while the others have time left.
+                    job_timeout=settings.dvu_timeout / 2,
                 ),
             )
         )

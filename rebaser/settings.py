@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     )
     apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
     retry_window: float = Field(900.0, ge=1, description="How long the outcome of a request is remembered.")
-    dvu_timeout: float = Field(600.0, gt=0, description="Time limit of one DVU, from planning to its last result.")
+    dvu_timeout: float = Field(600.0, gt=0, description="How long one DVU may take; half of it for one Spark job.")
     shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
 
     # Streams

@@ -4,12 +4,14 @@ Invariant: the commit's `covers` is the log sequence the update was planned at, 
 definition changed since.
 """
 
+import anyio
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.context import Context
 from rebaser.dvu.run import still_valid, update
 from rebaser_core.commit import Kind
+from rebaser_core.errors import DvuError
 
 log = structlog.get_logger(__name__)
 
@@ -17,13 +19,18 @@ log = structlog.get_logger(__name__)
 async def run_dvu(context: Context, commits: CommitLog) -> None:
     """Bring the derived values up to date as of the commit where this starts.
 
-    Raises `DvuError` if they could not be computed, `TransientError` if the commit could not be written and
+    Raises `DvuError` if they could not be computed in time, `TransientError` if the commit could not be written and
     `FencedError` if another owner wrote first. Nothing has changed then.
     """
     key = commits.key
     started = context.now()
+    seconds = context.settings.dvu_timeout
     with commits.state.view() as view:
-        computed = await update(view, context.engine, label=str(key))
+        try:
+            with anyio.fail_after(seconds):
+                computed = await update(view, context.engine, label=str(key))
+        except TimeoutError:
+            raise DvuError(f"the update of {key} took longer than {seconds:g} s", code="late") from None
     async with commits.turn():
         state = commits.state
         valid = still_valid(state, computed, view.sequence)

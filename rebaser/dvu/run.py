@@ -1,7 +1,8 @@
 """One dependent values update from a view to what changed.
 
 Invariant: the event loop is never held. Planning and reading results happen in a worker thread, which only reads the
-view; the computing happens in Spark, and only if there is anything to compute.
+view; the computing happens in Spark, and only if there is anything to compute. Who cancels an update does not wait for
+its thread: what that one still does changes nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,10 +35,11 @@ async def update(view: View, engine: Evaluator, *, label: str) -> tuple[Computed
     `view` must stay open meanwhile; commits may be folded beside it. `label` names the work to an operator. Where
     nothing needs a function (nothing affected, cycles only), Spark is not asked. Raises `DvuError`.
     """
-    made = await to_thread.run_sync(plan, view)
-    while packets := await to_thread.run_sync(made.next_wave):
+    made = await to_thread.run_sync(plan, view, abandon_on_cancel=True)
+    while packets := await to_thread.run_sync(made.next_wave, abandon_on_cancel=True):
         found = await engine.evaluate(packets, label=label)
-        await to_thread.run_sync(made.absorb, [part for results in found for part in results])
+        parts = [part for results in found for part in results]
+        await to_thread.run_sync(made.absorb, parts, abandon_on_cancel=True)
     return made.computed()
 
 

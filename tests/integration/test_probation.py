@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -10,22 +10,18 @@ import pytest
 
 from rebaser.change_set import processor as processing
 from rebaser.change_set.commit_log import CommitLog
-from rebaser.change_set.dead_letters import DeadLetters
-from rebaser.change_set.deleter import Deleter
 from rebaser.change_set.probation import Probation
 from rebaser.change_set.processor import Held, Processor
-from rebaser.context import Context
 from rebaser.settings import Settings
-from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
-from rebaser_client.log_reader import LogReader
 from rebaser_core.commit import Applied, Attempt, Kind
 from rebaser_core.decide import Decided
 from rebaser_core.errors import TransientError
-from rebaser_core.ids import ChangeSetKey, ulid
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
+from tests.integration.contexts import context_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -38,27 +34,8 @@ class Fleet:
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self.js = js
         self.subjects = subjects
-        self.count = 0
-        blobs = open_blobs(None, js, subjects.blobs_bucket)
         settings = Settings(server_id="test", max_deaths=2, batch_max_requests=3, retry_for=30)
-        self.context = Context(
-            settings=settings,
-            connection=js.connection,
-            js=js,
-            subjects=subjects,
-            blobs=blobs,
-            reader=LogReader(js, subjects, blobs),
-            engine=cast("Any", None),
-            deleter=Deleter(js, subjects.requests_stream),
-            dead_letters=DeadLetters(js, subjects, blobs, "test"),
-            now=lambda: 0.0,
-            now_ms=lambda: 1_000,
-            new_id=self.new_id,
-        )
-
-    def new_id(self) -> str:
-        self.count += 1
-        return ulid(self.count, bytes(10))
+        self.context = replace(context_of(js, subjects, settings), now_ms=lambda: 1_000)
 
     async def send(self, *ids: str, **headers: str) -> None:
         for id_ in ids:
@@ -81,7 +58,7 @@ class Fleet:
             inline_max=100_000,
             retry_window=900,
             now_ms=self.context.now_ms,
-            new_id=self.new_id,
+            new_id=self.context.new_id,
         )
         after = tail.state.applied.sequence if tail.state.applied else 0
         until = stream.last_sequence

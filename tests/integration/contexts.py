@@ -1,0 +1,34 @@
+"""What owners share, for tests that run the server's parts in this process: with any engine, and without Spark."""
+
+import itertools
+import time
+from typing import Any, cast
+
+from rebaser.change_set.dead_letters import DeadLetters
+from rebaser.change_set.deleter import Deleter
+from rebaser.context import Context
+from rebaser.settings import Settings
+from rebaser_client.blobs import open_blobs
+from rebaser_client.jetstream import JetStream
+from rebaser_client.log_reader import LogReader
+from rebaser_core.ids import ulid
+from rebaser_core.subjects import Subjects
+
+
+def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: object = None) -> Context:
+    blobs = open_blobs(None, js, subjects.blobs_bucket)
+    numbers = itertools.count(1)
+    return Context(
+        settings=settings,
+        connection=js.connection,
+        js=js,
+        subjects=subjects,
+        blobs=blobs,
+        reader=LogReader(js, subjects, blobs),
+        engine=cast("Any", engine),
+        deleter=Deleter(js, subjects.requests_stream),
+        dead_letters=DeadLetters(js, subjects, blobs, settings.server_id),
+        now=time.monotonic,
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        new_id=lambda: ulid(next(numbers), bytes(10)),
+    )

@@ -1,0 +1,120 @@
+"""A server's owners with a DVU that takes too long, or has to finish: requests go on, and nothing is thrown away."""
+
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+import pytest
+
+import rebaser.dvu.run
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.server import Server
+from rebaser.settings import Settings
+from rebaser_client import Derive, RebaserClient, Set
+from rebaser_client.jetstream import JetStream
+from rebaser_client.tasks import publish_task
+from rebaser_core.commit import Kind
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.subjects import Subjects
+from tests.conftest import Events
+from tests.integration.contexts import context_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEY = ChangeSetKey("ws", "cs")
+DOUBLE = Derive("double", "sum", {"of": ["a", "a"]})
+
+
+class Engine:
+    """Evaluates in this process, once `go` is set. `asked` is set when it is asked to."""
+
+    state = "ready"
+
+    def __init__(self) -> None:
+        self.go = anyio.Event()
+        self.asked = anyio.Event()
+
+    async def evaluate(
+        self,
+        packets: Sequence[bytes],
+        *,
+        label: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - the engine's own
+    ) -> list[list[bytes]]:
+        self.asked.set()
+        await self.go.wait()
+        return [evaluate_packet(packet) for packet in packets]
+
+
+@pytest.fixture
+async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+@asynccontextmanager
+async def serving(js: JetStream, subjects: Subjects, engine: Engine, **settings: float) -> AsyncIterator[Server]:
+    given = Settings(server_id="test", quiescent_period=600, **settings)  # type: ignore[arg-type]
+    server = Server(context_of(js, subjects, given, engine))
+    ready = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(server.run, ready.set))
+        with anyio.fail_after(30):
+            await ready.wait()
+            yield server
+        group.cancel_scope.cancel()
+
+
+async def test_a_dvu_that_takes_too_long_is_tried_again_and_requests_go_on(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    engine = Engine()
+    async with serving(js, subjects, engine, dvu_timeout=0.05) as server, anyio.create_task_group() as group:
+        group.start_soon(events.wait_for, lambda entry: entry["event"] == "dvu_failed" and entry["attempt"] == 2)
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("b", 1)])
+    assert server.describe()["trouble"] == "the update of ws.cs took longer than 0.05 s"
+    async with serving(js, subjects, engine):
+        engine.go.set()
+        response = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], wait="derived")
+        assert response.id
+    assert (await client.values("ws", "cs"))["double"].value == 4
+
+
+async def test_planning_that_hangs_is_left_to_itself(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(rebaser.dvu.run, "plan", lambda _: over.wait(60))
+    try:
+        async with serving(js, subjects, Engine(), dvu_timeout=0.05), anyio.create_task_group() as group:
+            group.start_soon(events.wait_for, lambda entry: entry["event"] == "dvu_failed")
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("b", 1)])
+    finally:
+        over.set()
+
+
+async def test_a_request_of_a_newer_version_lets_the_running_dvu_finish(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    """Else each try of a request that nobody can read yet would throw away what the DVU did so far."""
+    engine = Engine()
+    async with serving(js, subjects, engine, retry_for=3600):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
+        await engine.asked.wait()
+        async with anyio.create_task_group() as group:
+            group.start_soon(events.wait_for, lambda entry: entry["event"] == "request_held")
+            headers, payload = encode(EnqueueUpdatesRequest("new", "ws", "cs", (Set("a", 2),)))
+            await js.publish(subjects.requests(KEY), payload, headers | {"X-MESSAGE-VERSION": "99"})
+            await publish_task(js, subjects, KEY)
+        engine.go.set()
+        async for commit in client.watch("ws", "cs", after=0):
+            if commit.kind is Kind.DVU:
+                break
+    assert (await client.values("ws", "cs"))["double"].value == 2
+    assert len(events.named("dvu_done")) == 1
+    assert not events.named("dvu_failed")
