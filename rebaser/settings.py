@@ -59,7 +59,9 @@ class Settings(BaseSettings):
         10.0, ge=0.5, le=3600, description="Requests and updates that nobody owns are found within this."
     )
     retry_for: float = Field(
-        30.0, ge=0, description="How long a request of a newer version, or one whose blob is away, waits."
+        30.0,
+        ge=0,
+        description="How long requests of a newer version, or whose blobs are away, may hold up their change set.",
     )
     max_attempts: int = Field(5, ge=1, description="Tries of a request that fails for an unknown reason.")
     max_deaths: int = Field(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.patience import Patience
 from rebaser.change_set.probation import Probation
 from rebaser.change_set.reading import OURS, NotYet, RequestReader
 from rebaser.change_set.replies import inbox_allowed, response
@@ -69,6 +70,8 @@ class Processor:
         self.epoch = epoch
         self._probation = probation
         self._reader = RequestReader(context, commits.key)
+        outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
+        self._patience = Patience(int(context.settings.retry_for * 1000), outcomes)
 
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order, as many as one commit may hold.
@@ -89,22 +92,23 @@ class Processor:
 
     async def _process(self, messages: Sequence[Message]) -> Processed:
         incoming: list[Incoming] = []
-        not_yet: NotYet | None = None
+        held: tuple[NotYet, Attempt] | None = None
         self._reader.room = self._context.settings.batch_max_bytes
         for message in messages:
             try:
                 incoming.append(self._probation.condemned(message) or await self._reader.read(message))
             except NotYet as problem:
-                late = self._give_up(problem)
+                tried = self._tried(problem, message)
+                late = self._give_up(problem, tried)
                 if late is None:
-                    not_yet = problem
+                    held = problem, tried
                     break
                 incoming.append(late)
             if self._reader.room <= 0:
                 break
         buried = await self._commit(messages, incoming) if incoming else []
-        if not_yet is not None:
-            raise await self._hold(not_yet, buried)
+        if held is not None:
+            raise await self._hold(*held, buried)
         return Processed(buried, messages[len(incoming) :])
 
     async def _commit(self, messages: Sequence[Message], incoming: list[Incoming]) -> list[Buried]:
@@ -166,33 +170,40 @@ class Processor:
         await self.answer(buried.message, decision, buried.commit)
         self._context.deleter.add([decision.sequence])
 
-    def _give_up(self, problem: NotYet) -> Incoming | None:
+    def _tried(self, problem: NotYet, message: Message) -> Attempt:
+        """How often a request was held before, and since when it waits."""
+        attempt = self._commits.state.attempts.get(message.stream_sequence)
+        if attempt is not None and attempt.count:
+            return attempt
+        stored = message.timestamp_ns // 1_000_000
+        return Attempt(
+            message.stream_sequence, 0, self._patience.since(problem.error.code, stored, self._context.now_ms())
+        )
+
+    def _give_up(self, problem: NotYet, tried: Attempt) -> Incoming | None:
         """A request that was held too long, as dead; None if it may wait. An outage or a deploy kills nobody."""
         state, settings, error, request = self._commits.state, self._context.settings, problem.error, problem.incoming
         if known(state, self.epoch, request.request_id, request.sequence, request.redrive) is not None:
             return request
-        attempt = state.attempts.get(request.sequence)
-        if attempt is None or not attempt.count:
-            return None
-        waited = (self._context.now_ms() - attempt.first_ms) / 1000
+        now = self._context.now_ms()
+        waited = (now - tried.first_ms) / 1000
         # A defect of ours, or a hostile payload: time would not mend it, and a new version may.
-        if attempt.count < settings.max_attempts if error.code in OURS else waited < settings.retry_for:
+        if tried.count < settings.max_attempts if error.code in OURS else waited < settings.retry_for:
             return None
-        text = f"{error.message} (given up after {waited:.0f} s and {attempt.count} tries)"
-        return replace(request, error=UnprocessableError(text, code=error.code), attempts=attempt.count)
+        self._patience.give_up(error.code, now)
+        text = f"{error.message} (given up after {waited:.0f} s and {tried.count} tries)"
+        return replace(request, error=UnprocessableError(text, code=error.code), attempts=tried.count)
 
-    async def _hold(self, problem: NotYet, buried: list[Buried]) -> Held:
+    async def _hold(self, problem: NotYet, tried: Attempt, buried: list[Buried]) -> Held:
         """Record one more try, so that the time a request may wait is bounded whoever owns it."""
-        commits, settings, sequence = self._commits, self._context.settings, problem.incoming.sequence
+        commits, settings, sequence = self._commits, self._context.settings, tried.sequence
+        count, first = tried.count + 1, tried.first_ms
         async with commits.turn():
-            now = self._context.now_ms()
-            before = commits.state.attempts.get(sequence)
-            count, first = (before.count + 1, before.first_ms) if before and before.count else (1, now)
             attempt = Attempt(sequence, count, first, self._probation.deaths_before(sequence))
             await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=len(commits.state.roots)))
         reason = problem.error.message
         log.warning("request_held", **self._names(), seq=sequence, attempt=count, reason=reason)
-        left = max(settings.retry_for - (now - first) / 1000, 0.0)
+        left = max(settings.retry_for - (self._context.now_ms() - first) / 1000, 0.0)
         return Held(problem.error, min(0.25 * 2 ** min(count, 10), 5.0, left + 0.05), left, buried)
 
     def _names(self) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What counts against a request that was being tried when its owner ended, and what does not."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -29,13 +30,14 @@ KEY = ChangeSetKey("ws", "cs")
 
 
 class Fleet:
-    """Owners of one change set, one after the other, without a task or a lifecycle."""
+    """Owners of one change set, one after the other, without a task or a lifecycle. `now_ms` is their clock."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self.js = js
         self.subjects = subjects
         settings = Settings(server_id="test", max_deaths=2, batch_max_requests=3, retry_for=30)
-        self.context = replace(context_of(js, subjects, settings), now_ms=lambda: 1_000)
+        self.now_ms = 1_000
+        self.context = replace(context_of(js, subjects, settings), now_ms=lambda: self.now_ms)
 
     async def send(self, *ids: str, **headers: str) -> None:
         for id_ in ids:
@@ -227,3 +229,26 @@ async def test_poison_that_its_client_sends_again_is_answered_unread(fleet: Flee
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == []
         assert owner.commits.state.cells.keys() == {"bad"}
+
+
+async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fleet: Fleet) -> None:
+    """What stood behind the first one waited with it, whoever owns the change set by then."""
+    await fleet.send("new1", "new2", "new3", "new4", X_MESSAGE_VERSION="99")
+    await fleet.send("old")
+    fleet.now_ms = time.time_ns() // 1_000_000
+    async with fleet.owner(redelivered=False) as owner:
+        with pytest.raises(Held):
+            await owner.decide_all()
+    fleet.now_ms += 30_000
+    async with fleet.owner(redelivered=False) as owner:
+        owner.queued = owner.queued[:1]
+        assert await owner.decide_all() == ["unsupported_version"]
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == ["unsupported_version"] * 3
+        assert owner.commits.state.cells.keys() == {"old"}
+    fleet.now_ms += 60_000  # long ago: there may be a newer server by now
+    await fleet.send("new5", X_MESSAGE_VERSION="99")
+    async with fleet.owner(redelivered=False) as owner:
+        with pytest.raises(Held) as held:
+            await owner.decide_all()
+        assert held.value.left == 30

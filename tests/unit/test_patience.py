@@ -1,0 +1,47 @@
+"""How long a request waits behind others that were given up."""
+
+import pytest
+
+from rebaser.change_set.patience import Patience
+from rebaser_core.commit import Decision, Outcome
+from rebaser_core.state import Recorded
+
+RETRY_FOR = 30
+GIVEN_UP = 1000
+
+
+@pytest.mark.parametrize(
+    ("stored", "now", "waited"),
+    [
+        (900, 1000, 30),  # before the wait of the other began: no more than that
+        (980, 1000, 20),  # while it went on
+        (980, 1025, 20),  # time in which nothing was held is no wait
+        (1010, 1025, 0),
+        (900, 1060, 0),  # long ago
+        (900, 990, 0),  # clocks that differ
+    ],
+)
+def test_the_time_behind_one_that_was_given_up_counts(stored: int, now: int, waited: int) -> None:
+    patience = Patience(RETRY_FOR, ())
+    patience.give_up("newer", GIVEN_UP)
+    assert now - patience.since("newer", stored, now) == waited
+    assert patience.since("other", stored, now) == now
+
+
+def test_the_newest_one_that_the_log_knows_counts() -> None:
+    def recorded(at: int, outcome: Outcome) -> Recorded:
+        return Recorded(Decision(1, f"r{at}", outcome, code="newer"), 1, at)
+
+    known = [recorded(GIVEN_UP, Outcome.DEAD), recorded(900, Outcome.DEAD), recorded(1050, Outcome.ERROR)]
+    assert Patience(RETRY_FOR, known).since("newer", 0, GIVEN_UP + 1) == GIVEN_UP + 1 - RETRY_FOR
+
+
+def test_requests_that_come_one_after_the_other_wait_no_longer_than_the_first() -> None:
+    """Each is given up `retry_for` after it was stored, if there is one in front of it all the time."""
+    patience = Patience(RETRY_FOR, ())
+    now = 0
+    for stored in range(0, 300, 7):
+        now = max(now, stored)
+        now = max(now, patience.since("newer", stored, now) + RETRY_FOR)
+        assert now == stored + RETRY_FOR
+        patience.give_up("newer", now)
