@@ -1,0 +1,91 @@
+"""An ordered consumer beside nats-py's, in one run, as ratios.
+
+    python -m tests.benchmarks.ordered [--messages 100000] [--sizes 128,1024] [--rounds 5] [--json]
+
+The same messages of a stream in memory each time, each way after the other in each round, each on a connection of its
+own; what counts is the median. Two ways to read ours, one message after the other (`iterated`) or what is there at once
+(`taken`), and two to read nats-py's `subscribe(ordered_consumer=True)`: `nats_py` with a callback, which is the fastest
+it has, `nats_py_iterated` with `async for`. Aim: ours, either way, at least as fast as theirs, either way.
+"""
+
+import asyncio
+import time
+
+from nats.aio.msg import Msg
+
+from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer
+from tests.benchmarks.consume import STREAM, Way, main, nats_py
+
+SUBJECT = f"{STREAM}.a"
+
+
+async def iterated(url: str, count: int, size: int) -> float:
+    async with Connection.connect(url) as connection:
+        started = time.perf_counter()
+        async with OrderedConsumer(JetStream(connection), STREAM, SUBJECT) as consumer:
+            left = count
+            async for _ in consumer:
+                left -= 1
+                if not left:
+                    break
+            return time.perf_counter() - started
+
+
+async def taken(url: str, count: int, size: int) -> float:
+    async with Connection.connect(url) as connection:
+        started = time.perf_counter()
+        async with OrderedConsumer(JetStream(connection), STREAM, SUBJECT) as consumer:
+            left = count
+            while left:
+                await consumer.wait()
+                left -= len(consumer.take(left))
+            return time.perf_counter() - started
+
+
+async def nats_py_callback(url: str, count: int, size: int) -> float:
+    async with nats_py(url) as nc:
+        came, done = 0, asyncio.Event()
+
+        async def take(_: Msg) -> None:
+            nonlocal came
+            came += 1
+            if came == count:
+                done.set()
+
+        started = time.perf_counter()
+        await nc.jetstream().subscribe(
+            SUBJECT, stream=STREAM, ordered_consumer=True, cb=take, pending_msgs_limit=-1, pending_bytes_limit=-1
+        )
+        await done.wait()
+        return time.perf_counter() - started
+
+
+async def nats_py_iterated(url: str, count: int, size: int) -> float:
+    async with nats_py(url) as nc:
+        started = time.perf_counter()
+        subscription = await nc.jetstream().subscribe(
+            SUBJECT, stream=STREAM, ordered_consumer=True, pending_msgs_limit=-1, pending_bytes_limit=-1
+        )
+        left = count
+        async for _ in subscription.messages:
+            left -= 1
+            if not left:
+                break
+        return time.perf_counter() - started
+
+
+WAYS: dict[str, Way] = {
+    "iterated": iterated,
+    "taken": taken,
+    "nats_py": nats_py_callback,
+    "nats_py_iterated": nats_py_iterated,
+}
+RATIOS = {
+    "to_nats_py": ("iterated", "nats_py"),
+    "taken_to_nats_py": ("taken", "nats_py"),
+    "to_nats_py_iterated": ("iterated", "nats_py_iterated"),
+}
+
+
+if __name__ == "__main__":
+    main(__doc__, WAYS, RATIOS)

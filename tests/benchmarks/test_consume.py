@@ -1,0 +1,21 @@
+"""The benchmarks of consuming, in their short form: every way gets every message."""
+
+from collections.abc import Mapping
+from types import ModuleType
+
+import pytest
+
+from tests.benchmarks import consume, ordered
+from tests.benchmarks.consume import measure
+
+pytestmark = [pytest.mark.anyio, pytest.mark.bench]
+
+
+@pytest.mark.parametrize("what", [consume, ordered])
+async def test_ways_to_consume(what: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """Speed is printed, never asserted: machines are noisy."""
+    found = await measure(what.WAYS, what.RATIOS, 1000, [64], 1)
+    row: Mapping[str, float] = found["sizes"][64]
+    assert all(row[ratio] > 0 for ratio in what.RATIOS)
+    with capsys.disabled():
+        print(f"\n  {found}")
