@@ -7,8 +7,8 @@ stays good: sending the same one again is answered, never applied twice.
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -22,36 +22,30 @@ from rebaser_client.dead_letters import DeadLetterBox
 from rebaser_client.entries import Entry, read_entries
 from rebaser_client.entries import Kind as EntryKind
 from rebaser_client.entries import Start as EntryStart
-from rebaser_client.errors import NotReadyError, RequestRejected, RequestTimeout, TooLarge
-from rebaser_client.jetstream import ApiError, Connection, JetStream, Msg, NoRespondersError, RequestTimeoutError
-from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
+from rebaser_client.errors import RequestRejected, RequestTimeout
+from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_client.log_reader import LogReader
 from rebaser_client.overview import Overview, read_overview
-from rebaser_client.pressure import Pressure
+from rebaser_client.sender import Outgoing, Sender, no_stream_means_not_ready
+from rebaser_client.unanswered import Unanswered
 from rebaser_client.waker import Waker
 from rebaser_core.commit import Commit
-from rebaser_core.envelope import MESSAGE_ID, REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey, check_token, ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.messages import (
-    EnqueueUpdatesRequest,
     EnqueueUpdatesResponse,
     Failure,
     Success,
     decode,
-    encode,
-    encode_updates_blob,
 )
 from rebaser_core.state import ChangeSetState
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import Update, check_updates
+from rebaser_core.updates import Update
 from rebaser_core.values import Value
 
 Wait: TypeAlias = Literal["applied", "derived"]
 
-PUBLISH_TIMEOUT = 5.0  # seconds for one try
-RETRY_MAX = 1.0  # seconds between tries
-NOT_READY_AFTER = 2.0  # seconds without anybody to store requests, until we say so
+SEND_AGAIN_BOUND = 5.0  # seconds
 
 
 class RebaserClient:
@@ -69,15 +63,16 @@ class RebaserClient:
         self._connection = connection
         self._js = JetStream(connection)
         self._subjects = subjects
-        self._blobs = blobs
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._reader = LogReader(self._js, subjects, blobs)
         self._id_time = self._id_random = 0
         self._waker = Waker(self._js, subjects, group)
         self._covers = Covers(self._reader, group)
-        self._pressure = Pressure(self._loop.time)
-        self.dead_letters = DeadLetterBox(self._js, subjects, blobs, self._pressure)
+        pressure = Pressure(self._loop.time)
+        self._sender = Sender(self._js, subjects, blobs, limits, pressure)
+        self._unanswered = Unanswered(self._js, subjects, group, self._send_again)
+        self.dead_letters = DeadLetterBox(self._js, subjects, blobs, pressure)
 
     @classmethod
     @asynccontextmanager
@@ -132,7 +127,8 @@ class RebaserClient:
         request_id = self._request_id(request_id)
         deadline = self._loop.time() + timeout
         try:
-            await self._publish(key, request_id, updates, from_change_set, inbox=None, deadline=deadline)
+            request = await self._sender.prepare(key, request_id, updates, from_change_set=from_change_set)
+            await self._sender.store(request, deadline)
             with anyio.fail_after(deadline - self._loop.time()):
                 await self._waker.wake(key)
         except TimeoutError:
@@ -160,10 +156,14 @@ class RebaserClient:
         inbox, reply = self._connection.open_reply()
         # A timer, not a cancel scope: this is the hot path, and a scope costs as much as encoding the request.
         timer = self._loop.call_at(deadline, _expire, reply)
+        request: Outgoing | None = None
         try:
-            await self._publish(key, request_id, updates, from_change_set, inbox=inbox, deadline=deadline)
+            request = await self._sender.prepare(key, request_id, updates, from_change_set=from_change_set, inbox=inbox)
+            await self._sender.store(request, deadline)
             self._waker.start_unless_answered(key, reply)
+            self._unanswered.add(request)
             message = await reply
+            self._unanswered.remove(request)  # a DVU may take its time
             self._waker.answered(key)
             response = decode(message.headers, message.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):
@@ -174,6 +174,8 @@ class RebaserClient:
         finally:
             timer.cancel()
             self._connection.close_reply(inbox)
+            if request is not None:
+                self._unanswered.remove(request)
         if isinstance(response.status, Failure):
             raise RequestRejected(request_id, response)
         return response
@@ -184,7 +186,7 @@ class RebaserClient:
 
     async def state(self, workspace: str, change_set: str) -> ChangeSetState:
         """The folded state as of the newest commit: values with their definitions, and what is owed."""
-        with _no_stream_means_not_ready():
+        with no_stream_means_not_ready():
             return (await self._reader.load(ChangeSetKey.of(workspace, change_set))).state
 
     async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncIterator[Commit]:
@@ -193,7 +195,7 @@ class RebaserClient:
         Commits below the checkpoint before the current one are purged; a watcher that comes later begins behind them.
         """
         key = ChangeSetKey.of(workspace, change_set)
-        with _no_stream_means_not_ready():
+        with no_stream_means_not_ready():
             if after is None:
                 last = await self._reader.last(key)
                 after = 0 if last is None else last.sequence
@@ -222,7 +224,7 @@ class RebaserClient:
         follow: bool = False,
     ) -> AsyncGenerator[Entry, None]:
         """What a stream holds (commits, requests that wait, dead letters), as `rebaser tail` shows it; see there."""
-        with _no_stream_means_not_ready():
+        with no_stream_means_not_ready():
             async for entry in read_entries(
                 self._js, self._subjects, kind, workspace, change_set, start=start, follow=follow
             ):
@@ -236,7 +238,7 @@ class RebaserClient:
 
     async def task_acks(self, seconds: float) -> TaskAcks:
         """Listen for `seconds` to what NATS tells about finished tasks; the setting `ack_sample` has it told."""
-        with _no_stream_means_not_ready():
+        with no_stream_means_not_ready():
             return await watch_task_acks(self._js, self._subjects, seconds)
 
     # -- publishing ------------------------------------------------------------------------------------------------
@@ -251,91 +253,11 @@ class RebaserClient:
         self._id_random += 1
         return ulid(self._id_time, self._id_random.to_bytes(10, "big"))
 
-    async def _publish(
-        self,
-        key: ChangeSetKey,
-        request_id: str,
-        updates: Iterable[Update],
-        from_change_set: str | None,
-        *,
-        inbox: str | None,
-        deadline: float,
-    ) -> None:
-        """Store the request, its ack awaited; tried again until then, under the same id. Raises `TimeoutError`."""
-        headers, payload = await self._encode(key, request_id, check_updates(updates, self._limits), from_change_set)
-        headers[MESSAGE_ID] = message_id = f"{key}.{request_id}"
-        if inbox is not None:
-            headers[REPLY_INBOX] = inbox
-        subject = self._subjects.requests(key)
-        pause, started = 0.05, self._loop.time()
-        while (left := deadline - self._loop.time()) > 0:
-            try:
-                ack = await self._js.publish(subject, payload, headers, timeout=min(left, PUBLISH_TIMEOUT))
-            except ApiError as error:
-                if is_full(error):
-                    raise self._pressure.refused(key, error) from error
-                if error.err_code == MESSAGE_TOO_LARGE:
-                    raise TooLarge(len(payload), None) from error
-            except NoRespondersError:
-                if self._loop.time() - started > NOT_READY_AFTER:
-                    with anyio.move_on_after(left):
-                        await self._check_ready()
-            except RequestTimeoutError:
-                pass
-            else:
-                self._pressure.accepted(key)
-                if not ack.duplicate or inbox is None or headers[MESSAGE_ID] != message_id:
-                    return
-                # Sent before, perhaps long decided: only a message of its own brings this inbox its answer. The log
-                # knows the request by its id, and does not apply it again.
-                headers[MESSAGE_ID] = f"{message_id}#{inbox}"
-                continue
-            await anyio.sleep(pause)
-            pause = min(pause * 2, RETRY_MAX)
-        raise TimeoutError
-
-    async def _check_ready(self) -> None:
-        """Raise `NotReadyError` if the streams are not there; they may just be without a leader for some seconds."""
-        try:
-            with _no_stream_means_not_ready():
-                await self._js.stream_info(self._subjects.requests_stream)
-        except NoRespondersError as error:
-            raise NotReadyError from error
-        except (ApiError, RequestTimeoutError):
-            pass
-
-    async def _encode(
-        self, key: ChangeSetKey, request_id: str, updates: tuple[Update, ...], from_change_set: str | None
-    ) -> tuple[dict[str, str], bytes]:
-        """Headers and payload; updates too large for a message go to the blob store first."""
-        request = EnqueueUpdatesRequest(
-            request_id, key.workspace, key.change_set, updates, None, from_change_set_id=from_change_set
-        )
-        headers, payload = encode(request)
-        if len(payload) > self._connection.max_payload // 2:
-            blob = encode_updates_blob(updates)
-            if len(blob) > self._limits.max_request_bytes:
-                raise TooLarge(len(blob), self._limits.max_request_bytes)
-            address = await self._blobs.put(blob)
-            headers, payload = encode(
-                EnqueueUpdatesRequest(
-                    request_id, key.workspace, key.change_set, None, address, from_change_set_id=from_change_set
-                )
-            )
-        return headers, payload
+    async def _send_again(self, request: Outgoing) -> None:
+        await self._sender.store(request, self._loop.time() + SEND_AGAIN_BOUND)
+        self._waker.start(request.key)
 
 
 def _expire(reply: asyncio.Future[Msg]) -> None:
     if not reply.done():
         reply.set_exception(TimeoutError())
-
-
-@contextmanager
-def _no_stream_means_not_ready() -> Iterator[None]:
-    """A stream that is not there was never made: no server has run yet."""
-    try:
-        yield
-    except ApiError as error:
-        if error.err_code == STREAM_NOT_FOUND:
-            raise NotReadyError from error
-        raise

@@ -1,0 +1,149 @@
+"""Stores requests: what `enqueue_updates` sends, tried again until NATS confirms it.
+
+Invariant: each try of a request carries its id. The duplicate window of the stream drops most repetitions, and the log
+of the change set knows the rest.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import anyio
+
+from rebaser_client.blobs import BlobStore
+from rebaser_client.errors import NotReadyError, TooLarge
+from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
+from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
+from rebaser_client.pressure import Pressure
+from rebaser_core.envelope import MESSAGE_ID, REPLY_INBOX
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.limits import Limits
+from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Update, check_updates
+
+PUBLISH_TIMEOUT = 5.0  # seconds for one try
+RETRY_MAX = 1.0  # seconds between tries
+NOT_READY_AFTER = 2.0  # seconds without anybody to store requests, until we ask whether there is a stream
+
+
+class Outgoing:
+    """A request as it is stored. `sequence` is its newest place in the stream, 0 before it has one."""
+
+    __slots__ = ("_copies", "_message_id", "headers", "inbox", "key", "payload", "sequence")
+
+    def __init__(self, key: ChangeSetKey, request_id: str, inbox: str, headers: dict[str, str], payload: bytes) -> None:
+        """`inbox`: where the answer is awaited; empty if it is not."""
+        self.key = key
+        self.inbox = inbox
+        self.payload = payload
+        self.headers = headers
+        self.sequence = 0
+        self._message_id = headers[MESSAGE_ID] = f"{key}.{request_id}"
+        self._copies = 0
+        if inbox:
+            headers[REPLY_INBOX] = inbox
+
+    @property
+    def copied(self) -> bool:
+        return self._copies > 0
+
+    def copy(self) -> None:
+        """Have the stream take the next one for another message. The log still knows it by the request's id."""
+        self._copies += 1
+        self.headers[MESSAGE_ID] = f"{self._message_id}#{self.inbox}#{self._copies}"
+
+
+class Sender:
+    """Belongs to a client."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, limits: Limits, pressure: Pressure) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._blobs = blobs
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._pressure = pressure
+
+    async def prepare(
+        self,
+        key: ChangeSetKey,
+        request_id: str,
+        updates: Iterable[Update],
+        *,
+        from_change_set: str | None,
+        inbox: str = "",
+    ) -> Outgoing:
+        """Updates too large for a message go to the blob store. Raises `UnprocessableError`, `TooLarge`."""
+        checked = check_updates(updates, self._limits)
+        request = EnqueueUpdatesRequest(
+            request_id, key.workspace, key.change_set, checked, None, from_change_set_id=from_change_set
+        )
+        headers, payload = encode(request)
+        if len(payload) > self._js.connection.max_payload // 2:
+            blob = encode_updates_blob(checked)
+            if len(blob) > self._limits.max_request_bytes:
+                raise TooLarge(len(blob), self._limits.max_request_bytes)
+            address = await self._blobs.put(blob)
+            headers, payload = encode(
+                EnqueueUpdatesRequest(
+                    request_id, key.workspace, key.change_set, None, address, from_change_set_id=from_change_set
+                )
+            )
+        return Outgoing(key, request_id, inbox, headers, payload)
+
+    async def store(self, request: Outgoing, deadline: float) -> None:
+        """Store it, confirmed, before `deadline` (of the loop's clock).
+
+        Raises `TimeoutError`, `QueueFull`, `TooLarge`, `NotReadyError`.
+        """
+        subject = self._subjects.requests(request.key)
+        pause, started = 0.05, self._loop.time()
+        while (left := deadline - self._loop.time()) > 0:
+            try:
+                ack = await self._js.publish(
+                    subject, request.payload, request.headers, timeout=min(left, PUBLISH_TIMEOUT)
+                )
+            except ApiError as error:
+                if is_full(error):
+                    raise self._pressure.refused(request.key, error) from error
+                if error.err_code == MESSAGE_TOO_LARGE:
+                    raise TooLarge(len(request.payload), None) from error
+            except NoRespondersError:
+                if self._loop.time() - started > NOT_READY_AFTER:
+                    with anyio.move_on_after(left):
+                        await self._check_ready()
+            except RequestTimeoutError:
+                pass
+            else:
+                self._pressure.accepted(request.key)
+                request.sequence = ack.sequence
+                if not ack.duplicate or not request.inbox or request.copied:
+                    return
+                # Sent before, perhaps long decided: only a message of its own brings this inbox its answer.
+                request.copy()
+                continue
+            await anyio.sleep(pause)
+            pause = min(pause * 2, RETRY_MAX)
+        raise TimeoutError
+
+    async def _check_ready(self) -> None:
+        """Raise `NotReadyError` if the streams are not there; they may just be without a leader for some seconds."""
+        try:
+            with no_stream_means_not_ready():
+                await self._js.stream_info(self._subjects.requests_stream)
+        except NoRespondersError as error:
+            raise NotReadyError from error
+        except (ApiError, RequestTimeoutError):
+            pass
+
+
+@contextmanager
+def no_stream_means_not_ready() -> Iterator[None]:
+    """A stream that is not there was never made: no server has run yet."""
+    try:
+        yield
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise NotReadyError from error
+        raise

@@ -1,0 +1,48 @@
+"""A NATS cluster loses the node that leads while requests stream in: nothing is lost, nothing is applied twice."""
+
+import anyio
+import pytest
+
+from rebaser_client import RebaserClient, Set
+from rebaser_core.messages import EnqueueUpdatesResponse
+from rebaser_core.subjects import Subjects
+from tests.acceptance.fleet import NO_SPARK, servers
+from tests.acceptance.history import check_history, check_replies, commits_of
+from tests.cluster import Cluster
+
+pytestmark = pytest.mark.anyio
+
+CHANGE_SETS = ("a", "b", "c", "d", "e")
+EACH = 100  # requests
+BOUND = 180  # seconds; only against hanging
+
+
+async def test_a_killed_leader_of_the_cluster_costs_no_request(cluster: Cluster) -> None:
+    replies: dict[str, list[EnqueueUpdatesResponse]] = {name: [] for name in CHANGE_SETS}
+    some = anyio.Event()
+
+    async def send(client: RebaserClient, change_set: str, writer: int) -> None:
+        for number in range(writer, EACH, 4):
+            update = Set(f"n/{number}", number)
+            answer = await client.enqueue_updates_with_reply("cluster", change_set, [update], timeout=BOUND)
+            replies[change_set].append(answer)
+            if sum(map(len, replies.values())) == EACH:
+                some.set()
+
+    with anyio.fail_after(BOUND):
+        async with (
+            servers(cluster.url, "one", "two", warm=False, spark=NO_SPARK, replicas=3, concurrency=3),
+            RebaserClient.connect(cluster.url) as client,
+        ):
+            async with anyio.create_task_group() as group:
+                for change_set in CHANGE_SETS:
+                    for writer in range(4):
+                        group.start_soon(send, client, change_set, writer)
+                await some.wait()
+                await cluster.kill(await cluster.leader_of(Subjects().commits_stream))
+            for change_set in CHANGE_SETS:
+                commits = await commits_of(client, "cluster", change_set)
+                check_history(commits)
+                check_replies(commits, replies[change_set])
+                values = await client.values("cluster", change_set)
+                assert {name: value.value for name, value in values.items()} == {f"n/{n}": n for n in range(EACH)}
