@@ -26,6 +26,7 @@ from rebaser_client.errors import RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_client.log_reader import LogReader
 from rebaser_client.overview import Overview, read_overview
+from rebaser_client.pressure import Pressure
 from rebaser_client.sender import Outgoing, Sender, no_stream_means_not_ready
 from rebaser_client.unanswered import Unanswered
 from rebaser_client.waker import Waker
@@ -45,7 +46,7 @@ from rebaser_core.values import Value
 
 Wait: TypeAlias = Literal["applied", "derived"]
 
-SEND_AGAIN_BOUND = 5.0  # seconds
+SEND_AGAIN_BOUND = 5.0  # seconds; after that it waits for the next look
 
 
 class RebaserClient:
@@ -117,11 +118,12 @@ class RebaserClient:
         from_change_set: str | None = None,
         timeout: float = 30.0,  # noqa: ASYNC109 - the error must carry the request id
     ) -> str:
-        """Store a request and make sure that somebody will take it up; returns its id.
+        """Store a request, durably, and wake its change set; returns its id. `timeout` is seconds.
 
         The id may be given, to send a request again that may or may not have arrived. Raises `UnprocessableError` for
-        an invalid update (`TooLarge` for too much at once), `QueueFull`, `NotReadyError`, or `RequestTimeout` (with the
-        id: it may still be applied).
+        an invalid update (`TooLarge` for too much at once), `QueueFull`, `NotReadyError`, `NotConnectedError`, or
+        `RequestTimeout` (with the id: it may still be applied). That nobody could be woken is no error: the request is
+        stored, and the sweeper will find it.
         """
         key = ChangeSetKey.of(workspace, change_set)
         request_id = self._request_id(request_id)
@@ -129,10 +131,10 @@ class RebaserClient:
         try:
             request = await self._sender.prepare(key, request_id, updates, from_change_set=from_change_set)
             await self._sender.store(request, deadline)
-            with anyio.fail_after(deadline - self._loop.time()):
-                await self._waker.wake(key)
         except TimeoutError:
             raise RequestTimeout(request_id, timeout) from None
+        with anyio.move_on_after(deadline - self._loop.time()):
+            await self._waker.wake(key)
         return request_id
 
     async def enqueue_updates_with_reply(

@@ -1,7 +1,7 @@
 """Stores requests: what `enqueue_updates` sends, tried again until NATS confirms it.
 
 Invariant: each try of a request carries its id. The duplicate window of the stream drops most repetitions, and the log
-of the change set knows the rest.
+of the change set knows the rest, for as long as it remembers outcomes; nothing is repeated for longer than that.
 """
 
 import asyncio
@@ -11,11 +11,12 @@ from contextlib import contextmanager
 import anyio
 
 from rebaser_client.blobs import BlobStore
-from rebaser_client.errors import NotReadyError, TooLarge
+from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
 from rebaser_client.pressure import Pressure
 from rebaser_core.envelope import MESSAGE_ID, REPLY_INBOX
+from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import Limits
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
@@ -24,13 +25,17 @@ from rebaser_core.updates import Update, check_updates
 
 PUBLISH_TIMEOUT = 5.0  # seconds for one try
 RETRY_MAX = 1.0  # seconds between tries
+REPEAT_FOR = 300.0  # seconds; a third of the time for which servers remember outcomes, unless told otherwise
 NOT_READY_AFTER = 2.0  # seconds without anybody to store requests, until we ask whether there is a stream
 
 
 class Outgoing:
-    """A request as it is stored. `sequence` is its newest place in the stream, 0 before it has one."""
+    """A request as it is stored. `sequence` is its newest place in the stream, 0 before it has one.
 
-    __slots__ = ("_copies", "_message_id", "headers", "inbox", "key", "payload", "sequence")
+    `repeat_until` (of the loop's clock, 0 before the first try) is when it is sent for the last time.
+    """
+
+    __slots__ = ("_copies", "_message_id", "headers", "inbox", "key", "payload", "repeat_until", "sequence")
 
     def __init__(self, key: ChangeSetKey, request_id: str, inbox: str, headers: dict[str, str], payload: bytes) -> None:
         """`inbox`: where the answer is awaited; empty if it is not."""
@@ -39,6 +44,7 @@ class Outgoing:
         self.payload = payload
         self.headers = headers
         self.sequence = 0
+        self.repeat_until = 0.0
         self._message_id = headers[MESSAGE_ID] = f"{key}.{request_id}"
         self._copies = 0
         if inbox:
@@ -52,6 +58,11 @@ class Outgoing:
         """Have the stream take the next one for another message. The log still knows it by the request's id."""
         self._copies += 1
         self.headers[MESSAGE_ID] = f"{self._message_id}#{self.inbox}#{self._copies}"
+
+    def is_undecided(self, now: float) -> None:
+        """Note that its message still waits. Of a copy that tells nothing."""
+        if not self.copied:
+            self.repeat_until = now + REPEAT_FOR
 
 
 class Sender:
@@ -95,26 +106,33 @@ class Sender:
     async def store(self, request: Outgoing, deadline: float) -> None:
         """Store it, confirmed, before `deadline` (of the loop's clock).
 
-        Raises `TimeoutError`, `QueueFull`, `TooLarge`, `NotReadyError`.
+        Raises `TimeoutError`: it may be stored. After `NotConnectedError`, `QueueFull`, `TooLarge` and `NotReadyError`
+        it is not.
         """
         subject = self._subjects.requests(request.key)
         pause, started = 0.05, self._loop.time()
+        maybe_stored = False
+        request.repeat_until = request.repeat_until or started + REPEAT_FOR
+        deadline = min(deadline, request.repeat_until)
         while (left := deadline - self._loop.time()) > 0:
             try:
                 ack = await self._js.publish(
                     subject, request.payload, request.headers, timeout=min(left, PUBLISH_TIMEOUT)
                 )
             except ApiError as error:
-                if is_full(error):
+                if is_full(error) and not maybe_stored:
                     raise self._pressure.refused(request.key, error) from error
                 if error.err_code == MESSAGE_TOO_LARGE:
                     raise TooLarge(len(request.payload), None) from error
             except NoRespondersError:
-                if self._loop.time() - started > NOT_READY_AFTER:
+                if self._loop.time() - started > NOT_READY_AFTER and not maybe_stored:
                     with anyio.move_on_after(left):
                         await self._check_ready()
-            except RequestTimeoutError:
-                pass
+            except NotConnectedError:
+                if not maybe_stored:
+                    raise
+            except TransientError:
+                maybe_stored = True
             else:
                 self._pressure.accepted(request.key)
                 request.sequence = ack.sequence

@@ -2,10 +2,12 @@
 
 Invariant: a request is sent again only when it has left the queue, so that a long queue does not grow by those who
 wait in it. The log knows the request by its id, and the new message is answered with the outcome of the first.
+
+A change set is looked at when a request has waited for `PATIENCE` or the connection was replaced, then ever more seldom
+while its requests still queue: with a slow server, what this costs does not depend on how many wait.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -20,7 +22,19 @@ from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-PATIENCE = 2.0  # seconds between two looks at the queue of a change set
+PATIENCE = 2.0  # seconds that a request waits before its queue is looked at
+PAUSE_MAX = 16.0  # seconds between looks at one queue
+
+
+class _Queue:
+    """Requests of one change set, in the order in which they were stored, each with the time of that."""
+
+    __slots__ = ("due", "pause", "since")
+
+    def __init__(self, due: float) -> None:
+        self.since: dict[Outgoing, float] = {}
+        self.due = due
+        self.pause = PATIENCE
 
 
 class Unanswered:
@@ -33,45 +47,77 @@ class Unanswered:
         self._subjects = subjects
         self._group = group
         self._again = again
-        self._since: dict[Outgoing, float] = {}
+        self._queues: dict[ChangeSetKey, _Queue] = {}
         self._looking = False
+        self._reconnected = anyio.Event()
         self._loop = asyncio.get_running_loop()
+        js.connection.on_reconnect(self._look_soon)  # for as long as the connection lives
 
     def add(self, request: Outgoing) -> None:
         """Look after a request that was stored."""
-        self._since[request] = self._loop.time()
+        now = self._loop.time()
+        queue = self._queues.get(request.key)
+        if queue is None:
+            queue = self._queues[request.key] = _Queue(now + PATIENCE)
+        queue.since[request] = now
         if not self._looking:
             self._looking = True
+            self._reconnected = anyio.Event()
             self._group.start_soon(self._look)
 
     def remove(self, request: Outgoing) -> None:
         """It was answered, or nobody waits any more."""
-        self._since.pop(request, None)
+        queue = self._queues.get(request.key)
+        if queue is not None and queue.since.pop(request, None) is not None and not queue.since:
+            del self._queues[request.key]
+
+    def _look_soon(self) -> None:
+        self._reconnected.set()
 
     async def _look(self) -> None:
-        while self._since:
-            await anyio.sleep(PATIENCE)
-            overdue: defaultdict[ChangeSetKey, list[Outgoing]] = defaultdict(list)
-            until = self._loop.time() - PATIENCE
-            for request, since in self._since.items():
-                if since <= until:
-                    overdue[request.key].append(request)
-            for key, requests in overdue.items():
-                try:
-                    await self._look_at(key, requests)
-                except (RebaserError, TimeoutError) as error:
-                    log.debug(
-                        "answer_look_failed", workspace=key.workspace, change_set=key.change_set, reason=str(error)
-                    )
+        while self._queues:
+            with anyio.move_on_after(PATIENCE):
+                await self._reconnected.wait()
+            patience = PATIENCE
+            if self._reconnected.is_set():  # what was said meanwhile was said to nobody
+                self._reconnected = anyio.Event()
+                patience = 0.0
+                for queue in self._queues.values():
+                    queue.due, queue.pause = 0.0, PATIENCE
+            now = self._loop.time()
+            async with anyio.create_task_group() as looks:
+                for key, queue in self._queues.items():
+                    stored_by = now - patience
+                    if queue.due <= now and next(iter(queue.since.values())) <= stored_by:
+                        looks.start_soon(self._look_at, key, queue, stored_by)
         self._looking = False
 
-    async def _look_at(self, key: ChangeSetKey, requests: list[Outgoing]) -> None:
-        # Requests leave a queue in its order, so its first message tells of all.
-        first = await self._js.next(self._subjects.requests_stream, self._subjects.requests(key), 1)
-        for request in requests:
-            if request in self._since and (first is None or request.sequence < first.sequence):
-                log.info("answer_lost", workspace=key.workspace, change_set=key.change_set, seq=request.sequence)
-                request.copy()
-                await self._again(request)
-                if request in self._since:
-                    self._since[request] = self._loop.time()
+    async def _look_at(self, key: ChangeSetKey, queue: _Queue, stored_by: float) -> None:
+        """Send what was stored until `stored_by` (of the loop's clock) and has left the queue since."""
+        try:
+            # Its first message tells of all: what has a lower sequence has left.
+            first = await self._js.next(self._subjects.requests_stream, self._subjects.requests(key), 1)
+            left: list[Outgoing] = []
+            for request in [request for request, since in queue.since.items() if since <= stored_by]:
+                if first is None or request.sequence < first.sequence:
+                    left.append(request)
+                else:
+                    request.is_undecided(self._loop.time())
+            queue.pause = PATIENCE if left else min(queue.pause * 2, PAUSE_MAX)
+            for request in left:
+                if request in queue.since:
+                    await self._send_again(queue, request)
+        except (RebaserError, TimeoutError) as error:
+            log.debug("answer_look_failed", workspace=key.workspace, change_set=key.change_set, reason=str(error))
+        queue.due = self._loop.time() + queue.pause
+
+    async def _send_again(self, queue: _Queue, request: Outgoing) -> None:
+        key = request.key
+        log.info("answer_lost", workspace=key.workspace, change_set=key.change_set, seq=request.sequence)
+        if self._loop.time() > request.repeat_until:
+            self.remove(request)  # servers may have forgotten it, and would apply it again
+            return
+        request.copy()
+        await self._again(request)
+        if request in queue.since:
+            queue.since[request] = self._loop.time()

@@ -5,6 +5,8 @@ caller's request. Calls that arrive while one is under way share the next.
 
 Where a reply is awaited, the reply itself shows that the change set has an owner. So while a change set is being
 answered, its task is published only for requests that are not answered within `PATIENCE`.
+
+What cannot be woken, because there is no room for a task or no answer for long, is left to the sweeper.
 """
 
 import asyncio
@@ -14,7 +16,8 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from rebaser_client.jetstream import JetStream, Msg
+from rebaser_client.jetstream import ApiError, JetStream, Msg
+from rebaser_client.jetstream.errors import is_full
 from rebaser_client.tasks import publish_task
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
@@ -29,14 +32,6 @@ A_MOMENT = 1.0  # seconds
 MAX_KNOWN = 10_000  # change sets
 
 
-class _Wave:
-    """Callers that wait for the same publish."""
-
-    def __init__(self) -> None:
-        self.done = anyio.Event()
-        self.error: RebaserError | None = None
-
-
 class Waker:
     """Runs its publishes in `group`, so that a caller who is cancelled takes nobody's wake-up along."""
 
@@ -44,7 +39,7 @@ class Waker:
         self._js = js
         self._subjects = subjects
         self._group = group
-        self._next: dict[ChangeSetKey, _Wave] = {}
+        self._next: dict[ChangeSetKey, anyio.Event] = {}
         self._running: set[ChangeSetKey] = set()
         self._answered: dict[ChangeSetKey, float] = {}
         self._hopeful: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()
@@ -52,21 +47,18 @@ class Waker:
         self._loop = asyncio.get_running_loop()
 
     async def wake(self, key: ChangeSetKey) -> None:
-        """Return when `key` certainly has a task; raises `TransientError` if that could not be made sure of."""
-        wave = self.start(key)
-        await wave.done.wait()
-        if wave.error is not None:
-            raise wave.error
+        """Return when `key` has a task, or is left to the sweeper."""
+        await self.start(key).wait()
 
-    def start(self, key: ChangeSetKey) -> _Wave:
-        """Begin to wake `key`, without waiting."""
-        wave = self._next.get(key)
-        if wave is None:
-            wave = self._next[key] = _Wave()
+    def start(self, key: ChangeSetKey) -> anyio.Event:
+        """Begin to wake `key`; what is returned is set when that is done."""
+        done = self._next.get(key)
+        if done is None:
+            done = self._next[key] = anyio.Event()
             if key not in self._running:
                 self._running.add(key)
                 self._group.start_soon(self._run, key)
-        return wave
+        return done
 
     def answered(self, key: ChangeSetKey) -> None:
         """Note that `key` had an owner just now."""
@@ -98,13 +90,13 @@ class Waker:
 
     async def _run(self, key: ChangeSetKey) -> None:
         try:
-            while wave := self._next.pop(key, None):
-                wave.error = await self._publish(key)
-                wave.done.set()
+            while done := self._next.pop(key, None):
+                await self._publish(key)
+                done.set()
         finally:
             self._running.discard(key)
 
-    async def _publish(self, key: ChangeSetKey) -> RebaserError | None:
+    async def _publish(self, key: ChangeSetKey) -> None:
         pause, started = PAUSE_MIN, self._loop.time()
         while True:
             try:
@@ -113,9 +105,10 @@ class Waker:
                 log.warning(
                     "task_publish_failed", workspace=key.workspace, change_set=key.change_set, reason=error.message
                 )
-                if self._loop.time() - started > GIVE_UP:
-                    return error
+                refused = isinstance(error, ApiError) and is_full(error)
+                if refused or self._loop.time() - started > GIVE_UP:
+                    return
             else:
-                return None
+                return
             await anyio.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX)

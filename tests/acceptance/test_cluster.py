@@ -13,7 +13,7 @@ from tests.cluster import Cluster
 pytestmark = pytest.mark.anyio
 
 CHANGE_SETS = ("a", "b", "c", "d", "e")
-EACH = 100  # requests
+EACH = 60  # requests
 BOUND = 180  # seconds; only against hanging
 
 

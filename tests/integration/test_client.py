@@ -8,20 +8,25 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import embedded_nats
-from rebaser_client import NotConnectedError, NotReadyError, QueueFull, RebaserClient, RequestTimeout, Set, TooLarge
+from rebaser_client import (
+    NotConnectedError,
+    NotReadyError,
+    QueueFull,
+    RebaserClient,
+    RequestTimeout,
+    Set,
+    TooLarge,
+)
 from rebaser_client.blobs import open_blobs
-from rebaser_client import unanswered
-from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer
-from rebaser_client.sender import Outgoing
+from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.topology import ensure_topology
-from rebaser_client.unanswered import Unanswered
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
-from rebaser_core.envelope import REPLY_INBOX
-from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesResponse, Success, encode, decode, decode_updates_blob
+from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
+from tests.conftest import Events
 
 pytestmark = pytest.mark.anyio
 
@@ -141,43 +146,20 @@ async def test_a_request_too_large_for_a_message_goes_through_the_blob_store(
     assert decode_updates_blob(blob, DEFAULT_LIMITS) == updates
 
 
-async def test_a_request_is_sent_again_when_it_left_the_queue_unanswered(
-    client: RebaserClient, js: JetStream, topology: TopologyOptions, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+async def test_a_task_without_room_is_left_to_the_sweeper_and_the_request_is_stored(
+    client: RebaserClient, js: JetStream, subjects: Subjects, events: Events
 ) -> None:
-    """Not before, however long it waits there."""
-    looked = anyio.Event()
-    looks = 0
-    look_at = Unanswered._look_at
-
-    async def count(self: Unanswered, key: ChangeSetKey, requests: list[Outgoing]) -> None:
-        nonlocal looks
-        await look_at(self, key, requests)
-        looks += 1
-        if looks == 3:
-            looked.set()
-
-    monkeypatch.setattr(unanswered, "PATIENCE", 0.05)
-    monkeypatch.setattr(Unanswered, "_look_at", count)
-    answers: list[EnqueueUpdatesResponse] = []
-
-    async def ask() -> None:
-        answers.append(await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="r"))
-
-    stream = subjects.requests_stream
+    """What is stored will be applied: that is no failure of the request."""
+    await ensure_topology(js, subjects, TopologyOptions())
+    await js.ensure_stream((await js.stream_info(subjects.tasks_stream)).config | {"max_msgs": 1})
+    await client.enqueue_updates("ws", "other", [Set("a", 1)])
     with anyio.fail_after(30):
-        async with anyio.create_task_group() as group, OrderedConsumer(js, stream, subjects.requests(KEY)) as queue:
-            group.start_soon(ask)
-            first = await anext(queue)
-            await looked.wait()
-            assert (await js.stream_info(stream)).messages == 1
-            await js.delete_message(stream, first.stream_sequence)
-            again = await anext(queue)
-            assert again.data == first.data
-            assert again.headers[REPLY_INBOX] == first.headers[REPLY_INBOX]
-            headers, payload = encode(EnqueueUpdatesResponse("r", "ws", "cs", Success(0, 7)))
-            await js.connection.publish(again.headers[REPLY_INBOX], payload, headers)
-    assert [answer.status for answer in answers] == [Success(0, 7)]
-    assert await js.subject_counts(subjects.tasks_stream, subjects.task(KEY)) == {subjects.task(KEY): 1}
+        request_id = await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=60)
+    stored = await js.last(subjects.requests_stream, subjects.requests(KEY))
+    assert stored is not None
+    assert decode(stored.headers, stored.data, expect=EnqueueUpdatesRequest).id == request_id
+    assert await js.last(subjects.tasks_stream, subjects.task(KEY)) is None
+    assert [event["change_set"] for event in events.named("task_publish_failed")] == ["cs"]
 
 
 async def test_streams_that_are_not_there_are_told(client: RebaserClient) -> None:

@@ -1,0 +1,226 @@
+"""Answers, and confirmations of what was stored, that get lost: the client asks again under the same id, and seldom."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client import RebaserClient, RequestTimeout, Set, sender, unanswered
+from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.unanswered import Unanswered
+from rebaser_core.envelope import REPLY_INBOX
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
+from rebaser_core.subjects import Subjects
+from tests.conftest import Events
+from tests.integration.nats_proxy import Frame, Proxy, proxied
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEY = ChangeSetKey("ws", "cs")
+BOUND = 30  # seconds; only against hanging
+
+
+@pytest.fixture
+async def proxy(nats_server: EmbeddedNats) -> AsyncIterator[Proxy]:
+    async with proxied(nats_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def client(proxy: Proxy, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(proxy.url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def queue(js: JetStream, subjects: Subjects) -> AsyncIterator[OrderedConsumer]:
+    """What an owner gets to see."""
+    async with OrderedConsumer(js, subjects.requests_stream, subjects.requests(KEY)) as consumer:
+        yield consumer
+
+
+class Looks:
+    """Counts the client's looks at the queue."""
+
+    def __init__(self, look_at: Callable[..., Awaitable[None]]) -> None:
+        self._look_at = look_at
+        self._wanted: dict[int, anyio.Event] = {}
+        self.count = 0
+
+    async def __call__(self, *args: Any) -> None:
+        await self._look_at(*args)
+        self.count += 1
+        if self.count in self._wanted:
+            self._wanted[self.count].set()
+
+    async def reach(self, count: int) -> None:
+        if self.count < count:
+            await self._wanted.setdefault(count, anyio.Event()).wait()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    counter = Looks(Unanswered._look_at)
+
+    async def look_at(self: Unanswered, *args: Any) -> None:
+        await counter(self, *args)
+
+    monkeypatch.setattr(Unanswered, "_look_at", look_at)
+    monkeypatch.setattr(unanswered, "PATIENCE", 0.05)
+    monkeypatch.setattr(unanswered, "PAUSE_MAX", 0.4)
+    return counter
+
+
+async def ask(client: RebaserClient, answers: list[EnqueueUpdatesResponse], request_id: str = "r") -> None:
+    answers.append(await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id=request_id))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - nothing tells when
+        await anyio.sleep(0.01)
+
+
+async def answer(js: JetStream, inbox: str) -> None:
+    headers, payload = encode(EnqueueUpdatesResponse("r", "ws", "cs", Success(0, 7)))
+    await js.connection.publish(inbox, payload, headers)
+
+
+async def test_a_request_that_left_the_queue_unanswered_is_sent_again_and_one_that_waits_is_not(
+    client: RebaserClient, js: JetStream, subjects: Subjects, queue: OrderedConsumer, looks: Looks
+) -> None:
+    answers: list[EnqueueUpdatesResponse] = []
+    stream = subjects.requests_stream
+    with anyio.fail_after(BOUND):
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, client, answers)
+            first = await anext(queue)
+            await looks.reach(3)
+            assert (await js.stream_info(stream)).messages == 1
+            await js.delete_message(stream, first.stream_sequence)
+            again = await anext(queue)
+            assert again.data == first.data
+            assert again.headers[REPLY_INBOX] == first.headers[REPLY_INBOX]
+            await js.delete_message(stream, again.stream_sequence)  # nor was the second answer heard
+            third = await anext(queue)
+            await answer(js, third.headers[REPLY_INBOX])
+    assert [answer.status for answer in answers] == [Success(0, 7)]
+    assert await js.subject_counts(subjects.tasks_stream, subjects.task(KEY)) == {subjects.task(KEY): 1}
+
+
+async def test_a_slow_queue_is_looked_at_ever_more_seldom_however_many_wait_in_it(
+    client: RebaserClient, queue: OrderedConsumer, looks: Looks, events: Events
+) -> None:
+    with anyio.fail_after(BOUND):
+        async with anyio.create_task_group() as group:
+            for number in range(50):
+                group.start_soon(ask, client, [], f"r{number}")
+            for _ in range(50):
+                await anext(queue)
+            before, pauses = looks.count, []
+            for more in range(1, 6):
+                await looks.reach(before + more)
+                pauses.append(client._unanswered._queues[KEY].pause)
+            group.cancel_scope.cancel()
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == unanswered.PAUSE_MAX
+    assert events.named("answer_lost") == []
+    assert client._unanswered._queues == {}
+
+
+async def test_a_new_connection_asks_at_once_for_what_was_said_to_the_old_one(
+    client: RebaserClient,
+    js: JetStream,
+    subjects: Subjects,
+    queue: OrderedConsumer,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unanswered, "PATIENCE", 10 * BOUND)
+    answers: list[EnqueueUpdatesResponse] = []
+    with anyio.fail_after(BOUND):
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, client, answers)
+            first = await anext(queue)
+            await until(lambda: bool(client._unanswered._queues))  # it knows that its request is stored
+            proxy.lose = lambda frame: frame.subject == first.headers[REPLY_INBOX]
+            await answer(js, first.headers[REPLY_INBOX])
+            await js.delete_message(subjects.requests_stream, first.stream_sequence)
+            await proxy.cut()
+            again = await anext(queue)
+            proxy.lose = lambda _: False
+            await answer(js, again.headers[REPLY_INBOX])
+    assert len(answers) == 1
+
+
+async def test_what_servers_may_have_forgotten_is_not_sent_again(
+    client: RebaserClient,
+    js: JetStream,
+    subjects: Subjects,
+    queue: OrderedConsumer,
+    looks: Looks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its outcome may be known to the log no more, and it would be applied twice."""
+    with anyio.fail_after(BOUND):
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, client, [])
+            first = await anext(queue)
+            await looks.reach(1)
+            monkeypatch.setattr(sender, "REPEAT_FOR", -1.0)  # as if long ago it had been seen to wait
+            await looks.reach(3)
+            await js.delete_message(subjects.requests_stream, first.stream_sequence)
+            await until(lambda: not client._unanswered._queues)
+            group.cancel_scope.cancel()
+    info = await js.stream_info(subjects.requests_stream)
+    assert (info.messages, info.last_sequence) == (0, 1)
+
+
+class LostAcks:
+    """Loses what confirms that a message was stored, the first `count` times."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def __call__(self, frame: Frame) -> bool:
+        if self.left and b'"stream"' in frame.payload and b'"seq"' in frame.payload:
+            self.left -= 1
+            return True
+        return False
+
+
+async def test_a_request_whose_storing_was_not_confirmed_is_stored_once(
+    client: RebaserClient, js: JetStream, subjects: Subjects, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "PUBLISH_TIMEOUT", 0.2)
+    proxy.lose = lost = LostAcks(2)
+    await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+    assert lost.left == 0
+    assert await js.subject_counts(subjects.requests_stream, subjects.requests(KEY)) == {subjects.requests(KEY): 1}
+
+
+async def test_a_request_that_may_be_stored_is_not_said_to_be_unsent(
+    nats_server: EmbeddedNats, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even when there is no connection any more."""
+    monkeypatch.setattr(sender, "PUBLISH_TIMEOUT", 0.2)
+    lost = anyio.Event()
+    async with proxied(nats_server.port) as proxy, RebaserClient.connect(proxy.url, prefix=subjects.prefix) as client:
+
+        def lose(frame: Frame) -> bool:
+            if is_ack := LostAcks(1)(frame):
+                proxy.delay = lambda _: BOUND  # who connects again gets no answer
+                lost.set()
+            return is_ack
+
+        async def cut() -> None:
+            await lost.wait()
+            await proxy.cut()
+
+        proxy.lose = lose
+        async with anyio.create_task_group() as group:
+            group.start_soon(cut)
+            with pytest.raises(RequestTimeout):
+                await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=2)
