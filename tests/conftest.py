@@ -11,6 +11,7 @@ import anyio
 import pytest
 import structlog
 from anyio.from_thread import start_blocking_portal
+from hypothesis import settings
 from structlog.typing import EventDict
 
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
@@ -19,6 +20,10 @@ from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from tests.cluster import Cluster, cluster_in
+
+# A machine at work on something else is no defect: no example has a deadline.
+settings.register_profile("rebaser", deadline=None)
+settings.load_profile("rebaser")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
