@@ -20,7 +20,8 @@ from rebaser_core.subjects import Subjects
 class Context:
     """`now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
 
-    `suspects`: who holds it tries a request that an owner may have died of; see `rebaser.change_set.probation`.
+    `suspects`: who holds it tries a request that an owner may have died of, see `rebaser.change_set.probation`;
+    `suspect_dvus`: the same for a DVU.
     """
 
     settings: Settings
@@ -37,3 +38,4 @@ class Context:
     new_id: Callable[[], str]
     troubles: Troubles = field(default_factory=Troubles)
     suspects: anyio.Lock = field(default_factory=anyio.Lock)
+    suspect_dvus: anyio.Lock = field(default_factory=anyio.Lock)

@@ -65,7 +65,11 @@ class Settings(BaseSettings):
     )
     max_attempts: int = Field(5, ge=1, description="Tries of a request that fails for an unknown reason.")
     max_deaths: int = Field(
-        3, ge=1, le=100, description="A request is given up when so many servers died or hung while trying it."
+        3,
+        ge=1,
+        le=100,
+        description="A request is given up, a DVU put off, when so many servers that knew what they tried died or hung;"
+        " one more came before them, unaware.",
     )
     apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
     retry_window: float = Field(900.0, ge=1, description="How long the outcome of a request is remembered.")

@@ -16,7 +16,7 @@ class Kind(StrEnum):
 
     REBASE = "rebase"  # requests were decided
     DVU = "dvu"  # derived values were brought up to date
-    ATTEMPT = "attempt"  # a request is being tried again; the count bounds it
+    ATTEMPT = "attempt"  # a request, or a DVU, is being tried again; the count bounds it
     CHECKPOINT = "checkpoint"  # nothing changed; names a checkpoint
 
 
@@ -63,11 +63,15 @@ class CheckpointRef:
     size: int
 
 
+DVU_ATTEMPT = 0  # the `sequence` of an `Attempt` at the DVU: no request has it
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """A request that could not be decided yet: how often it was held back, and when first (Unix ms).
 
-    `deaths`: tries of which no end is known. The one at work now is one of them; its end takes it back.
+    `deaths`: tries of which no end is known. The one at work now is one of them; its end takes it back. For a DVU
+    `first_ms` is when it was tried last.
     """
 
     sequence: int

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from rebaser_core.commit import (
+    DVU_ATTEMPT,
     Applied,
     Attempt,
     CheckpointRef,
@@ -68,8 +69,8 @@ class ChangeSetState:
 
     Attributes: `cells` by id; `dependents` by input id, ids that do not exist yet included; `roots` by id, with the
     log sequence that last touched it; `covers`; `applied`; `outcomes` by request id, oldest first, and `redriven`, the
-    same for requests that came back from the dead letters; `attempts` by request sequence; `checkpoint`, the newest one
-    named. Treat all as read-only outside this module.
+    same for requests that came back from the dead letters; `attempts` by request sequence, or `DVU_ATTEMPT`;
+    `checkpoint`, the newest one named. Treat all as read-only outside this module.
     """
 
     def __init__(self) -> None:
@@ -223,11 +224,14 @@ class ChangeSetState:
 
     def _record(self, sequence: int, commit: Commit) -> None:
         if commit.applied is not None:
-            if self.applied is None or self.applied.stream != commit.applied.stream:
-                self.attempts.clear()
+            new = self.applied is None or self.applied.stream != commit.applied.stream
             self.applied = commit.applied
-            for decided in [one for one in self.attempts if one <= commit.applied.sequence]:
-                del self.attempts[decided]
+            for over in [
+                one for one in self.attempts if one != DVU_ATTEMPT and (new or one <= commit.applied.sequence)
+            ]:
+                del self.attempts[over]
+        if commit.kind is Kind.DVU:
+            self.attempts.pop(DVU_ATTEMPT, None)
         for decision in commit.requests:
             self.remember(Recorded(decision, sequence, commit.at_ms))
         if commit.attempt is not None:

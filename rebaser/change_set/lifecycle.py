@@ -29,7 +29,7 @@ class Phase(Enum):
 class Dvu(Enum):
     IDLE = "idle"  # nothing owed
     RUNNING = "running"
-    WAITING = "waiting"  # owed; the last try failed, and the next is at `retry_at`
+    WAITING = "waiting"  # owed; the last try failed, here or in an owner that died, and the next is at `retry_at`
 
 
 class Reason(Enum):
@@ -56,9 +56,10 @@ _FORBIDS = (
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The state is folded and requests are being consumed. `owes`: a DVU is due."""
+    """The state is folded and requests are being consumed. `owes`: a DVU is due, in `dvu_delay` seconds."""
 
     owes: bool
+    dvu_delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +266,9 @@ def step(life: Life, event: Event, now: float, pace: Pace) -> Step:
 def _note(life: Life, event: Event, now: float, pace: Pace) -> Life:
     """Book what happened, whatever phase it finds us in."""
     match event:
-        case Loaded(owes=owes):
-            return replace(life, busy=False, owes=owes, active_at=now)
+        case Loaded(owes=owes, dvu_delay=delay):
+            dvu = Dvu.WAITING if owes and delay > 0 else Dvu.IDLE
+            return replace(life, busy=False, owes=owes, active_at=now, dvu=dvu, retry_at=now + delay)
         case Arrived():
             return replace(life, queued=True)
         case Decided(owes=owes, more=more):

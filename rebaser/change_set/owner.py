@@ -38,7 +38,7 @@ from rebaser.change_set.lifecycle import (
 )
 from rebaser.change_set.probation import Probation
 from rebaser.change_set.processor import Buried, Held, Processor
-from rebaser.change_set.serial_dvu import run_dvu
+from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context
 from rebaser_client.jetstream import Message, OrderedConsumer
@@ -72,6 +72,7 @@ class Owner(Actor):
         self._consumer: OrderedConsumer | None = None
         self._commits: CommitLog | None = None
         self._processor: Processor | None = None
+        self._dvu: SerialDvu | None = None
         self._rest: Sequence[Message] = ()  # taken from the queue, not yet decided
         self._checkpointing = False
         self.left_to_newer = 0.0  # seconds that a request which only a newer server can read still has
@@ -151,13 +152,11 @@ class Owner(Actor):
                     now_ms=context.now_ms,
                     new_id=context.new_id,
                 )
+                again = self.lease.task.message.delivered > 1
                 probation = Probation(
-                    context,
-                    self._commits,
-                    redelivered=self.lease.task.message.delivered > 1,
-                    after=start,
-                    until=stream.last_sequence,
+                    context, self._commits, redelivered=again, after=start, until=stream.last_sequence
                 )
+                self._dvu = SerialDvu(context, self._commits, redelivered=again)
                 self._processor = Processor(context, self._commits, Applied(stream.created, start), probation)
                 consumer = OrderedConsumer(
                     context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._look_at_queue
@@ -166,7 +165,7 @@ class Owner(Actor):
                 self.group.start_soon(self._decider)
                 if len(state.cells) > LARGE:
                     gc.freeze()  # else each full collection walks through all of it
-                event = Loaded(state.owes)
+                event = Loaded(state.owes, self._dvu.put_off())
                 log.info("change_set_owned", **self._names(), seq=state.last, values=len(state.cells), owes=state.owes)
         except RebaserError as error:
             event = self._failure_of("load_failed", error)
@@ -223,12 +222,13 @@ class Owner(Actor):
         return Decided(commits.state.owes, more=bool(self._rest) or consumer.pending > 0)
 
     async def _run_dvu(self) -> None:
-        commits = self._commits
+        commits, dvu = self._commits, self._dvu
         assert commits is not None  # noqa: S101 - as above
+        assert dvu is not None  # noqa: S101
         event: Event = DvuFailed()
         try:
             with self.cancelled_with_work():
-                await run_dvu(self._context, commits)
+                await dvu.run()
                 self._start_checkpoint()
                 event = DvuEnded(commits.state.owes)
         except FencedError as error:
@@ -237,8 +237,6 @@ class Owner(Actor):
         except RebaserError as error:
             self._context.troubles.note(self._context.now(), error)
             log.warning("dvu_failed", **self._names(), attempt=self.life.failures + 1, reason=error.message)
-        except Exception:  # a defect in planning must not keep requests from being applied
-            log.exception("dvu_broken", **self._names(), attempt=self.life.failures + 1)
         finally:
             self.post(event)
 

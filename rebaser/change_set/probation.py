@@ -7,6 +7,9 @@ A task that is delivered again may have had an owner that died, and what killed 
 owner had taken: at most one batch, from the front of the queue. These are decided one by one, each announced by an
 `attempt` commit; what is queued behind them, and all that comes later, is not. A process tries only one request at a
 time that was announced in vain before, so that its death accuses nobody else of those.
+
+What the first owner died of was not announced: announcing everything would double the writes. So a request has ended
+one owner more than are held against it.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -83,14 +86,9 @@ class Probation:
                 names = {"workspace": self._commits.key.workspace, "change_set": self._commits.key.change_set}
                 log.warning("request_suspected", **names, seq=sequence, deaths=before.deaths)
             self._trying = before
-            await self._write(replace(before, deaths=before.deaths + 1))
-            try:
-                yield None
-            except (RebaserError, anyio.get_cancelled_exc_class()):
-                await self._take_back(before)
-                raise
             # Any other exception is a defect that this request sets off: it stays announced, as in a death.
-            await self._take_back(before)
+            async with announced(self._commits, before):
+                yield None
 
     def deaths_before(self, sequence: int) -> int:
         """The deaths that stand against a request, without the try at work."""
@@ -102,22 +100,6 @@ class Probation:
     def _recorded(self, sequence: int) -> Attempt | None:
         return self._commits.state.attempts.get(sequence)
 
-    async def _write(self, attempt: Attempt) -> None:
-        commits = self._commits
-        async with commits.turn():
-            await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=len(commits.state.roots)))
-
-    async def _take_back(self, before: Attempt) -> None:
-        """The try is over; if it ended in no decision, say so."""
-        recorded = self._recorded(before.sequence)
-        if recorded is None or recorded.deaths <= before.deaths:
-            return
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._write(replace(recorded, deaths=before.deaths))
-            except RebaserError as error:
-                log.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)
-
     def _verdict(self, message: Message, reason: str, tried: Attempt | None = None) -> Incoming:
         sequence = message.stream_sequence
         return Incoming(
@@ -127,3 +109,35 @@ class Probation:
             redrive=read_redrive(message.headers),
             attempts=tried.count + tried.deaths if tried else 0,
         )
+
+
+@asynccontextmanager
+async def announced(commits: CommitLog, before: Attempt) -> AsyncIterator[None]:
+    """Tell the log that what `before` counts is tried once more; and that the try is over, if it ends as ours do.
+
+    Raises what appending a commit raises.
+    """
+    await _write(commits, replace(before, deaths=before.deaths + 1))
+    try:
+        yield
+    except (RebaserError, anyio.get_cancelled_exc_class()):
+        await _take_back(commits, before)
+        raise
+    await _take_back(commits, before)
+
+
+async def _write(commits: CommitLog, attempt: Attempt) -> None:
+    async with commits.turn():
+        await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=len(commits.state.roots)))
+
+
+async def _take_back(commits: CommitLog, before: Attempt) -> None:
+    """The try is over; if it ended in what its owner was after, the log has forgotten it already."""
+    recorded = commits.state.attempts.get(before.sequence)
+    if recorded is None or recorded.deaths <= before.deaths:
+        return
+    with anyio.CancelScope(shield=True):
+        try:
+            await _write(commits, replace(recorded, deaths=before.deaths))
+        except RebaserError as error:
+            log.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)

@@ -1,49 +1,113 @@
-"""One dependent values update of one change set: plan at a commit, compute on Spark, append one commit.
+"""The dependent values updates of one owner: plan at a commit, compute on Spark, append one commit.
 
 Invariant: the commit's `covers` is the log sequence the update was planned at, and it holds no result for a value whose
 definition changed since.
+
+An update may kill or hang its owner: it may need more memory than there is. What is counted is as for requests (see
+`probation`): an owner whose task was delivered again announces its updates until one lands, and the log keeps how many
+were announced and never ended. An update cannot be given up, so one that ended `max_deaths` servers is put off, longer
+each time, while requests are applied as ever.
 """
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import anyio
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.probation import announced
 from rebaser.context import Context
 from rebaser.dvu.run import still_valid, update
-from rebaser_core.commit import Kind
-from rebaser_core.errors import DvuError
+from rebaser_core.commit import DVU_ATTEMPT, Attempt, Kind
+from rebaser_core.errors import DvuError, RebaserError
 
 log = structlog.get_logger(__name__)
 
+PUT_OFF = 10.0  # seconds until an update that ended `max_deaths` servers is tried again; doubled for each one more
+PUT_OFF_MAX = 600.0  # seconds
 
-async def run_dvu(context: Context, commits: CommitLog) -> None:
-    """Bring the derived values up to date as of the commit where this starts.
 
-    Raises `DvuError` if they could not be computed in time, `TransientError` if the commit could not be written and
-    `FencedError` if another owner wrote first. Nothing has changed then.
+class SerialDvu:
+    """For the owner of the change set whose log is `commits`, which runs one at a time.
+
+    `redelivered`: its task had an owner before, who may have died.
     """
-    key = commits.key
-    started = context.now()
-    seconds = context.settings.dvu_timeout
-    with commits.state.view() as view:
-        try:
-            with anyio.fail_after(seconds):
-                computed = await update(view, context.engine, label=str(key))
-        except TimeoutError:
-            raise DvuError(f"the update of {key} took longer than {seconds:g} s", code="late") from None
-    async with commits.turn():
-        state = commits.state
-        valid = still_valid(state, computed, view.sequence)
-        owed = sum(1 for at in state.roots.values() if at > view.sequence)
-        commit = commits.draft(Kind.DVU, covers=view.sequence, delta=valid, debt=owed)
-        await commits.append(commit)
-    log.info(
-        "dvu_done",
-        workspace=key.workspace,
-        change_set=key.change_set,
-        commit=commit.id,
-        covers=view.sequence,
-        roots=len(view.roots),
-        changed=len(valid),
-        ms=round((context.now() - started) * 1000, 1),
-    )
+
+    def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool) -> None:
+        self._context = context
+        self._commits = commits
+        self._names = {"workspace": commits.key.workspace, "change_set": commits.key.change_set}
+        self._announces = redelivered or DVU_ATTEMPT in commits.state.attempts
+
+    def put_off(self) -> float:
+        """Seconds until the first one may start; tells the operator if that is not now."""
+        context, tried = self._context, self._tried()
+        more = tried.deaths - context.settings.max_deaths
+        if more < 0 or not self._commits.state.owes:
+            return 0.0
+        delay = min(PUT_OFF * 2.0 ** min(more, 10), PUT_OFF_MAX)
+        # From when it was tried last, whoever owned it since; no clock makes it longer.
+        delay = min(max(delay - (context.now_ms() - tried.first_ms) / 1000, 0.0), delay)
+        text = f"{tried.deaths} of the servers that tried the update of {self._commits.key} died or hung: it is put off"
+        context.troubles.note(context.now(), DvuError(text), delay)
+        log.error("dvu_put_off", **self._names, deaths=tried.deaths, seconds=round(delay, 1))
+        return delay
+
+    async def run(self) -> None:
+        """Bring the derived values up to date as of the commit where this starts.
+
+        Raises `DvuError` if they could not be computed in time, `TransientError` if a commit could not be written and
+        `FencedError` if another owner wrote first. Nothing has changed then.
+        """
+        async with AsyncExitStack() as stack:
+            if self._announces:
+                await self._announce(stack)
+            try:
+                await self._run()
+            except RebaserError:
+                raise
+            except Exception as error:
+                log.exception("dvu_broken", **self._names)
+                raise DvuError(f"the update broke: {type(error).__name__}", code="internal") from error
+            self._announces = False
+
+    async def _announce(self, stack: AsyncExitStack) -> None:
+        before = replace(self._tried(), first_ms=self._context.now_ms())
+        if before.deaths:
+            try:  # a process tries one such update at a time, so that its death accuses no other
+                self._context.suspect_dvus.acquire_nowait()
+            except anyio.WouldBlock:
+                raise DvuError("another update that servers may have died of is being tried", code="suspect") from None
+            stack.callback(self._context.suspect_dvus.release)
+            log.warning("dvu_suspected", **self._names, deaths=before.deaths)
+        await stack.enter_async_context(announced(self._commits, before))
+
+    def _tried(self) -> Attempt:
+        return self._commits.state.attempts.get(DVU_ATTEMPT) or Attempt(DVU_ATTEMPT, 0, 0)
+
+    async def _run(self) -> None:
+        context, commits = self._context, self._commits
+        started = context.now()
+        seconds = context.settings.dvu_timeout
+        with commits.state.view() as view:
+            try:
+                with anyio.fail_after(seconds):
+                    computed = await update(view, context.engine, label=str(commits.key))
+            except TimeoutError:
+                raise DvuError(f"the update of {commits.key} took longer than {seconds:g} s", code="late") from None
+        async with commits.turn():
+            state = commits.state
+            valid = still_valid(state, computed, view.sequence)
+            owed = sum(1 for at in state.roots.values() if at > view.sequence)
+            commit = commits.draft(Kind.DVU, covers=view.sequence, delta=valid, debt=owed)
+            await commits.append(commit)
+        log.info(
+            "dvu_done",
+            **self._names,
+            commit=commit.id,
+            covers=view.sequence,
+            roots=len(view.roots),
+            changed=len(valid),
+            ms=round((context.now() - started) * 1000, 1),
+        )

@@ -11,7 +11,7 @@ from typing import Any
 
 from rebaser.cli import console
 from rebaser_client.entries import Entry
-from rebaser_core.commit import Commit, Decision
+from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision
 from rebaser_core.messages import EnqueueUpdatesRequest
 from rebaser_core.updates import Update
 
@@ -107,7 +107,9 @@ def _commit_text(commit: Commit) -> str:
     elif commit.delta:
         parts.append(f"{_count(len(commit.delta), 'change')}: {_ids(one.id for one in commit.delta)}")
     if commit.attempt is not None:
-        parts.append(f"try {commit.attempt.count} of request {commit.attempt.sequence}")
+        tried = commit.attempt
+        what = "the DVU" if tried.sequence == DVU_ATTEMPT else f"request {tried.sequence}"
+        parts.append(f"try {tried.count + tried.deaths} of {what}")
     parts.append(f"by {commit.owner}")
     return "; ".join(parts)
 

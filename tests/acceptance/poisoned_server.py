@@ -1,4 +1,7 @@
-"""`rebaser`, with a defect: certain words in a request end the process, hang it, or break what decides."""
+"""`rebaser`, with a defect: certain words in a request end the process, hang it, or break what decides.
+
+A value named `DEADLY` ends the process when a DVU is planned; such a DVU is put off for so long that tests can look.
+"""
 
 import os
 import sys
@@ -6,11 +9,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rebaser.change_set import processor, reading
+from rebaser.change_set import processor, reading, serial_dvu
 from rebaser.cli import main
+from rebaser.dvu import run
 from rebaser_core.decide import Decided, Incoming
 
-decode, decide = reading.decode, processor.decide
+decode, decide, plan = reading.decode, processor.decide, run.plan
 
 
 def deadly_decode(headers: Any, data: bytes, *arguments: Any, **more: Any) -> Any:
@@ -27,7 +31,15 @@ def broken_decide(state: Any, epoch: Any, incoming: Sequence[Incoming]) -> Decid
     return decide(state, epoch, incoming)
 
 
+def deadly_plan(view: Any) -> Any:
+    if view.cell("DEADLY"):
+        os._exit(9)
+    return plan(view)
+
+
 if __name__ == "__main__":
     reading.decode = deadly_decode  # type: ignore[assignment]
     processor.decide = broken_decide
+    run.plan = deadly_plan
+    serial_dvu.PUT_OFF = 600.0
     sys.exit(main())

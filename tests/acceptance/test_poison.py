@@ -1,13 +1,14 @@
 """A request that kills, hangs or breaks its owners is dead in the end, and nothing else is: neighbours are applied."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
-from rebaser_client import DeadLetter, RebaserClient, RequestRejected, Set
-from tests.acceptance.fleet import NO_SPARK, servers
+from rebaser_client import DeadLetter, Derive, RebaserClient, RequestRejected, Set
+from tests.acceptance.fleet import NO_SPARK, ServerProcess, servers
 from tests.acceptance.history import check_history, commits_of
 
 pytestmark = pytest.mark.anyio
@@ -85,3 +86,32 @@ async def test_a_request_that_hangs_its_owners_is_dead_and_its_neighbours_are_ap
         for server in three:
             if server is not survivor:
                 await server.kill()
+
+
+async def test_a_dvu_that_kills_its_owners_is_put_off_and_requests_are_applied(own_nats: EmbeddedNats) -> None:
+    """The first owner dies of it by surprise, the second knowingly; the third leaves it for later."""
+    async with (
+        servers(own_nats.url, "a", "b", "c", warm=False, max_deaths=1, **DEFECTIVE) as three,
+        RebaserClient.connect(own_nats.url) as client,
+    ):
+        await client.enqueue_updates("poison", "main", [Set("DEADLY", 1), Derive("total", "sum", {"of": ["DEADLY"]})])
+        survivor = await first_to_log("dvu_put_off", three)
+        with anyio.fail_after(60):
+            assert [await server.process.wait() for server in three if server is not survivor] == [9, 9]
+        [server] = (await client.status()).servers
+        assert server.trouble == "1 of the servers that tried the update of poison.main died or hung: it is put off"
+        await client.enqueue_updates_with_reply("poison", "main", [Set("one", 1)], timeout=60)
+
+
+async def first_to_log(event: str, servers: Sequence[ServerProcess]) -> ServerProcess:
+    found: list[ServerProcess] = []
+
+    async def listen(server: ServerProcess) -> None:
+        await server.wait_for(event)
+        found.append(server)
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for server in servers:
+            group.start_soon(listen, server)
+    return found[0]

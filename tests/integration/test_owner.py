@@ -56,7 +56,7 @@ async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClie
 
 
 @asynccontextmanager
-async def serving(js: JetStream, subjects: Subjects, engine: Engine, **settings: float) -> AsyncIterator[Server]:
+async def serving(js: JetStream, subjects: Subjects, engine: object, **settings: float) -> AsyncIterator[Server]:
     given = Settings(server_id="test", quiescent_period=600, **settings)  # type: ignore[arg-type]
     server = Server(context_of(js, subjects, given, engine))
     ready = anyio.Event()

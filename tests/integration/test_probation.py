@@ -22,7 +22,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
-from tests.integration.contexts import context_of
+from tests.integration.contexts import commit_log_of, context_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -48,21 +48,9 @@ class Fleet:
     @asynccontextmanager
     async def owner(self, *, redelivered: bool) -> AsyncIterator["Owner"]:
         """The next owner, with what is queued."""
-        tail = await self.context.reader.load(KEY)
+        commits = await commit_log_of(self.context, KEY)
         stream = await self.js.stream_info(self.subjects.requests_stream)
-        commits = CommitLog(
-            self.js,
-            self.subjects,
-            KEY,
-            tail,
-            blobs=self.context.blobs,
-            owner="test",
-            inline_max=100_000,
-            retry_window=900,
-            now_ms=self.context.now_ms,
-            new_id=self.context.new_id,
-        )
-        after = tail.state.applied.sequence if tail.state.applied else 0
+        after = commits.state.applied.sequence if commits.state.applied else 0
         until = stream.last_sequence
         probation = Probation(self.context, commits, redelivered=redelivered, after=after, until=until)
         subject = self.subjects.requests(KEY)

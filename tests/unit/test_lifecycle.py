@@ -67,6 +67,14 @@ def test_a_loaded_owner_with_debt_runs_a_dvu_at_once() -> None:
     assert life.dvu is Dvu.RUNNING
 
 
+def test_a_dvu_that_is_put_off_waits_and_requests_do_not() -> None:
+    life, effects = run(Loaded(owes=True, dvu_delay=20), Arrived(), Decided(owes=True, more=False), (19.9, Tick()))
+    assert effects == [(Do.AWAIT,), (Do.DECIDE,), (Do.AWAIT,), ()]
+    assert (life.wake_at(PACE), life.holds_slot) == (20, False)
+    assert run((20, Tick()), life=life)[1] == [(Do.RUN_DVU,)]
+    assert run(Stop(Reason.YIELD), life=life)[1] == [(Do.STOP_CONSUMING, Do.ACK)]
+
+
 def test_what_arrives_is_decided_and_then_more_is_awaited() -> None:
     _, effects = run(Arrived(), Decided(owes=False, more=False), life=active())
     assert effects == [(Do.DECIDE,), (Do.AWAIT,)]

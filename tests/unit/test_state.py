@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.commit import DVU_ATTEMPT, Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.state import BrokenChain, ChangeSetState
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State
@@ -140,6 +140,24 @@ def test_an_attempt_that_was_taken_back_leaves_nothing() -> None:
         before = dict(state.attempts)
         state.fold(state.last + 1, Commit("x", state.last, Kind.ATTEMPT, 5, "o", None, None, attempt=attempt))
         assert before != state.attempts
+    assert state.attempts == {}
+
+
+def test_an_attempt_at_the_dvu_stands_until_one_lands() -> None:
+    state = ChangeSetState()
+
+    def fold(kind: Kind, covers: int | None, attempt: Attempt | None = None, stream: str = "s") -> None:
+        commit = Commit("x", state.last, kind, 5, "o", Applied(stream, 9), covers, attempt=attempt)
+        state.fold(state.last + 1, commit)
+
+    deadly, held = Attempt(DVU_ATTEMPT, 0, 5, 1), Attempt(10, 1, 5)
+    fold(Kind.ATTEMPT, 0, deadly)
+    fold(Kind.ATTEMPT, 0, held)
+    fold(Kind.REBASE, 0)
+    assert state.attempts == {DVU_ATTEMPT: deadly, 10: held}
+    fold(Kind.REBASE, 0, stream="another")
+    assert state.attempts == {DVU_ATTEMPT: deadly}
+    fold(Kind.DVU, 1)
     assert state.attempts == {}
 
 

@@ -1,0 +1,186 @@
+"""A DVU that kills or hangs its owners: what counts against it, and that nothing waits for it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from rebaser.change_set import serial_dvu
+from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.serial_dvu import PUT_OFF, PUT_OFF_MAX, SerialDvu
+from rebaser.context import Context
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.settings import Settings
+from rebaser_client import Derive, RebaserClient, Set
+from rebaser_client.jetstream import JetStream
+from rebaser_core.commit import DVU_ATTEMPT, Kind
+from rebaser_core.errors import DvuError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+from tests.conftest import Events
+from tests.integration.contexts import commit_log_of, context_of
+from tests.integration.test_owner import serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEY = ChangeSetKey("ws", "cs")
+MAX_DEATHS = 2
+
+
+class Death(BaseException):
+    """Nothing is tidied up after it."""
+
+
+class Engine:
+    """Raises what `ends` says, else evaluates in this process."""
+
+    state = "ready"
+
+    def __init__(self) -> None:
+        self.ends: BaseException | None = None
+
+    async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
+        if self.ends is not None:
+            raise self.ends
+        return [evaluate_packet(packet) for packet in packets]
+
+
+class Fleet:
+    """Owners of one change set that owes a DVU, one after the other. `now_ms` is their clock."""
+
+    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+        self.engine = Engine()
+        self.now_ms = 10_000_000
+        settings = Settings(server_id="test", max_deaths=MAX_DEATHS)
+        self.context = replace(context_of(js, subjects, settings, self.engine), now_ms=lambda: self.now_ms)
+
+    async def edit(self, number: int) -> None:
+        commits = await commit_log_of(self.context, KEY)
+        delta = (Set("a", number), Derive("double", "sum", {"of": ["a", "a"]}))
+        async with commits.turn():
+            await commits.append(commits.draft(Kind.REBASE, covers=commits.state.covers, delta=delta, debt=2))
+
+    async def owner(self, *, redelivered: bool = True) -> tuple[CommitLog, SerialDvu]:
+        commits = await commit_log_of(self.context, KEY)
+        return commits, SerialDvu(self.context, commits, redelivered=redelivered)
+
+    async def owner_ends(self, how: BaseException, error: type[BaseException]) -> None:
+        """The next owner, and how its DVU ends."""
+        self.engine.ends = how
+        _, dvu = await self.owner()
+        with pytest.raises(error):
+            await dvu.run()
+        self.engine.ends = None
+
+    async def deaths(self) -> int:
+        tried = (await commit_log_of(self.context, KEY)).state.attempts.get(DVU_ATTEMPT)
+        return tried.deaths if tried else 0
+
+    async def put_off(self) -> float:
+        """What the next owner does about it."""
+        _, dvu = await self.owner(redelivered=False)
+        return dvu.put_off()
+
+
+@pytest.fixture
+async def fleet(js: JetStream, subjects: Subjects) -> Fleet:
+    made = Fleet(js, subjects)
+    await made.edit(1)
+    return made
+
+
+async def kinds(context: Context) -> list[Kind]:
+    last = (await context.reader.load(KEY)).state.last
+    found = []
+    async for commit in context.reader.follow(KEY, 0):
+        found.append(commit.kind)
+        if commit.sequence == last:
+            break
+    return found
+
+
+async def test_only_an_owner_that_follows_another_announces_its_dvus_and_only_until_one_lands(fleet: Fleet) -> None:
+    commits, dvu = await fleet.owner(redelivered=False)
+    await dvu.run()
+    await fleet.edit(2)
+    commits, dvu = await fleet.owner()
+    await dvu.run()
+    await dvu.run()
+    assert commits.state.attempts == {}
+    assert await kinds(fleet.context) == [Kind.REBASE, Kind.DVU, Kind.REBASE, Kind.ATTEMPT, Kind.DVU, Kind.DVU]
+
+
+async def test_what_is_no_death_does_not_count(fleet: Fleet) -> None:
+    await fleet.owner_ends(DvuError("Spark is away"), DvuError)
+    await fleet.owner_ends(MemoryError(), DvuError)
+    _, dvu = await fleet.owner()
+    with anyio.CancelScope() as scope:  # a shutdown
+        fleet.engine.evaluate = lambda *_, **__: cancelled(scope)  # type: ignore[method-assign]
+        await dvu.run()
+    assert scope.cancelled_caught
+    assert await fleet.deaths() == 0
+    assert await kinds(fleet.context) == [Kind.REBASE, *[Kind.ATTEMPT, Kind.ATTEMPT] * 3]
+
+
+async def cancelled(scope: anyio.CancelScope) -> list[list[bytes]]:
+    scope.cancel()
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+async def test_a_dvu_that_ends_its_owners_is_put_off_longer_each_time(fleet: Fleet, events: Events) -> None:
+    expected = [0.0, PUT_OFF, 2 * PUT_OFF, 4 * PUT_OFF]
+    for deaths, seconds in enumerate(expected, start=1):
+        await fleet.owner_ends(Death(), Death)
+        assert await fleet.deaths() == deaths
+        assert await fleet.put_off() == seconds
+    fleet.now_ms += 15_000
+    assert await fleet.put_off() == 4 * PUT_OFF - 15
+    await fleet.owner_ends(DvuError("Spark is away"), DvuError)
+    assert await fleet.put_off() == 4 * PUT_OFF, "an end that is none of its doing neither counts nor forgives"
+    fleet.now_ms -= 3_600_000
+    assert await fleet.put_off() == 4 * PUT_OFF, "a clock that is behind"
+    for _ in range(4):
+        await fleet.owner_ends(Death(), Death)
+    assert await fleet.put_off() == PUT_OFF_MAX
+    assert events.named("dvu_put_off")[-1]["deaths"] == 8
+    _, dvu = await fleet.owner()
+    await dvu.run()
+    assert await fleet.deaths() == 0
+    assert await fleet.put_off() == 0
+
+
+async def test_a_process_tries_one_suspect_at_a_time(fleet: Fleet) -> None:
+    await fleet.owner_ends(Death(), Death)
+    _, dvu = await fleet.owner()
+
+    async def run_in_vain() -> None:
+        with pytest.raises(DvuError, match="another update"):
+            await dvu.run()
+
+    async with fleet.context.suspect_dvus, anyio.create_task_group() as group:
+        group.start_soon(run_in_vain)
+    assert await fleet.deaths() == 1, "announced before it was its turn"
+    await dvu.run()
+    assert await fleet.deaths() == 0
+
+
+async def test_requests_go_on_while_a_dvu_is_put_off_and_it_is_tried_again(
+    fleet: Fleet, js: JetStream, subjects: Subjects, nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.now_ms = time.time_ns() // 1_000_000
+    for _ in range(MAX_DEATHS):
+        await fleet.owner_ends(Death(), Death)
+    monkeypatch.setattr(serial_dvu, "PUT_OFF", 500.0)
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
+        async with serving(js, subjects, fleet.engine, max_deaths=MAX_DEATHS) as server:
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 21)])
+            assert "2 of the servers that tried the update of ws.cs died or hung" in str(server.describe()["trouble"])
+        assert Kind.DVU not in await kinds(fleet.context)
+        monkeypatch.setattr(serial_dvu, "PUT_OFF", 0.1)
+        async with serving(js, subjects, fleet.engine, max_deaths=MAX_DEATHS):
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("b", 1)], wait="derived")
+        assert (await client.values("ws", "cs"))["double"].value == 42
+    assert await fleet.deaths() == 0
