@@ -1,5 +1,7 @@
 """A proxy between a client and nats-server that loses and delays what a test wants: messages, statuses, connections."""
 
+import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -38,6 +40,30 @@ class Frame:
     @property
     def heartbeat(self) -> bool:
         return self.headers.startswith(b"NATS/1.0 100 Idle")
+
+
+class Faults:
+    """What goes wrong, from one seed: a share of what passes is lost (by kind: `shares`) or late. `counts` what did."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.shares = {"delivery": 0.001, "heartbeat": 0.3, "status": 0.3}
+        self.counts: Counter[str] = Counter()
+
+    def lose(self, frame: Frame) -> bool:
+        if not (frame.delivery or frame.status):
+            return False
+        kind = "delivery" if frame.delivery else "heartbeat" if frame.heartbeat else "status"
+        if self.random.random() >= self.shares[kind]:
+            return False
+        self.counts[kind] += 1
+        return True
+
+    def delay(self, direction: Direction) -> float:
+        if self.random.random() >= 0.2:
+            return 0.0
+        self.counts[direction] += 1
+        return self.random.uniform(0.001, 0.01)
 
 
 class Proxy:

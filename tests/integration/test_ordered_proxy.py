@@ -1,43 +1,16 @@
 """An ordered consumer on a connection that is cut and delayed, and loses deliveries, heartbeats and other statuses."""
 
-import random
-from collections import Counter
-
 import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer, ordered_calls
 from rebaser_core.subjects import Subjects
-from tests.integration.nats_proxy import Direction, Frame, proxied
+from tests.integration.nats_proxy import Faults, proxied
 
 pytestmark = pytest.mark.anyio
 
 BATCH = 5_000
-
-
-class Faults:
-    """What goes wrong, from one seed: a share of what passes is lost or late."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.counts: Counter[str] = Counter()
-
-    def lose(self, frame: Frame) -> bool:
-        if frame.delivery:
-            kind, share = "delivery", 1 / 1000
-        else:
-            kind, share = "heartbeat" if frame.heartbeat else "status", 0.3
-        if not (frame.delivery or frame.status) or self.random.random() >= share:
-            return False
-        self.counts[kind] += 1
-        return True
-
-    def delay(self, direction: Direction) -> float:
-        if self.random.random() >= 0.2:
-            return 0.0
-        self.counts[direction] += 1
-        return self.random.uniform(0.001, 0.01)
 
 
 @pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
