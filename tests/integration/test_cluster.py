@@ -2,12 +2,15 @@
 
 import secrets
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
 
 import anyio
 import pytest
 
 from rebaser_client.blobs.jetstream import JetStreamBlobs
-from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream import ApiError, Connection, Consumer, JetStream, Messages, OrderedConsumer
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
 from rebaser_client.tasks import publish_task
 from rebaser_client.topology import ensure_topology
@@ -139,3 +142,72 @@ async def test_whichever_way_the_leader_goes_a_log_and_its_readers_go_on(
         while (await js.stream_info("s")).consumers:  # noqa: ASYNC110 - those of a lost connection go with the next
             await anyio.sleep(0.05)
     assert got == [list(range(written))] * len(got)
+
+
+async def test_consume_misses_nothing_while_leaders_go(cluster: Cluster, clustered: JetStream) -> None:
+    """Leaders of the stream and of a consumer are deposed, then the stream's is killed and comes back."""
+    js = clustered
+    written = 0
+    stop, stopped = anyio.Event(), anyio.Event()
+    forms: dict[str, Any] = {
+        "messages": {"max_messages": 50},
+        "bytes": {"max_bytes": 5_000},
+        "one": {"max_messages": 1},
+    }
+    got: dict[str, set[int]] = {name: set() for name in forms}
+
+    async def write() -> None:
+        nonlocal written
+        last = 0
+        while not stop.is_set():
+            last = await append(js, "s.log", written, last)
+            written += 1
+        stopped.set()
+
+    async def progress() -> None:
+        """Return when what is there now was taken by all, and more was written."""
+        target = written + 50
+        while any(not got[name].issuperset(range(target)) for name in forms):  # noqa: ASYNC110 - they tell nobody
+            await anyio.sleep(0.05)
+
+    consumers: dict[str, Consumer] = {}
+    readers: list[Messages] = []
+    for name, limit in forms.items():
+        wanted = {"durable_name": name, "ack_policy": "explicit", "ack_wait": 2_000_000_000}
+        consumers[name] = await js.create_consumer("s", wanted)
+        readers.append(consumers[name].consume(**limit, expires=5.0, idle_heartbeat=0.5))
+
+    async def read(messages: Messages, into: set[int]) -> None:
+        async for message in messages:
+            into.add(int(message.data))
+            with suppress(NotConnectedError):  # it comes again
+                await js.ack(message)
+
+    async def left() -> bool:
+        try:
+            infos = [await consumer.info() for consumer in consumers.values()]
+        except TransientError:
+            return True
+        return any(info.num_pending or info.num_ack_pending for info in infos)
+
+    with anyio.fail_after(BOUND):
+        async with anyio.create_task_group() as group:
+            group.start_soon(write)
+            for name, messages in zip(forms, readers, strict=True):
+                group.start_soon(read, messages, got[name])
+            await progress()
+            assert await cluster.stepdown("s") in NODES
+            await js.call("CONSUMER.LEADER.STEPDOWN.s.messages")
+            await progress()
+            killed = await cluster.leader_of("s")
+            await cluster.kill(killed)
+            await progress()
+            await cluster.start(killed)
+            await progress()
+            stop.set()
+            await stopped.wait()
+            while await left():  # noqa: ASYNC110 - it tells nobody
+                await anyio.sleep(0.05)
+            for messages in readers:
+                await messages.stop()
+    assert got == {name: set(range(written)) for name in forms}
