@@ -1,5 +1,6 @@
 """The ordered consumer: nothing lost, doubled or reordered, whatever is dropped on the way."""
 
+import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -74,6 +75,11 @@ async def stored_at(js: JetStream, stream: str, sequence: int) -> datetime:
     async with OrderedConsumer(js, stream, f"{stream}.>", start=sequence) as consumer:
         message = await anext(consumer)
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=message.timestamp_ns // 1000)
+
+
+def peak_memory() -> float:
+    """MiB that this process had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 async def count_consumers(js: JetStream, stream: str) -> int:
@@ -426,8 +432,9 @@ async def test_a_stream_that_is_gone_ends_the_consumer_after_what_was_queued(
         assert lost.value.code == "stream_lost"
 
 
-async def test_two_thousand_at_once_each_get_their_own(js: JetStream, stream: str) -> None:
-    count = 2000
+@pytest.mark.parametrize("count", [2000, pytest.param(10_000, marks=pytest.mark.long)])
+async def test_thousands_at_once_each_get_their_own(js: JetStream, stream: str, count: int) -> None:
+    began, memory = anyio.current_time(), peak_memory()
     got: dict[int, int] = {}
     consumers = [OrderedConsumer(js, stream, f"{stream}.{key}") for key in range(count)]
     tasks = len(anyio.get_running_tasks())
@@ -444,8 +451,10 @@ async def test_two_thousand_at_once_each_get_their_own(js: JetStream, stream: st
             if key % 100 == 99:
                 await ready.wait()
         assert len(anyio.get_running_tasks()) <= tasks + count  # the readers' own, and none for the consumers
+        print(f"{count} consumers: {anyio.current_time() - began:.1f} s, {peak_memory() - memory:.0f} MiB here")
         for key in range(count):
             await fill(js, stream, 1, start=key, key=str(key))
+    print(f"all read and gone after {anyio.current_time() - began:.1f} s")
     assert got == {key: key for key in range(count)}
     assert await count_consumers(js, stream) == 0
 
