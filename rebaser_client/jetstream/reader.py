@@ -106,34 +106,31 @@ class Reader:
 
     def _on_message(self, words: list[bytes], data: bytes, begin: int, stop: int) -> None:
         """`MSG subject sid [reply] size`, or `HMSG subject sid [reply] header-size size`."""
-        handler = self.handlers.get(int(words[2]))
-        if handler is None:
-            handler = self._sized_handler(words, stop - begin)
-            if handler is None:
-                return
+        number = int(words[2])
+        handler = self.handlers.get(number)
+        sized = None if handler is not None else self.sized.get(number)
+        if handler is None and sized is None:
+            return
+        body = begin
         headers = None
         with_reply = 5
         if words[0] == b"HMSG":
-            body = begin + int(words[-2])
+            body += int(words[-2])
             if not begin <= body <= stop:
                 raise ValueError("headers end outside of their message")
             headers = parse_headers(data[begin:body])
-            begin = body
             with_reply = 6
-        reply = text(words[3]) if len(words) == with_reply else ""
+        subject = words[1].decode("utf-8", "replace")
+        reply = words[3].decode("utf-8", "replace") if len(words) == with_reply else ""
         try:
-            handler(text(words[1]), reply, data[begin:stop], headers)
+            if handler is not None:
+                handler(subject, reply, data[body:stop], headers)
+            elif sized is not None:
+                size = stop - begin + len(words[1]) + (len(words[3]) if reply else 0)
+                sized.handle(subject, reply, data[body:stop], headers, size)
         except Exception:
             # Out of here it would end nats-py's read loop without a word.
-            log.exception("nats_handler_failed", subject=text(words[1])[:120])
-
-    def _sized_handler(self, words: list[bytes], size: int) -> Handler | None:
-        sized = self.sized.get(int(words[2]))
-        if sized is None:
-            return None
-        handle = sized.handle
-        size += len(words[1]) + (len(words[3]) if len(words) == (6 if words[0] == b"HMSG" else 5) else 0)
-        return lambda subject, reply, data, headers: handle(subject, reply, data, headers, size)
+            log.exception("nats_handler_failed", subject=subject[:120])
 
     async def _on_control(self, line: bytes) -> None:
         client = self._client
