@@ -5,6 +5,7 @@ from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import Connection
 from rebaser_client.jetstream.consume import Batch, Messages
 from rebaser_client.jetstream.consumer import Consumer
+from rebaser_client.jetstream.credits import PullConsumer
 from rebaser_client.jetstream.errors import (
     ApiError,
     ConsumerDeletedError,
@@ -16,7 +17,6 @@ from rebaser_client.jetstream.infos import AccountInfo, ConsumerInfo, PriorityGr
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.messages import Message, Msg, PullMessage, StoredMessage
 from rebaser_client.jetstream.ordered import OrderedConsumer
-from rebaser_client.jetstream.pull import PullConsumer
 from rebaser_client.jetstream.pull_actions import Warn
 from rebaser_client.jetstream.stream import Stream
 

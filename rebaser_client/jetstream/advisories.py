@@ -23,13 +23,18 @@ ACK = "io.nats.jetstream.metric.v1.consumer_ack"
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """`group` of a consumer has a new pinned client, which knows itself by `pin`. `time` is RFC 3339, as below."""
+    """`group` of a consumer has a new pinned client, which knows itself by `pin`. `time` is RFC 3339, as below.
+
+    `account` is that of the stream, `domain` the JetStream domain; empty where the server does not say.
+    """
 
     stream: str
     consumer: str
     group: str
     pin: str
     time: str
+    account: str
+    domain: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class Unpinned:
     group: str
     reason: str
     time: str
+    account: str
+    domain: str
 
 
 PinEvent: TypeAlias = Pinned | Unpinned
@@ -84,11 +91,12 @@ async def watch_acks(
 async def _pins(messages: AsyncIterator[Msg]) -> AsyncIterator[PinEvent]:
     async for message in messages:
         event = _event(message)
-        stream, consumer, group, time = (_text(event, name) for name in ("stream", "consumer", "group", "timestamp"))
+        stream, consumer, group = (_text(event, name) for name in ("stream", "consumer", "group"))
+        where = [_text(event, name) for name in ("timestamp", "account", "domain")]
         if event.get("type") == PINNED:
-            yield Pinned(stream, consumer, group, _text(event, "pinned_id"), time)
+            yield Pinned(stream, consumer, group, _text(event, "pinned_id"), *where)
         elif event.get("type") == UNPINNED:
-            yield Unpinned(stream, consumer, group, _text(event, "reason"), time)
+            yield Unpinned(stream, consumer, group, _text(event, "reason"), *where)
 
 
 async def _acks(messages: AsyncIterator[Msg]) -> AsyncIterator[AckSample]:

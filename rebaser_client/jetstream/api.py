@@ -26,8 +26,10 @@ from rebaser_client.jetstream.errors import (
     NoRespondersError,
     RequestTimeoutError,
 )
+from rebaser_client.jetstream.groups import check_name
 from rebaser_client.jetstream.infos import AccountInfo, ConsumerInfo, PubAck, StreamInfo
 from rebaser_client.jetstream.messages import STATUS, Msg, StoredMessage, parse_headers
+from rebaser_client.jetstream.names import path
 from rebaser_client.jetstream.stream import Stream
 from rebaser_core.errors import TransientError
 
@@ -39,7 +41,8 @@ EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 class JetStream(Calls):
     """JetStream over `connection`. `timeout` (seconds) bounds every call that names no other.
 
-    All methods raise `ApiError` for a refusal, `RequestTimeoutError`, `NoRespondersError` or `NotConnectedError`.
+    All methods raise `ApiError` for a refusal, `RequestTimeoutError`, `NoRespondersError` or `NotConnectedError`, and
+    `ConfigError` for names that no server takes.
     """
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
@@ -112,11 +115,13 @@ class JetStream(Calls):
         """The message at `sequence`."""
         return await self._get(stream, {"seq": sequence})
 
-    async def delete_message(self, stream: str, sequence: int) -> None:
-        """Delete one message; one that is not there is deleted already."""
-        # Without no_erase the server overwrites it first, which takes milliseconds.
+    async def delete_message(self, stream: str, sequence: int, *, erase: bool = False) -> None:
+        """Delete one message; one that is not there is deleted already.
+
+        `erase`: overwrite it on disk first, which takes milliseconds.
+        """
         try:
-            await self.call(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence, "no_erase": True})
+            await self.call(f"STREAM.MSG.DELETE.{path(stream)}", {"seq": sequence, "no_erase": not erase})
         except ApiError as error:
             if not _deleted_already(error):
                 raise
@@ -127,7 +132,7 @@ class JetStream(Calls):
         The server takes calls up in order but works on several at once, so some may still be under way for a moment,
         and one that failed is not noticed. Callers must not depend on any single one.
         """
-        subject = f"{self.prefix}STREAM.MSG.DELETE.{stream}"
+        subject = f"{self.prefix}STREAM.MSG.DELETE.{path(stream)}"
         for start in range(0, len(sequences), DELETE_GROUP):
             *silent, last = sequences[start : start + DELETE_GROUP]
             async with limit():
@@ -141,7 +146,7 @@ class JetStream(Calls):
         """Delete what `subject` (all: None) has below `sequence`, or all but its newest `keep`; returns how many."""
         body = {"filter": subject, "seq": sequence, "keep": keep}
         given = {name: value for name, value in body.items() if value is not None}
-        return int((await self.call(f"STREAM.PURGE.{stream}", given)).get("purged", 0))
+        return int((await self.call(f"STREAM.PURGE.{path(stream)}", given)).get("purged", 0))
 
     # -- streams ---------------------------------------------------------------------------------------------------
 
@@ -150,11 +155,11 @@ class JetStream(Calls):
 
         One that is there with the same configuration is returned, with another it is an error (10058).
         """
-        return Stream(self, StreamInfo.of(await self.call(f"STREAM.CREATE.{config['name']}", config)))
+        return Stream(self, StreamInfo.of(await self.call(f"STREAM.CREATE.{path(config.get('name', ''))}", config)))
 
     async def update_stream(self, config: Mapping[str, Any]) -> Stream:
         """Replace the configuration of a stream: what `config` does not name gets the server's default."""
-        return Stream(self, StreamInfo.of(await self.call(f"STREAM.UPDATE.{config['name']}", config)))
+        return Stream(self, StreamInfo.of(await self.call(f"STREAM.UPDATE.{path(config.get('name', ''))}", config)))
 
     async def get_stream(self, name: str) -> Stream:
         return Stream(self, await self.stream_info(name))
@@ -162,7 +167,7 @@ class JetStream(Calls):
     async def delete_stream(self, name: str) -> None:
         """Delete a stream with all it holds; one that is not there is deleted already."""
         try:
-            await self.call(f"STREAM.DELETE.{name}")
+            await self.call(f"STREAM.DELETE.{path(name)}")
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
@@ -177,7 +182,7 @@ class JetStream(Calls):
         await ensure_stream(self.call, config)
 
     async def stream_info(self, stream: str) -> StreamInfo:
-        info = StreamInfo.of(await self.call(f"STREAM.INFO.{stream}"))
+        info = StreamInfo.of(await self.call(f"STREAM.INFO.{path(stream)}"))
         self._created[stream] = info.created
         return info
 
@@ -191,7 +196,7 @@ class JetStream(Calls):
         offset = 0
         while True:
             body = {"subjects_filter": pattern, "offset": offset}
-            answer = await self.call(f"STREAM.INFO.{stream}", body)
+            answer = await self.call(f"STREAM.INFO.{path(stream)}", body)
             page = answer["state"].get("subjects") or {}
             counts.update(page)
             offset += len(page)
@@ -226,7 +231,7 @@ class JetStream(Calls):
 
     async def list_consumers(self, stream: str) -> AsyncIterator[ConsumerInfo]:
         """All consumers of a stream. One call for each page of them."""
-        async for info in self.pages(f"CONSUMER.LIST.{stream}", "consumers"):
+        async for info in self.pages(f"CONSUMER.LIST.{path(stream)}", "consumers"):
             yield ConsumerInfo.of(info)
 
     async def ensure_consumer(self, stream: str, config: Mapping[str, Any]) -> None:
@@ -234,19 +239,20 @@ class JetStream(Calls):
         await ensure_consumer(self.call, stream, config)
 
     async def consumer_info(self, stream: str, consumer: str) -> ConsumerInfo:
-        return ConsumerInfo.of(await self.call(f"CONSUMER.INFO.{stream}.{consumer}"))
+        return ConsumerInfo.of(await self.call(f"CONSUMER.INFO.{path(stream, consumer)}"))
 
     async def delete_consumer(self, stream: str, consumer: str) -> None:
         """Delete a consumer; one that is not there is deleted already."""
         try:
-            await self.call(f"CONSUMER.DELETE.{stream}.{consumer}")
+            await self.call(f"CONSUMER.DELETE.{path(stream, consumer)}")
         except ApiError as error:
             if error.err_code not in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
                 raise
 
     async def unpin(self, stream: str, consumer: str, group: str) -> None:
         """Take the pin from the pinned client of `group`; whoever pulls next without one gets it."""
-        await self.call(f"CONSUMER.UNPIN.{stream}.{consumer}", {"group": group})
+        check_name(group)
+        await self.call(f"CONSUMER.UNPIN.{path(stream, consumer)}", {"group": group})
 
     async def account_info(self) -> AccountInfo:
         return AccountInfo.of(await self.call("INFO"))
@@ -264,7 +270,7 @@ class JetStream(Calls):
 
     async def _get(self, stream: str, body: Mapping[str, Any]) -> StoredMessage | None:
         try:
-            stored = (await self.call(f"STREAM.MSG.GET.{stream}", body))["message"]
+            stored = (await self.call(f"STREAM.MSG.GET.{path(stream)}", body))["message"]
         except ApiError as error:
             if error.err_code == NO_MESSAGE:
                 return None

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from rebaser_client.jetstream.errors import CONSUMER_EXISTS, CONSUMER_NAME_IN_USE, STREAM_NAME_IN_USE, ApiError
+from rebaser_client.jetstream.names import path
 from rebaser_core.errors import ConfigError
 
 NO_PEERS = 10005  # code 400, but a cluster that is still starting says so too
@@ -24,16 +25,16 @@ async def ensure_stream(call: Call, config: Mapping[str, Any]) -> None:
     name = config["name"]
     what = f"stream {name}"
     try:
-        await call(f"STREAM.CREATE.{name}", config)
+        await call(f"STREAM.CREATE.{path(name)}", config)
     except ApiError as error:
         if error.err_code != STREAM_NAME_IN_USE:
             raise _final(error, what) from error
     else:
         return
-    found = (await call(f"STREAM.INFO.{name}"))["config"]
+    found = (await call(f"STREAM.INFO.{path(name)}"))["config"]
     if _differences(found, config):
         try:
-            await call(f"STREAM.UPDATE.{name}", {**found, **config})
+            await call(f"STREAM.UPDATE.{path(name)}", {**found, **config})
         except ApiError as error:
             raise _final(error, what, _differences(found, config)) from error
 
@@ -49,7 +50,7 @@ async def ensure_consumer(call: Call, stream: str, config: Mapping[str, Any]) ->
             raise _final(error, what) from error
     else:
         return
-    found = (await call(f"CONSUMER.INFO.{stream}.{name}"))["config"]
+    found = (await call(f"CONSUMER.INFO.{path(stream, name)}"))["config"]
     if _differences(found, config):
         try:
             await call(*consumer_request(stream, {**found, **config}, "update"))
@@ -59,7 +60,7 @@ async def ensure_consumer(call: Call, stream: str, config: Mapping[str, Any]) ->
 
 def consumer_request(stream: str, config: Mapping[str, Any], action: str) -> tuple[str, dict[str, Any]]:
     """Subject and body of the call that makes a consumer. `action`: `create`, `update`, empty for either."""
-    subject = f"CONSUMER.CREATE.{stream}.{config['name']}"
+    subject = f"CONSUMER.CREATE.{path(stream, config['name'])}"
     if config.get("filter_subject"):  # has to stand there, too: permissions can be given by it
         subject += f".{config['filter_subject']}"
     return subject, {"stream_name": stream, "config": config, "action": action}

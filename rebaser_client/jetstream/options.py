@@ -12,6 +12,7 @@ from rebaser_core.errors import ConfigError
 DEFAULT_MESSAGES = 500
 DEFAULT_EXPIRES = 30.0  # seconds, as all below
 MIN_EXPIRES = 1.0  # of consume
+MAX_EXPIRES = 1e9  # about 30 years; a server can read some 290 (and not infinity)
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.5, 30.0
 LONG_FETCH = 30.0  # a fetch that may take longer has heartbeats by default
 NS = 1e-9  # seconds in a nanosecond: the finest time a request can name
@@ -47,8 +48,10 @@ class Limits(NamedTuple):
             threshold = limit // 2
         elif not 0 <= threshold <= limit:
             raise ConfigError(f"threshold_{mine} is {threshold}; it must be from 0 to max_{mine}, which is {limit}")
-        if expires < MIN_EXPIRES:
-            raise ConfigError(f"expires is {expires:g} s; consume takes {MIN_EXPIRES:g} s or more")
+        if not MIN_EXPIRES <= expires <= MAX_EXPIRES:
+            raise ConfigError(
+                f"expires is {expires:g} s; consume takes {MIN_EXPIRES:g} s or more, {MAX_EXPIRES:g} at most"
+            )
         if idle_heartbeat is None:
             idle_heartbeat = min(max(expires / 2, MIN_HEARTBEAT), MAX_HEARTBEAT)
         return cls(limit, by_bytes, threshold, expires, _heartbeat(idle_heartbeat, expires))
@@ -58,8 +61,8 @@ class Limits(NamedTuple):
         cls, max_messages: int | None, max_bytes: int | None, expires: float, idle_heartbeat: float | None
     ) -> Self:
         limit, by_bytes = _limit(max_messages, max_bytes, None)
-        if expires < NS:
-            raise ConfigError(f"expires is {expires:g} s; a fetch needs some time")
+        if not NS <= expires <= MAX_EXPIRES:
+            raise ConfigError(f"expires is {expires:g} s; a fetch needs some time, {MAX_EXPIRES:g} s at most")
         if idle_heartbeat is None:
             heartbeat = min(expires / 2, MAX_HEARTBEAT) if expires > LONG_FETCH else 0.0
         else:

@@ -19,6 +19,7 @@ from rebaser_client.jetstream.calls import Calls
 from rebaser_client.jetstream.groups import Group
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.messages import DESCRIPTION, PIN_ID, STATUS, PullMessage, as_int
+from rebaser_client.jetstream.names import path
 from rebaser_client.jetstream.pull_actions import Action, End, Later, Pinned, Pull, Renew, Unpinned, Warn
 from rebaser_client.jetstream.pull_state import BACKOFF_MIN, PullState
 from rebaser_client.jetstream.reader import Handler, Sized
@@ -54,7 +55,7 @@ class Puller:
         self._connection = js.connection
         self._state = state
         self._names = {"stream": stream, "consumer": consumer}
-        self._api = f"{js.prefix}CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._api = f"{js.prefix}CONSUMER.MSG.NEXT.{path(stream, consumer)}"
         self._request: dict[str, Any] = {"expires": int(expires * NANOS), **group.request}
         if idle_heartbeat:
             self._request["idle_heartbeat"] = int(idle_heartbeat * NANOS)
@@ -141,9 +142,9 @@ class Puller:
         connection = self._connection
         self._hooks = [connection.on_tick(self._tick), connection.on_reconnect(self._reconnected)]
         connection.spawn(self._run)
-        self._act(self._state.start(self._loop.time()))
         if not connection.connected:
             self._act(self._state.disconnected())
+        self._act(self._state.start(self._loop.time()))
 
     # -- what the server sends -------------------------------------------------------------------------------------
 
@@ -174,20 +175,19 @@ class Puller:
         queue.append(message)
         if len(queue) == 1:
             self._filled.set()
+        if self._grouped and PIN_ID in message.headers:  # before the message is counted: the next pull has to name it
+            self._act(self._state.pinned(message.headers[PIN_ID]))
         actions = self._state.message(amount)
         if actions:
             self._act(actions)
-        if self._grouped and PIN_ID in message.headers:
-            self._act(self._state.pinned(message.headers[PIN_ID]))
 
     def _give_back(self, message: PullMessage) -> None:
         self._connection.post(message.reply, b"-NAK")
 
     def _tick(self) -> None:
-        if self._connection.connected:
-            self._act(self._state.tick(self._loop.time()))
-        else:
+        if not self._connection.connected:
             self._act(self._state.disconnected())
+        self._act(self._state.tick(self._loop.time()))
 
     def _reconnected(self) -> None:
         self._act(self._state.reconnected())
@@ -207,6 +207,7 @@ class Puller:
                     log.log(40 if event == "pull_failed" else 30, event, **self._names, status=status, reason=reason)
                     self._tell(self._on_warning, action)
                 case Later(seconds):
+                    self._stop_timer()
                     self._timer = self._loop.call_later(seconds * (0.5 + random.random()), self._resume)  # noqa: S311
                 case Pinned(pin):
                     log.info("pull_pinned", **self._names, pin=pin)
@@ -218,6 +219,10 @@ class Puller:
                     self._error = error
                     self._scope.cancel()
                     self._filled.set()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _tell(self, callback: Callable[..., None] | None, *args: object) -> None:
         try:
@@ -244,6 +249,8 @@ class Puller:
             await self._close()
 
     async def _pull(self, pull: Pull) -> None:
+        if not self._state.expects(pull.token):
+            return  # given up before it was sent: the connection was lost, and its successor asks for as much
         fields = {**self._request, "batch": pull.batch}
         if pull.max_bytes:
             fields["max_bytes"] = pull.max_bytes
@@ -256,7 +263,7 @@ class Puller:
                 self._act(self._state.disconnected())
             else:
                 log.warning("pull_not_sent", **self._names, reason=error.message)
-                self._act(self._state.failed(pull.token))
+                self._act(self._state.failed(pull.token, error))
 
     async def _listen(self) -> None:
         self._inbox = f"{self._connection.new_inbox()}."
@@ -278,8 +285,7 @@ class Puller:
     async def _close(self) -> None:
         for remove in self._hooks:
             remove()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         try:
             with anyio.move_on_after(STOP_BOUND, shield=True):
                 if self._interest is not None:
@@ -288,48 +294,3 @@ class Puller:
         finally:
             self._closed.set()
             self._filled.set()
-
-
-class PullConsumer(Puller):
-    """Messages of the durable `consumer` of `stream`, to be acknowledged through `JetStream`, for credits and no more.
-
-    async with PullConsumer(js, stream, consumer) as pull:
-        pull.add_credit(10)
-        async for message in pull: ...
-
-    A consumer that is deleted is waited for. `expires` and `idle_heartbeat` are seconds.
-    `group` and what goes with it: see `Group`; raises `ConfigError` for what no server takes.
-    `on_pinned` (with the pin's id) is called, in the read loop, when the first message of a pin came, `on_unpinned`
-    when a pull was refused because the pin is gone. Nobody tells a client that loses its pin while it does not pull.
-    """
-
-    def __init__(
-        self,
-        js: Calls,
-        stream: str,
-        consumer: str,
-        *,
-        expires: float = 30.0,
-        idle_heartbeat: float = 5.0,
-        group: str | None = None,
-        min_pending: int | None = None,
-        min_ack_pending: int | None = None,
-        priority: int | None = None,
-        on_pinned: Callable[[str], None] | None = None,
-        on_unpinned: Callable[[], None] | None = None,
-    ) -> None:
-        super().__init__(
-            js,
-            stream,
-            consumer,
-            PullState(expires=expires, heartbeat=idle_heartbeat, survives_delete=True),
-            expires=expires,
-            idle_heartbeat=idle_heartbeat,
-            group=Group.of(group, min_pending, min_ack_pending, priority),
-            on_pinned=on_pinned,
-            on_unpinned=on_unpinned,
-        )
-
-    def add_credit(self, count: int = 1) -> None:
-        """The reader can take `count` messages more."""
-        self._act(self._state.grant(count))

@@ -1,14 +1,8 @@
 """What a puller decides (ADR-37): when to pull for how much, what a status means, when it is over. No I/O, no clock.
 
 Events go in as method calls, actions come out. Whoever drives it carries them out in order.
-
-Counting is in one unit, messages or bytes, because ADR-37 lets only one of the two be the limit.
-Invariant: free + outstanding + all that came = all that was granted, the limit included. `outstanding` is the ADR's
-pending count without what waits in the reader's buffer. A message does not say which pull it answers (the server takes
-turns), so it is counted for the oldest; the status that ends a pull says how much it left, and sets that right.
 """
 
-from collections import deque
 from collections.abc import Sequence
 
 from rebaser_client.errors import NotConnectedError
@@ -26,31 +20,20 @@ from rebaser_client.jetstream.pull_actions import (
     meaning,
     refusal,
 )
+from rebaser_client.jetstream.pull_counts import Counts
 from rebaser_core.errors import RebaserError
 
 BATCH_OF_BYTES = 1_000_000  # messages a pull asks for where bytes are the limit
 GRACE = 2.0  # seconds behind `expires` that an answer may take
 MAX_STEP = 1.0  # seconds at most that pass between two ticks: a process that was paused has not been waiting
 BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between pulls that are refused
+# Statuses that end a pin. 400: the consumer has none, and the message that named one had the header from its publisher.
+PIN_REFUSED = ("423", "400")
 
 
-class _Sent:
-    """A pull on the server. `left`: what it may still bring."""
-
-    __slots__ = ("at", "left", "pin", "token")
-
-    def __init__(self, token: int, left: int, pin: str, at: float) -> None:
-        self.token = token
-        self.left = left
-        self.pin = pin
-        self.at = at
-
-
-class PullState:
-    """`free`: what no pull asks for. Below zero: more came than was asked for.
-
-    `limit` is free at first, and free at most. `threshold`: pull again when no more than that is outstanding or in the
-    reader's buffer; None: when no more is outstanding than is free. `once`: one pull, and over with it (`fetch`).
+class PullState(Counts):
+    """`limit` is free at first, and free at most. `threshold`: pull again when no more than that is outstanding or in
+    the reader's buffer; None: when no more is outstanding than is free. `once`: one pull, and over with it (`fetch`).
     `survives_delete`: a consumer that is deleted may come back. `expires` and `heartbeat` (0: none) are seconds.
     """
 
@@ -65,8 +48,7 @@ class PullState:
         once: bool = False,
         survives_delete: bool = False,
     ) -> None:
-        self.free = limit
-        self.outstanding = 0
+        super().__init__(limit)
         self.ended = False
         self.pin = ""
         # How much has to be free; with a limit of 1 and a threshold of 0 or 1 that is 1.
@@ -78,9 +60,6 @@ class PullState:
         self._once = once
         self._survives_delete = survives_delete
         self._connected = True
-        self._sent: deque[_Sent] = deque()  # oldest first, those that may still bring something
-        self._tokens = 0
-        self._floor = 1  # answers to pulls before this one mean nothing any more
         self._refused_room = 0  # bytes that the next message did not fit into
         self._backoff = 0.0
         self._waiting = False  # for `resume`
@@ -104,11 +83,11 @@ class PullState:
         """Pull no more."""
         return self._end(None)
 
-    def pull(self) -> Sequence[Action]:
-        """The pull that is due, if one is."""
+    def pull(self, least: int = 0) -> Sequence[Action]:
+        """The pull that is due, if one is. `least` has to be free for it; 0: as much as the threshold says."""
         amount = self.free
         if (
-            amount < (self.refill or max(self.outstanding, 1))
+            amount < (least or self.refill or max(self.outstanding, 1))
             or amount <= self._refused_room
             or not self._connected
             or self._waiting
@@ -117,15 +96,12 @@ class PullState:
             or (self._once and self._tokens)
         ):
             return NOTHING
-        self._tokens += 1
         if not self._sent:
             self._heard = True  # silence begins now
-        self._sent.append(_Sent(self._tokens, amount, self.pin, self._clock))
-        self.outstanding += amount
-        self.free = 0
+        token = self._ask(self.pin, self._clock)
         if self.by_bytes:
-            return (Pull(self._tokens, BATCH_OF_BYTES, amount, self.pin),)
-        return (Pull(self._tokens, amount, 0, self.pin),)
+            return (Pull(token, BATCH_OF_BYTES, amount, self.pin),)
+        return (Pull(token, amount, 0, self.pin),)
 
     # -- the server ------------------------------------------------------------------------------------------------
 
@@ -134,18 +110,7 @@ class PullState:
         self._heard = True
         self._backoff = 0.0
         self._refused_room = 0
-        sent = self._sent
-        while sent and amount:
-            oldest = sent[0]
-            if oldest.left > amount:
-                oldest.left -= amount
-                self.outstanding -= amount
-                amount = 0
-            else:
-                amount -= oldest.left
-                self.outstanding -= oldest.left
-                sent.popleft()
-        self.free -= amount
+        self._came(amount)
         if self._once:
             return NOTHING if self.outstanding else self._end(None)
         return NOTHING if self.refill else self.pull()
@@ -160,13 +125,13 @@ class PullState:
     def status(self, token: int, status: str, description: str, left: int | None) -> Sequence[Action]:
         """A status came for the pull `token`. `left`: what it did not bring, where the status says so."""
         self._heard = True
-        if status == "100" or not self._floor <= token <= self._tokens or self.ended:
+        if status == "100" or not self.expects(token) or self.ended:
             return NOTHING
         what = meaning(status, description)
         actions: list[Action] = []
-        if status == "423":
+        if status in PIN_REFUSED:
             actions += self._lose_pin(token)
-        self._over(token, left)
+        room = self._over(token, left)
         if self._once:
             return [*actions, *self._end(None if what == "silent" else refusal(status, description))]
         if what == "final" or (what == "deleted" and not self._survives_delete):
@@ -177,29 +142,30 @@ class PullState:
             event = "pull_failed" if what == "error" else "pull_refused"
             return [*actions, Warn(event, status, description), *self._wait()]
         if self.by_bytes and description.startswith("Message Size"):
-            self._refused_room = left or 0
-            if self._refused_room >= self._limit and self.free >= self._limit:
-                self._refused_room = 0
+            if room >= self._limit and self.free >= self._limit:
                 reason = f"the next message is larger than the {self._limit} bytes that are pulled for"
                 return [*actions, Warn("pull_refused", status, reason), *self._wait()]
+            self._refused_room = min(room, self._limit - 1)  # all of it free is always worth a try
         elif status != "423":
             self._backoff = 0.0
         return [*actions, *self.pull()]
 
-    def failed(self, token: int) -> Sequence[Action]:
+    def failed(self, token: int, error: RebaserError) -> Sequence[Action]:
         """The pull could not be sent."""
         self._over(token, None)
-        return self._wait()
+        return self._end(error) if self._once else self._wait()
 
     # -- time and connection ---------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> Sequence[Action]:
-        """Some time passed; to be called at least each second while there is a connection."""
+        """Some time passed; to be called at least each second, while there is no connection as well."""
         self._clock += min(now - self._now, MAX_STEP)
         self._now = now
         if self._heard:
             self._heard = False
             self._heard_at = self._clock
+        if self._once and not self._tokens and self._clock > self._expires and not self.ended:
+            return self._end(NotConnectedError(f"there was no connection to NATS for {self._expires:g} s"))
         if not self._connected or self._renewing or self.ended or not self._sent:
             return NOTHING
         if self._heartbeat and self._clock - self._heard_at >= 2 * self._heartbeat:
@@ -207,13 +173,8 @@ class PullState:
                 return self._end(RequestTimeoutError("the server sent no heartbeats: the pull is lost"))
             self._renewing = True
             return (Warn("pull_heartbeats_missed", "", f"{self.outstanding} outstanding"), Renew())
-        late = 0
-        while self._sent and self._clock - self._sent[0].at > self._expires + GRACE:
-            late = self._sent[0].token
-            self._over(late, None)
-        if not late:
+        if not self._lose_older(self._clock - self._expires - GRACE):
             return NOTHING
-        self._floor = late + 1
         if self._once:
             return self._end(RequestTimeoutError(f"a pull was not answered within {self._expires:g} s"))
         return [Warn("pull_unanswered", "", f"within {self._expires:g} s"), *self.pull()]
@@ -227,7 +188,7 @@ class PullState:
         """Answers to earlier pulls cannot come any more; a new inbox is listened on."""
         self._renewing = False
         self._lose_all()
-        return self.pull()
+        return self.pull(1)
 
     def disconnected(self) -> Sequence[Action]:
         """There is no connection: no pulls, and silence means nothing."""
@@ -240,8 +201,9 @@ class PullState:
         self._connected = True
         self._heard = True
         self._backoff = 0.0
+        self._waiting = False
         self._lose_all()
-        return self._cut() or self.pull()
+        return self._cut() or self.pull(1)
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -270,36 +232,3 @@ class PullState:
             return NOTHING
         self.pin = ""
         return (Unpinned(),)
-
-    def _lose_all(self) -> None:
-        self.free += self.outstanding
-        self.outstanding = 0
-        self._sent.clear()
-        self._floor = self._tokens + 1
-
-    def _over(self, token: int, left: int | None) -> None:
-        """The pull is over; `left` is free again (None: what we thought was left)."""
-        thought = 0
-        for sent in self._sent:
-            if sent.token == token:
-                thought = sent.left
-                self._sent.remove(sent)
-                break
-        self.outstanding -= thought
-        self.free += thought
-        if left is not None and left != thought:
-            # What it brought beyond our guess was counted for other pulls, which may still bring that much.
-            self._shift(thought - left)
-
-    def _shift(self, amount: int) -> None:
-        """Move `amount` from the free to the other pulls (negative: the other way). What they cannot take stays."""
-        for sent in list(self._sent):
-            if not amount:
-                return
-            moved = max(amount, -sent.left)
-            sent.left += moved
-            self.outstanding += moved
-            self.free -= moved
-            amount -= moved
-            if not sent.left:
-                self._sent.remove(sent)

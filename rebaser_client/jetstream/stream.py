@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rebaser_client.jetstream.consumer import Consumer
 from rebaser_client.jetstream.infos import ConsumerInfo, StreamInfo
 from rebaser_client.jetstream.messages import StoredMessage
+from rebaser_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rebaser_client.jetstream.api import JetStream
@@ -36,16 +37,21 @@ class Stream:
     async def get_message(
         self, sequence: int | None = None, *, next_of: str | None = None, last_of: str | None = None
     ) -> StoredMessage | None:
-        """The message at `sequence`; the first of the subject `next_of` from there on; the newest of `last_of`."""
-        if last_of is not None:
-            return await self._js.last(self.name, last_of)
-        if next_of is not None:
-            return await self._js.next(self.name, next_of, sequence or 1)
-        return await self._js.get(self.name, sequence or 0)
+        """The message at `sequence`; the first of the subject `next_of` from there on; the newest of `last_of`.
 
-    async def delete_message(self, sequence: int) -> None:
+        None if there is none. Raises `ConfigError` unless it is said which.
+        """
+        if last_of is not None and sequence is None and next_of is None:
+            return await self._js.last(self.name, last_of)
+        if next_of is not None and last_of is None:
+            return await self._js.next(self.name, next_of, sequence or 1)
+        if sequence is None or sequence < 1 or last_of is not None:
+            raise ConfigError("which message: a sequence (1 or more), next_of with or without one, or last_of alone")
+        return await self._js.get(self.name, sequence)
+
+    async def delete_message(self, sequence: int, *, erase: bool = False) -> None:
         """Delete one message; one that is not there is deleted already."""
-        await self._js.delete_message(self.name, sequence)
+        await self._js.delete_message(self.name, sequence, erase=erase)
 
     # -- consumers -------------------------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class ScriptedNats:
     def __post_init__(self) -> None:
         self._pulls: asyncio.Queue[Pulled] = asyncio.Queue()
         self._clients: set[SocketStream] = set()
+        self._refusing = False
 
     async def pull(self) -> Pulled:
         """The next pull that comes."""
@@ -69,7 +70,14 @@ class ScriptedNats:
         for client in list(self._clients):
             await anyio.aclose_forcefully(client)
 
+    async def refuse(self) -> None:
+        """Cut all connections, and take no more."""
+        self._refusing = True
+        await self.cut()
+
     async def serve(self, client: SocketStream) -> None:
+        if self._refusing:
+            return await anyio.aclose_forcefully(client)
         self._clients.add(client)
         try:
             async with client:

@@ -38,7 +38,8 @@ async def test_pins_are_seen_to_come_and_go(js: JetStream, stream: str) -> None:
         await js.connection.publish(f"$JS.EVENT.ADVISORY.CONSUMER.PINNED.{stream}.c", b"not an advisory")
         await js.unpin(stream, "c", "g")
         unpinned = await anext(events)
-        assert unpinned == Unpinned(stream, "c", "g", "admin", unpinned.time)
+        assert unpinned == Unpinned(stream, "c", "g", "admin", unpinned.time, pinned.account, "")
+        assert pinned.account == "$G"
 
 
 async def test_sampled_acks_say_how_long_and_how_often(js: JetStream, stream: str) -> None:

@@ -9,6 +9,7 @@ from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import (
     ConsumerDeletedError,
     NoRespondersError,
+    PullConsumer,
     PullRefusedError,
     RequestTimeoutError,
     Warn,
@@ -173,6 +174,25 @@ async def test_a_pin_is_sent_until_it_is_refused() -> None:
     assert told == ["p1", "none"]
 
 
+async def test_a_pull_that_the_first_message_of_a_pin_makes_due_names_it() -> None:
+    async with scripted() as (server, consumer), PullConsumer(consumer._js, "S", "C", group="g") as pull:
+        pull.add_credit(3)
+        first = await server.pull()
+        pull.add_credit(2)
+        await first.message(1, headers=b"Nats-Pin-Id: p1")
+        again = await server.pull()
+        assert (again.body["batch"], again.body["id"]) == (2, "p1")
+
+
+async def test_a_pull_that_was_given_up_before_it_was_sent_is_never_sent() -> None:
+    async with scripted() as (server, consumer), consumer.consume(max_messages=10) as messages:
+        first = await server.pull()
+        messages._reconnected()
+        messages._reconnected()  # before the pull of the first could be sent
+        again = await server.pull()
+        assert int(again.reply.rpartition(".")[2]) == int(first.reply.rpartition(".")[2]) + 2
+
+
 async def test_a_cut_connection_is_pulled_on_again_and_nobody_is_asked_whether_the_consumer_is_there() -> None:
     async with scripted() as (server, consumer), consumer.consume(max_messages=10) as messages:
         await (await server.pull()).message(1)
@@ -237,6 +257,15 @@ async def test_fetch_is_over_in_time_whatever_the_server_does() -> None:
             group.start_soon(server.cut)
             with pytest.raises(NotConnectedError):
                 await anext(batch)
+
+
+async def test_next_waits_for_a_connection_no_longer_than_for_a_message() -> None:
+    async with scripted() as (server, consumer):
+        await server.refuse()
+        while consumer._js.connection.connected:
+            await anyio.lowlevel.checkpoint()
+        with pytest.raises(NotConnectedError, match=r"no connection to NATS for 0\.1 s"):
+            await consumer.next(expires=0.1)
 
 
 async def test_next_is_one_message_or_none() -> None:

@@ -1,5 +1,6 @@
 """Streams and consumers as objects (ADR-37), and what a consumer refuses before it pulls."""
 
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -70,8 +71,11 @@ async def test_a_stream_gives_deletes_and_purges_messages(js: JetStream, stream:
 
     assert [await sequence(sequence=2), await sequence(sequence=9)] == [2, None]
     assert [await sequence(last_of=f"{name}.a"), await sequence(next_of=f"{name}.b", sequence=1)] == [2, 3]
-    await stream.delete_message(2)
+    await stream.delete_message(2, erase=True)
     assert await sequence(last_of=f"{name}.a") == 1
+    for unclear in ({}, {"sequence": 0}, {"last_of": "a", "next_of": "a"}, {"last_of": "a", "sequence": 1}):
+        with pytest.raises(ConfigError, match="which message"):
+            await stream.get_message(**unclear)
     assert await stream.purge(f"{name}.b", keep=1) == 1
     assert await stream.purge() == 2
     assert (await js.account_info()).streams >= 1
@@ -115,6 +119,23 @@ async def test_a_consumer_without_a_name_gets_one(stream: Stream) -> None:
     assert first.name != second.name
 
 
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "*", ">", "a/b", "a\\b", "a\r\nb"])
+async def test_a_name_that_no_server_takes_is_refused_at_once(js: JetStream, name: str) -> None:
+    of_a_stream = [js.get_stream, js.delete_stream, js.stream_info, js.purge]
+    of_a_consumer = [js.get_consumer, js.delete_consumer, js.consumer_info]
+    calls = [
+        *(call(name) for call in of_a_stream),
+        *(call("s", name) for call in of_a_consumer),
+        *(call(name, "c") for call in of_a_consumer),
+        *(js.add_stream({"name": name}), js.update_stream({"name": name}), js.ensure_stream({"name": name})),
+        *(js.get(name, 1), js.delete_message(name, 1), js.unpin("s", name, "g"), anext(js.list_consumers(name))),
+        js.create_consumer("s", {"durable_name": name or " ", "ack_policy": "explicit"}),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match="is no name of a stream or consumer"):
+            await call
+
+
 # -- what is refused before anything is sent ---------------------------------------------------------------------------
 
 
@@ -130,6 +151,8 @@ async def consumer(stream: Stream) -> Consumer:
         ({"max_messages": 0}, "max_messages is 0; it must be 1 or more"),
         ({"max_bytes": -1}, "max_bytes is -1; it must be 1 or more"),
         ({"expires": 0.9}, "expires is 0.9 s; consume takes 1 s or more"),
+        ({"expires": math.inf}, "expires is inf s; consume takes 1 s or more, 1e\\+09 at most"),
+        ({"expires": math.nan}, "expires is nan s"),
         ({"idle_heartbeat": 0.4}, "idle_heartbeat is 0.4 s; it must be from 0.5 to 30 s"),
         ({"idle_heartbeat": 31, "expires": 90}, "must be from 0.5 to 30 s"),
         ({"idle_heartbeat": 3, "expires": 5}, "idle_heartbeat is 3 s; it must be at most half of expires, 5 s"),
@@ -154,6 +177,8 @@ async def test_consume_refuses(consumer: Consumer, options: dict[str, Any], what
         ({"max_messages": 1, "max_bytes": 1}, "max_messages and max_bytes are both given"),
         ({"max_messages": 0}, "max_messages is 0; it must be 1 or more"),
         ({"max_messages": 1, "expires": 0}, "expires is 0 s; a fetch needs some time"),
+        ({"max_messages": 1, "expires": math.inf}, "expires is inf s; a fetch needs some time, 1e\\+09 s at most"),
+        ({"max_messages": 1, "expires": math.nan}, "expires is nan s"),
         ({"max_messages": 1, "idle_heartbeat": 20}, "it must be at most half of expires, 30 s"),
         ({"max_messages": 1, "group": "g"}, "has no priority groups"),
     ],

@@ -147,6 +147,33 @@ async def test_another_takes_over_from_a_pinned_client_that_is_gone(js: JetStrea
         assert await take(js, two) == "b"
 
 
+async def test_a_pin_that_a_publisher_made_up_stops_nobody(js: JetStream, stream: str) -> None:
+    await consumer(js, stream, "overflow")
+    async with PullConsumer(js, stream, "c", group=GROUP) as pull:
+        await js.publish(f"{stream}.a", b"a", {"Nats-Pin-Id": "forged"})
+        await add(js, stream, "b")
+        for name in ("a", "b"):
+            pull.add_credit(1)
+            assert await take(js, pull) == name
+
+
+async def test_a_pin_that_a_publisher_made_up_is_not_the_pin(js: JetStream, stream: str) -> None:
+    await consumer(js, stream, "pinned_client")
+    pins: list[str] = []
+    async with PullConsumer(js, stream, "c", group=GROUP, on_pinned=pins.append) as pull:
+        for _ in range(2):
+            await js.publish(f"{stream}.a", b"a", {"Nats-Pin-Id": "forged"})
+            pull.add_credit(1)
+            await take(js, pull)
+    assert pins == [(await js.consumer_info(stream, "c")).priority_groups[0].pinned_client_id]
+
+
+@pytest.mark.parametrize("group", ["", "a b", "seventeen-letters"])
+async def test_only_what_can_be_a_group_is_unpinned(js: JetStream, stream: str, group: str) -> None:
+    with pytest.raises(ConfigError, match="no name of a group"):
+        await js.unpin(stream, "c", group)
+
+
 async def test_a_pin_is_named_only_while_there_is_one(js: JetStream, stream: str) -> None:
     await consumer(js, stream, "pinned_client")
     assert (await js.consumer_info(stream, "c")).priority_groups == (PriorityGroupState(GROUP, "", ""),)

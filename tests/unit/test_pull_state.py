@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream.errors import (
@@ -267,6 +265,22 @@ def test_what_did_not_fit_is_pulled_for_when_there_is_more_room() -> None:
     assert pulls(state.grant(400)) == [(3, BATCH_OF_BYTES, 1000)]
 
 
+def test_what_did_not_fit_is_not_pulled_for_at_once_if_the_status_does_not_say_what_was_left() -> None:
+    state = PullState(limit=1000, threshold=500, by_bytes=True)
+    state.start(0.0)
+    state.message(300)
+    assert not state.status(1, "409", "Message Size Exceeds MaxBytes", None)
+    assert pulls(state.grant(300)) == [(2, BATCH_OF_BYTES, 1000)]
+
+
+def test_a_buffer_that_is_empty_is_pulled_for_whatever_was_said_to_be_left() -> None:
+    state = PullState(limit=1000, threshold=500, by_bytes=True)
+    state.start(0.0)
+    state.message(300)
+    assert not state.status(1, "409", "Message Size Exceeds MaxBytes", 5000)
+    assert pulls(state.grant(300)) == [(2, BATCH_OF_BYTES, 1000)]
+
+
 def test_a_message_that_never_fits_is_told_of_and_waited_for() -> None:
     state = consume(1000, 500, by_bytes=True)
     warned, later = state.status(1, "409", "Message Size Exceeds MaxBytes", 1000)
@@ -287,6 +301,19 @@ def test_a_pin_is_named_in_later_pulls_until_it_is_refused() -> None:
     assert state.grant(1) == (Pull(2, 1, 0, "a"),)
     assert state.status(2, "423", "Nats-Pin-Id mismatch", None) == [Unpinned(), Pull(3, 1, 0, "")]
     assert state.status(3, "423", "Nats-Wrong-Pin-Id", 1) == [Pull(4, 1, 0, "")]
+
+
+def test_a_pin_that_is_none_is_given_up() -> None:
+    """Anybody can publish a message with the header of a pin, to a consumer that pins nobody."""
+    state = consume(1, 0)
+    state.message()
+    state.pinned("forged")
+    assert state.grant(1) == (Pull(2, 1, 0, "forged"),)
+    text = "Bad Request - Not a Pinned Client Priority consumer"
+    unpinned, warned, later = state.status(2, "400", text, None)
+    assert (unpinned, warned) == (Unpinned(), Warn("pull_failed", "400", text))
+    assert isinstance(later, Later)
+    assert state.resume() == (Pull(3, 1, 0, ""),)
 
 
 def test_a_refusal_of_an_older_pin_leaves_the_new_one() -> None:
@@ -364,6 +391,33 @@ def test_without_a_connection_nothing_is_pulled_for_and_no_timer_runs() -> None:
     assert [type(action) for action in wait(state, 1)] == [Warn, Renew]
 
 
+def test_a_reconnect_pulls_whatever_is_free_and_waits_for_nothing() -> None:
+    state = consume()
+    for _ in range(7):
+        state.message()
+    assert pulls(state.reconnected()) == [(2, 3, 0)]
+    _, later = state.status(2, "503", "", None)
+    assert isinstance(later, Later)
+    assert not state.disconnected()
+    assert pulls(state.reconnected()) == [(3, 3, 0)]
+
+
+def test_missed_heartbeats_pull_for_whatever_is_free() -> None:
+    state = consume(heartbeat=1.0)
+    for _ in range(8):
+        state.message()
+    assert [type(action) for action in wait(state, 3)] == [Warn, Renew]
+    assert pulls(state.renewed()) == [(2, 2, 0)]
+
+
+def test_a_pull_that_was_given_up_before_it_was_sent_is_known() -> None:
+    state = consume()
+    assert state.expects(1)
+    state.disconnected()
+    state.reconnected()
+    assert (state.expects(1), state.expects(2), state.expects(3)) == (False, True, False)
+
+
 def test_a_connection_that_was_lost_unnoticed_is_pulled_on_again() -> None:
     state = consume()
     state.message()
@@ -372,7 +426,7 @@ def test_a_connection_that_was_lost_unnoticed_is_pulled_on_again() -> None:
 
 def test_what_could_not_be_sent_is_tried_again() -> None:
     state = consume()
-    (later,) = state.failed(1)
+    (later,) = state.failed(1, NotConnectedError("broken"))
     assert isinstance(later, Later)
     assert pulls(state.resume()) == [(2, 10, 0)]
 
@@ -432,157 +486,20 @@ def test_a_fetch_that_has_no_connection_yet_waits_for_one() -> None:
     state = PullState(limit=3, threshold=0, once=True)
     assert not state.disconnected()
     assert pulls(state.start(0.0)) == []
+    assert not wait(state, 20)
     assert pulls(state.reconnected()) == [(1, 3, 0)]
 
 
-# -- whatever happens --------------------------------------------------------------------------------------------------
-
-SIZE = 7  # bytes of a message, where bytes are counted
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["take", "message", "message", "message", "ended", "refused", "lost", "silent", "deleted"]),
-        st.integers(0, 9),
-    ),
-    max_size=80,
-)
-
-
-class Model:
-    """A server that serves its pulls in any order and tells the truth when one ends, and a reader with a buffer."""
-
-    def __init__(self, state: PullState, unit: int) -> None:
-        self.state = state
-        self.unit = unit
-        self.server: dict[int, int] = {}  # token -> what it may still bring
-        self.buffer = self.came = self.granted = 0
-        self.now = 0.0
-        self.act(state.start(0.0))
-
-    def act(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Pull):
-                self.server[action.token] = action.max_bytes or action.batch
-            elif isinstance(action, Later):
-                self.act(self.state.resume())
-            elif isinstance(action, Renew):
-                self.server.clear()
-                self.act(self.state.renewed())
-
-    def step(self, step: str, number: int) -> None:
-        state, tokens = self.state, list(self.server)
-        if step == "take":
-            taken = min(number + 1, self.buffer)
-            self.buffer -= taken
-            self.granted += taken * self.unit
-            self.act(state.grant(taken * self.unit))
-        elif step == "lost":
-            self.server.clear()
-            self.act(state.reconnected())
-        elif step == "silent":
-            for _ in range(30):
-                self.now += 0.5
-                self.act(state.tick(self.now))
-        elif tokens:
-            self.serve(step, tokens[number % len(tokens)])
-
-    def serve(self, step: str, token: int) -> None:
-        state, left = self.state, self.server[token]
-        if step == "message" and left >= self.unit:
-            self.buffer += 1
-            self.came += self.unit
-            self.server[token] -= self.unit
-            if not self.server[token]:
-                del self.server[token]
-            self.act(state.message(self.unit))
-        elif step == "ended":
-            del self.server[token]
-            self.act(state.status(token, "408", "Request Timeout", left))
-        elif step == "refused":
-            self.server.clear()
-            self.act(state.status(token, "409", "Leadership Change", None))
-        elif step == "deleted":
-            self.server.clear()
-            self.act(state.status(token, "409", "Consumer Deleted", None))
-
-
-@given(STEPS, st.sampled_from(["consume", "one", "bytes", "credits"]))
-def test_no_credit_is_lost_or_made_up(steps: list[tuple[str, int]], kind: str) -> None:
-    unit = SIZE if kind == "bytes" else 1
-    limit = {"consume": 20, "one": 1, "bytes": 20 * SIZE, "credits": 0}[kind]
-    state = PullState(
-        limit=limit,
-        threshold=None if kind == "credits" else limit // 2,
-        by_bytes=kind == "bytes",
-        heartbeat=2.0,
-        survives_delete=True,
-    )
-    model = Model(state, unit)
-    if kind == "credits":
-        model.granted = 20
-        model.act(state.grant(20))
-    for step, number in steps:
-        model.step(step, number)
-        assert state.free + state.outstanding + model.came == limit + model.granted
-        assert state.outstanding == sum(model.server.values())
-        # With enough room free a pull is out; it is due no later than that.
-        room = state.refill or 1
-        assert state.outstanding or state.free < room
-    while model.buffer:
-        model.step("take", 9)
-    assert state.outstanding, "an empty buffer, and nothing asked for"
-    assert state.outstanding == sum(model.server.values())
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["message", "status", "take", "tick", "cut", "back", "pin", "failed", "renewed", "resume"]),
-            st.integers(0, 30),
-        ),
-        max_size=60,
-    ),
-    st.sampled_from([*SILENT, *WARNED, ("400", "")]),
-    st.booleans(),
-)
-def test_whatever_comes_in_whatever_order_the_counts_hold(
-    steps: list[tuple[str, int]], told: tuple[str, str], counted: bool
-) -> None:
-    """A server that lies, repeats itself and loses what it likes: still nothing is negative, and nothing stalls."""
-    state = consume(10, 5, heartbeat=1.0)
-    came = taken = 0
-    for step, number in steps:
-        if step == "message":
-            came += 1
-            state.message()
-        elif step == "status":
-            state.status(number, *told, number if counted else None)
-        elif step == "take" and taken < came:
-            taken += 1
-            state.grant(1)
-        elif step == "tick":
-            state.tick(state._now + 0.5)
-        elif step == "cut":
-            state.disconnected()
-        elif step == "back":
-            state.reconnected()
-        elif step == "pin":
-            state.pinned(str(number % 2))
-        elif step == "failed":
-            state.failed(number)
-        elif step == "renewed":
-            state.renewed()
-        else:
-            state.resume()
-        assert state.outstanding >= 0
-        assert state.outstanding == sum(sent.left for sent in state._sent)
-        assert all(sent.left > 0 for sent in state._sent)
-        assert state.free + state.outstanding + came - taken == 10
-    # Silence, a connection, and a reader who takes all: then it is pulled for all.
+def test_a_fetch_that_gets_no_connection_is_over_after_its_time() -> None:
+    state = PullState(limit=3, threshold=0, once=True, expires=2.0)
     state.disconnected()
-    state.resume()
-    state.renewed()
-    state.reconnected()
-    for _ in range(came - taken):
-        state.grant(1)
-    assert state.outstanding + state.free == 10
-    assert state.free < state.refill
+    state.start(0.0)
+    assert not wait(state, 2)
+    (end,) = wait(state, 2)
+    assert isinstance(end, End)
+    assert isinstance(end.error, NotConnectedError)
+
+
+def test_a_fetch_that_could_not_be_sent_is_over() -> None:
+    broken = NotConnectedError("broken")
+    assert fetch().failed(1, broken) == (End(broken),)
