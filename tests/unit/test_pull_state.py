@@ -281,6 +281,17 @@ def test_a_buffer_that_is_empty_is_pulled_for_whatever_was_said_to_be_left() -> 
     assert pulls(state.grant(300)) == [(2, BATCH_OF_BYTES, 1000)]
 
 
+def test_what_did_not_fit_is_what_the_status_says_not_what_we_thought_was_left() -> None:
+    state = PullState(limit=1000, threshold=1000, by_bytes=True)
+    state.start(0.0)
+    state.message(600)
+    assert pulls(state.grant(600)) == [(2, BATCH_OF_BYTES, 600)]
+    state.message(200)  # counted for the first pull, brought by the second
+    assert not state.status(1, "409", "Message Size Exceeds MaxBytes", 400)
+    assert state.free == 400
+    assert pulls(state.grant(1)) == [(3, BATCH_OF_BYTES, 401)]
+
+
 def test_a_message_that_never_fits_is_told_of_and_waited_for() -> None:
     state = consume(1000, 500, by_bytes=True)
     warned, later = state.status(1, "409", "Message Size Exceeds MaxBytes", 1000)
