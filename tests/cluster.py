@@ -231,6 +231,7 @@ class Cluster:
                 "jetstream": {"store_dir": str(node.folder / "jetstream")},
                 "cluster": {
                     "name": self.name,
+                    "no_advertise": True,  # else clients go to a node directly, past what a test puts between
                     "listen": f"127.0.0.1:{node.route_port}",
                     "routes": [other.route for other in self.nodes.values()],
                 },

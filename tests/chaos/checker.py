@@ -8,6 +8,7 @@ Invariant: every rule holds on a machine of any slowness, so what is reported is
  4 `covers` never goes back, nor ahead of the log          10 nothing that was sent is in doubt or stranded at rest
  5 a commit changes exactly what its requests ask for      11 a load by checkpoint is the fold of the whole log
  6 nothing that was acknowledged is missing                12 derived values are those of a full recompute
+                                                           13 the dead letters are those that the log calls dead
 """
 
 from bisect import bisect_left
@@ -36,12 +37,14 @@ class Violation:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One change set at rest. `shown`: its state as a client loads it; `queued`: sequences left in its queue."""
+    """One change set at rest. `shown`: its state as a client loads it; `queued`: sequences left in its queue;
+    `letters`: request id and sequence of each of its dead letters."""
 
     change_set: str
     log: Sequence[Commit]
     shown: ChangeSetState
     queued: Sequence[int] = ()
+    letters: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ def check(history: History, evidence: Sequence[Evidence], expect: Expectations) 
             (10, _rest(one)),
             (11, _shown(one)),
             (12, _derived(one)),
+            (13, _letters(one)),
         ):
             found.extend(Violation(rule, one.change_set, text, at) for text, at in problems)
         if not any(violation.rule == 1 for violation in found):
@@ -141,11 +145,13 @@ def _contents(log: Sequence[Commit], operations: Mapping[str, Operation], expect
             operation = operations.get(decision.request_id)
             if operation is None:
                 yield f"nobody sent request {decision.request_id}", commit.sequence
-            elif decision.outcome is Outcome.SUCCESS:
+                continue
+            killed = decision.outcome is Outcome.DEAD and decision.code != "skipped" and expect.may_die
+            if decision.outcome is Outcome.SUCCESS:
                 wanted.extend(operation.updates)
-                if decision.performed != len(operation.updates):
-                    yield f"{decision.performed} updates of {decision.request_id} are performed", commit.sequence
-            elif decision.outcome is not Outcome.DEAD or decision.code == "skipped" or not expect.may_die:
+            if decision.performed != (len(operation.updates) if decision.outcome is Outcome.SUCCESS else 0):
+                yield f"{decision.performed} updates of {decision.request_id} are performed", commit.sequence
+            if decision.code == "skipped" or (decision.outcome is not operation.due and not killed):
                 why = f"{decision.outcome} ({decision.code}: {decision.message})"
                 yield f"request {decision.request_id} is decided {why}", commit.sequence
         if commit.kind is Kind.REBASE and repr(commit.delta) != repr(tuple(wanted)):  # `1`, `1.0` and `True` differ
@@ -237,6 +243,19 @@ def _derived(one: Evidence) -> Problems:
         wrong = sorted(id_ for id_ in found if found[id_] != other[id_])
         if wrong:
             yield f"{wrong[0]} (of {len(wrong)}) is {found[wrong[0]]}, {who} says {other[wrong[0]]}", one.shown.last
+
+
+def _letters(one: Evidence) -> Problems:
+    dead = {
+        (decision.request_id, decision.sequence): commit
+        for commit, decision in _decisions(one.log)
+        if decision.outcome is Outcome.DEAD
+    }
+    for (id_, sequence), commit in dead.items():
+        if (id_, sequence) not in one.letters:
+            yield f"request {id_} (sequence {sequence}) is dead, and no letter tells of it", commit.sequence
+    for id_, sequence in set(one.letters) - set(dead):
+        yield f"a dead letter holds request {id_} (sequence {sequence}), which is not dead", 0
 
 
 def folded(log: Sequence[Commit]) -> ChangeSetState:

@@ -12,16 +12,19 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 
 from rebaser_client import NotConnectedError, RebaserClient, Remove, RequestRejected, Set, Success, Unset, Update
 from rebaser_client.client import Wait
+from rebaser_core.commit import Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.updates import Derive
 from tests.acceptance.edits import EDITORS, IDS, Edits
-from tests.chaos.history import Book
+from tests.chaos.history import LAX, Book
 
 SILENCE = 45  # seconds beyond that, awake, after which a client that was told nothing complains
 LAST_TRIES = 40  # of the request at the end, when nothing is broken any more
@@ -40,6 +43,15 @@ class Plan:
     pause: float = 0.06  # seconds between two requests of a worker, at most
     derived: bool = True  # whether anything is derived; that takes Spark
     large: float = 0.003  # share of requests that are too large for a message
+    wrong: float = 0.01  # share of requests that are to be refused
+
+
+@dataclass(frozen=True)
+class Request:
+    id: str
+    change_set: str
+    updates: list[Update]
+    origin: str | None  # the change set that it says it comes from
 
 
 class Silent(Exception):  # noqa: N818 - what it is
@@ -73,21 +85,21 @@ class Worker:
             case "read":
                 await self._read(change_set, 0)
             case "again":
-                id_, updates = self._request(change_set)
+                request = self._request(change_set)
                 for _ in range(2):
-                    await self._send(id_, change_set, updates, "applied")
+                    await self._send(request, "applied")
             case "abandon":
-                id_, updates = self._request(change_set)
+                request = self._request(change_set)
                 with anyio.move_on_after(rng.uniform(0, 0.03)):
-                    await self._send(id_, change_set, updates, rng.choice(("applied", "stored")))
+                    await self._send(request, rng.choice(("applied", "stored")))
             case how:
-                id_, updates = self._request(change_set)
+                request = self._request(change_set)
                 for _ in range(rng.randint(1, 6)):
-                    if await self._send(id_, change_set, updates, how):
+                    if await self._send(request, how):
                         break
                     await anyio.sleep(rng.uniform(0, 0.5))
 
-    def _request(self, change_set: str) -> tuple[str, list[Update]]:
+    def _request(self, change_set: str) -> Request:
         """A new request, written down."""
         self._count += 1
         rng = self._random
@@ -104,44 +116,55 @@ class Worker:
                 updates.append(Derive("total", "sum", {"of": [f"seen/{self.name}", *rng.sample(IDS, 2)]}))
             case "sets":
                 updates += [rng.choice((Set(id_, self._count), Unset(id_), Remove(id_))) for id_ in rng.sample(IDS, 2)]
-        if rng.random() < self._plan.large:
+        due = Outcome.SUCCESS
+        if rng.random() < self._plan.wrong:
+            due = rng.choice((Outcome.CONFLICTS, Outcome.DEAD))
+            updates.append(Remove("never") if due is Outcome.CONFLICTS else Unset("x" * LAX.max_id_length))
+        # One that is dead comes in a blob, so that what can be read of it, its id, stands in the log.
+        if due is Outcome.DEAD or rng.random() < self._plan.large:
             updates += [Set(f"large/{part}", rng.choice("abc") * 200_000) for part in range(4)]
         id_ = f"{self.name}-{self._count}"
-        self._book.note("sent", id=id_, cs=change_set, updates=[update.to_wire() for update in updates])
-        return id_, updates
+        self._book.note("sent", id=id_, cs=change_set, due=due, updates=[update.to_wire() for update in updates])
+        return Request(id_, change_set, updates, "elsewhere" if due is Outcome.CONFLICTS else None)
 
-    async def _send(self, id_: str, change_set: str, updates: list[Update], how: str) -> bool:
+    async def _send(self, request: Request, how: str) -> bool:
         """Send a request; whether it was answered."""
         try:
-            await self._heard(lambda: self._try(id_, change_set, updates, how))
+            await self._heard(lambda: self._try(request, how))
         except RequestRejected as error:
             status = error.response.status
-            self._book.note("rejected", id=id_, code=error.code, commit=status.commit)
+            self._book.note("rejected", id=request.id, code=error.code, commit=status.commit)
         except RebaserError as error:
-            self._book.note("failed", id=id_, error=error.code)
+            self._book.note("failed", id=request.id, error=error.code)
             return False
         except Silent:
-            self._book.note("trouble", what=f"request {id_} ({how}) had neither an answer nor an error")
+            self._book.note("trouble", what=f"request {request.id} ({how}) had neither an answer nor an error")
             return False
         return True
 
-    async def _try(self, id_: str, change_set: str, updates: list[Update], how: str) -> None:
-        client, workspace = self._client, self._plan.workspace
-        if how == "stored":
-            await client.enqueue_updates(workspace, change_set, updates, request_id=id_, timeout=self._plan.timeout)
-            self._book.note("stored", id=id_)
-            return
-        wait: Wait = "derived" if how == "derived" else "applied"
-        response = await client.enqueue_updates_with_reply(
-            workspace, change_set, updates, request_id=id_, timeout=self._plan.timeout, wait=wait
+    async def _try(self, request: Request, how: str) -> None:
+        enqueue: Any = self._client.enqueue_updates
+        if how != "stored":
+            wait: Wait = "derived" if how == "derived" else "applied"
+            enqueue = partial(self._client.enqueue_updates_with_reply, wait=wait)
+        response = await enqueue(
+            self._plan.workspace,
+            request.change_set,
+            request.updates,
+            request_id=request.id,
+            from_change_set=request.origin,
+            timeout=self._plan.timeout,
         )
-        status = response.status
-        if not isinstance(status, Success) or response.id != id_:
-            self._book.note("trouble", what=f"request {id_} was answered by {response}")
+        if how == "stored":
+            self._book.note("stored", id=request.id)
             return
-        self._book.note("applied", id=id_, commit=status.commit, performed=status.performed)
+        status = response.status
+        if not isinstance(status, Success) or response.id != request.id:
+            self._book.note("trouble", what=f"request {request.id} was answered by {response}")
+            return
+        self._book.note("applied", id=request.id, commit=status.commit, performed=status.performed)
         if how == "derived":
-            await self._read(change_set, status.commit)
+            await self._read(request.change_set, status.commit)
 
     async def _read(self, change_set: str, owed: int) -> None:
         sent = time.monotonic()
@@ -156,9 +179,9 @@ class Worker:
 
     async def _last(self, change_set: str) -> None:
         """Nothing is broken any more: one request that has to come through, on the connection that saw it all."""
-        id_, updates = self._request(change_set)
+        request = self._request(change_set)
         for _ in range(LAST_TRIES):
-            if await self._send(id_, change_set, updates, "applied"):
+            if await self._send(request, "applied"):
                 return
             await anyio.sleep(0.5)
         self._book.note("trouble", what=f"{self.name} could not reach anybody when all was well again")
@@ -204,7 +227,7 @@ async def main(plan: Plan) -> None:
         group.start_soon(listen)
         while True:
             try:
-                async with RebaserClient.connect(plan.url) as client, anyio.create_task_group() as workers:
+                async with RebaserClient.connect(plan.url, limits=LAX) as client, anyio.create_task_group() as workers:
                     for number in range(plan.workers):
                         workers.start_soon(Worker(client, book, plan, number).run, stop)
                 break

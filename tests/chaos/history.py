@@ -9,11 +9,17 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rebaser_core.commit import Outcome
+from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.updates import Update, parse_update
+
+LAX = replace(
+    DEFAULT_LIMITS, max_id_length=2 * DEFAULT_LIMITS.max_id_length
+)  # so that clients send what servers refuse
 
 
 class Book:
@@ -39,12 +45,13 @@ class Answer:
 
 @dataclass
 class Operation:
-    """One request, with all answers that its client got to it."""
+    """One request, with all answers that its client got to it. `due`: what it asks for."""
 
     id: str
     change_set: str
     updates: tuple[Update, ...]
     sent: float
+    due: Outcome = Outcome.SUCCESS
     answers: list[Answer] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -79,8 +86,10 @@ class History:
         self.counts[kind] += 1
         match kind:
             case "sent":
-                updates = tuple(parse_update(one) for one in line["updates"])
-                self.operations[line["id"]] = Operation(line["id"], line["cs"], updates, line["at"])
+                updates = tuple(parse_update(one, LAX) for one in line["updates"])
+                self.operations[line["id"]] = Operation(
+                    line["id"], line["cs"], updates, line["at"], Outcome(line["due"])
+                )
             case "stored" | "applied" | "rejected":
                 answer = Answer(kind, line["at"], line.get("commit"), line.get("performed", 0), line.get("code", ""))
                 self.operations[line["id"]].answers.append(answer)

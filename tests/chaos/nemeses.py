@@ -17,7 +17,7 @@ import anyio
 
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_core.errors import RebaserError
-from tests.chaos.system import ACK_WAIT, SUBJECTS, Daemon, One, System, Three
+from tests.chaos.system import ACK_WAIT, ENOUGH, SUBJECTS, Daemon, One, System, Three
 
 AT_ONCE = 2  # faults
 FILLER = "CHAOS_FILLER"
@@ -30,6 +30,7 @@ Fault = Callable[[System, random.Random], Coroutine[None, None, str]]  # returns
 async def kill(system: System, rng: random.Random) -> str:
     """SIGKILL of a server."""
     daemon = rng.choice(system.servers)
+    await daemon.running()
     daemon.signal(signal.SIGKILL)
     await anyio.sleep(rng.uniform(0.5, 2))
     return daemon.name
@@ -38,6 +39,7 @@ async def kill(system: System, rng: random.Random) -> str:
 async def term(system: System, rng: random.Random) -> str:
     """SIGTERM of a server: a deploy."""
     daemon = rng.choice(system.servers)
+    await daemon.running()
     daemon.signal(signal.SIGTERM)
     await anyio.sleep(rng.uniform(0.5, 2))
     return daemon.name
@@ -54,6 +56,7 @@ async def client(system: System, rng: random.Random) -> str:
     """SIGKILL of a client, or SIGSTOP."""
     daemon = rng.choice(system.clients)
     if rng.random() < 0.5:
+        await daemon.running()
         daemon.signal(signal.SIGKILL)
         await anyio.sleep(rng.uniform(0.2, 1))
         return f"{daemon.name} killed"
@@ -63,12 +66,12 @@ async def client(system: System, rng: random.Random) -> str:
 
 async def cut(system: System, rng: random.Random) -> str:
     """The connection of one process breaks, several times."""
-    daemon, times = rng.choice([*system.servers, *system.clients]), rng.randint(1, 5)
-    for _ in range(times):
+    daemon, times, broken = rng.choice([*system.servers, *system.clients]), rng.randint(1, 5), 0
+    while broken < times:  # who is just not connected comes back
         for link in daemon.links:
-            await link.cut()
+            broken += await link.cut()
         await anyio.sleep(rng.uniform(0, 0.6))
-    return f"{daemon.name} {times} times"
+    return f"{daemon.name} {broken} times"
 
 
 async def partition(system: System, rng: random.Random) -> str:
@@ -109,9 +112,7 @@ async def delay(system: System, rng: random.Random) -> str:
 async def memory(system: System, rng: random.Random) -> str:
     """A server gets no more memory, and then the OOM killer gets the server."""
     daemon, seconds = rng.choice(system.servers), rng.uniform(0.5, 2.5)
-    pid = daemon.pid
-    if pid is None:
-        return "nobody there"
+    pid = await daemon.running()
     daemon.killed.add(pid)
     try:
         _squeeze(pid)
@@ -295,7 +296,8 @@ class Nemesis:
 
     async def _make(self, name: str, fault: Fault, takes: str, rng: random.Random) -> None:
         began = time.monotonic() - self._began
-        what = await fault(self._system, rng)
+        with anyio.fail_after(ENOUGH):
+            what = await fault(self._system, rng)
         self.counts[name] += 1
         print(f"  {began:6.1f} s {name}: {what}", flush=True)
         self._taken.discard(takes)
@@ -308,7 +310,7 @@ def _squeeze(pid: int) -> None:
 
 
 async def _stopped(daemon: Daemon, seconds: float) -> None:
-    pid = daemon.pid
+    pid = await daemon.running()
     daemon.signal(signal.SIGSTOP)
     try:
         await anyio.sleep(seconds)

@@ -23,10 +23,12 @@ class Link:
         self._flows.set()
         self._open: set[SocketStream] = set()
 
-    async def cut(self) -> None:
-        """Break what is connected; who comes again is let in, unless `refusing`."""
-        for stream in list(self._open):
+    async def cut(self) -> int:
+        """Break what is connected; who comes again is let in, unless `refusing`. Returns how many connections broke."""
+        broken = list(self._open)
+        for stream in broken:
             await anyio.aclose_forcefully(stream)
+        return len(broken) // 2
 
     def stall(self) -> None:
         """Connections stay and carry nothing any more."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import anyio
 
 from rebaser_client.blobs import open_blobs
+from rebaser_client.dead_letters import DeadLetterBox
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log_reader import LogReader
 from rebaser_core.commit import Commit
@@ -23,7 +24,7 @@ async def at_rest(
     """Evidence about every change set that has a log, and complaints about those that do not come to rest. `owned`:
     owners keep what is quiet, so there may be tasks."""
     complaints: list[Violation] = []
-    async with system.jetstream() as js:
+    async with system.jetstream() as js, system.client() as client:
         reader = LogReader(js, SUBJECTS, open_blobs(None, js, SUBJECTS.blobs_bucket))
         waiting: dict[ChangeSetKey, str] = {}
         for _ in range(NAPS):
@@ -32,7 +33,7 @@ async def at_rest(
                 break
             await anyio.sleep(NAP)
         complaints += [Violation(10, key.change_set, f"no rest: {why}") for key, why in waiting.items()]
-        evidence = [await _evidence(js, reader, key) for key in keys]
+        evidence = [await _evidence(js, reader, client.dead_letters, key) for key in keys]
     return [one for one in evidence if one.log], complaints
 
 
@@ -53,7 +54,7 @@ async def _why_not_quiet(js: JetStream, reader: LogReader, key: ChangeSetKey, ow
     return ""
 
 
-async def _evidence(js: JetStream, reader: LogReader, key: ChangeSetKey) -> Evidence:
+async def _evidence(js: JetStream, reader: LogReader, box: DeadLetterBox, key: ChangeSetKey) -> Evidence:
     shown = (await reader.load(key)).state
     log: list[Commit] = []
     while shown.last > (log[-1].sequence if log else 0):
@@ -64,4 +65,5 @@ async def _evidence(js: JetStream, reader: LogReader, key: ChangeSetKey) -> Evid
     queued: list[int] = []
     while message := await js.next(SUBJECTS.requests_stream, SUBJECTS.requests(key), (queued or [0])[-1] + 1):
         queued.append(message.sequence)
-    return Evidence(key.change_set, log, shown, queued)
+    letters = [(one.request_id, one.request_sequence) async for one in box.find(key.workspace, key.change_set)]
+    return Evidence(key.change_set, log, shown, queued, letters)

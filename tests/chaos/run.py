@@ -41,15 +41,20 @@ class Report:
     seed: int
     faults: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
+    told: Counter[str] = field(default_factory=Counter)  # by servers: what followed from the faults
     rounds: int = 0
     violations: int = 0
     text: str = ""
 
     def __str__(self) -> str:
-        faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
-        operations = ", ".join(f"{count} {name}" for name, count in sorted(self.operations.items()))
-        head = f"seed {self.seed}, {self.rounds} rounds, {self.faults.total()} faults ({faults}); {operations}"
-        return f"{head}; violations: {self.violations}\n{self.text}".rstrip()
+        lines = [
+            f"seed {self.seed}, {self.rounds} rounds, {self.faults.total()} faults: {_counts(self.faults)}",
+            f"clients: {_counts(self.operations)}",
+            f"servers: {_counts(self.told)}",
+            f"violations: {self.violations}",
+            self.text,
+        ]
+        return "\n".join(lines).rstrip()
 
 
 async def run(options: Options, folder: Path) -> Report:
@@ -67,7 +72,12 @@ async def run(options: Options, folder: Path) -> Report:
                 await play(system, options, seconds, random.Random(rng.random()), report)
                 if left <= 0 or report.violations:
                     break
+            report.told += system.told()
     return report
+
+
+def _counts(counted: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counted.items()))
 
 
 async def play(system: System, options: Options, seconds: float, rng: random.Random, report: Report) -> None:

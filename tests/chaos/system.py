@@ -9,6 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from tests.cluster import Cluster, cluster_in
 ACK_WAIT = 2.0  # seconds
 STORE = 160 * 1024 * 1024  # bytes that the single nats-server may store
 ENOUGH = 240.0  # seconds; only against hanging
+TOLD = ("warning", "error", "critical")
 RESTART = 0.2  # seconds until what ended is started again
 SUBJECTS = Subjects("")
 
@@ -116,6 +118,14 @@ class Daemon:
         running = self.process.process if self.process is not None else self.client
         return running.pid if running is not None and running.returncode is None else None
 
+    async def running(self) -> int:
+        """The pid of whoever fills the place, as soon as somebody does."""
+        while True:
+            pid = self.pid
+            if pid is not None:
+                return pid
+            await anyio.sleep(RESTART / 2)
+
     def signal(self, number: signal.Signals) -> None:
         """To whoever fills the place, if anybody does."""
         pid = self.pid
@@ -140,6 +150,7 @@ class System:
         self.servers: list[Daemon] = []
         self.clients: list[Daemon] = []
         self.ended: list[str] = []  # processes that ended and nobody had made them
+        self._processes: list[ServerProcess] = []
         self._net = net
         self._group = group
         self._clients_wanted = False
@@ -189,11 +200,17 @@ class System:
         while True:
             async with launched(daemon.url, daemon.name, **settings) as server:
                 daemon.process = server
+                self._processes.append(server)
                 daemon.lives += 1
                 code = await server.process.wait()
             if server.process.pid not in daemon.killed and server.count("server_ready"):
                 self.ended.append(f"server {daemon.name} ended by itself, code {code}: {server.events[-3:]}")
             await anyio.sleep(RESTART)
+
+    def told(self) -> Counter[str]:
+        """What servers had to say so far, warnings and worse, by event: it shows which faults took hold."""
+        events = (event for process in self._processes for event in process.events)
+        return Counter(str(event["event"]) for event in events if event.get("level") in TOLD)
 
     # -- clients ---------------------------------------------------------------------------------------------------
 

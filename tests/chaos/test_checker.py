@@ -20,9 +20,11 @@ class Case:
     log: list[Commit]
     queued: list[int]
     expect: Expectations
+    letters: list[tuple[str, int]]
 
     def verdict(self) -> list[Violation]:
-        return check(self.history, [Evidence("cs", self.log, folded(self.log), self.queued)], self.expect)
+        evidence = Evidence("cs", self.log, folded(self.log), self.queued, self.letters)
+        return check(self.history, [evidence], self.expect)
 
     def operation(self, id_: str) -> Operation:
         return self.history.operations[id_]
@@ -62,7 +64,7 @@ def good() -> Case:
         if asked:
             log[index] = replace(entry, delta=tuple(asked))
     log[3] = replace(log[3], checkpoint=CheckpointRef("sha256:0", 20, 100))
-    return Case(history, log, [], Expectations())
+    return Case(history, log, [], Expectations(), [])
 
 
 def _won(sequence: int, id_: str, performed: int) -> tuple[Decision, ...]:
@@ -73,13 +75,27 @@ def test_a_good_history_is_good() -> None:
     assert good().verdict() == []
 
 
+def test_what_is_to_be_refused_may_be() -> None:
+    case = good()
+    refused(case)
+    assert case.verdict() == []
+
+
 def lost(case: Case) -> None:
     del case.log[1]
     case.change(1, previous=10)
 
 
+def beheaded(case: Case) -> None:
+    case.change(0, previous=7)
+
+
+def landed_twice(case: Case) -> None:
+    case.change(3, id="i3")
+
+
 def forgotten(case: Case) -> None:
-    case.history.operations["c-1"] = Operation("c-1", "cs", (Set("x", 1),), 1.0, [Answer("stored", 2.0)])
+    case.history.operations["c-1"] = Operation("c-1", "cs", (Set("x", 1),), 1.0, answers=[Answer("stored", 2.0)])
 
 
 def never_sent(case: Case) -> None:
@@ -101,6 +117,10 @@ def overtaken(case: Case) -> None:
     case.operation("b-2").answers[0] = replace(case.operation("b-2").answers[0], at=0.2)
 
 
+def other_stream(case: Case) -> None:
+    case.change(4, applied=Applied("2026-02-02", 9))
+
+
 def applied_back(case: Case) -> None:
     case.change(3, applied=Applied(STREAM, 3))
 
@@ -115,6 +135,14 @@ def covers_ahead(case: Case) -> None:
 
 def half_applied(case: Case) -> None:
     case.change(1, delta=case.log[1].delta[:-1])
+
+
+def miscounted(case: Case) -> None:
+    case.change(4, requests=_won(9, "b-2", 2))
+
+
+def attempt_that_changes(case: Case) -> None:
+    case.change(3, delta=(Set("n", 7),))
 
 
 def other_type(case: Case) -> None:
@@ -133,6 +161,32 @@ def innocent_dead(case: Case) -> None:
     dead = replace(case.log[4].requests[0], outcome=Outcome.DEAD, performed=0, code="poison")
     case.change(4, requests=(dead,), delta=())
     case.operation("b-2").answers.clear()
+    case.letters.append(("b-2", 9))
+
+
+def refused(case: Case) -> None:
+    """As it should be: the last request asks for something that cannot be."""
+    innocent_dead(case)
+    case.operation("b-2").due = Outcome.DEAD
+
+
+def let_in(case: Case) -> None:
+    case.operation("b-2").due = Outcome.CONFLICTS
+
+
+def not_buried(case: Case) -> None:
+    refused(case)
+    case.letters.clear()
+
+
+def buried_alive(case: Case) -> None:
+    case.letters.append(("a-2", 4))
+
+
+def skipped(case: Case) -> None:
+    innocent_dead(case)
+    case.change(4, requests=(replace(case.log[4].requests[0], code="skipped"),))
+    case.expect = Expectations(may_die=True)
 
 
 def stale_read(case: Case) -> None:
@@ -170,37 +224,46 @@ def silence(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tamper", "rule"),
+    ("tamper", "rule", "text"),
     [
-        (lost, 6),
-        (forgotten, 6),
-        (silence, 6),
-        (never_sent, 5),
-        (applied_twice, 2),
-        (out_of_order, 2),
-        (overtaken, 8),
-        (applied_back, 3),
-        (covers_back, 4),
-        (covers_ahead, 4),
-        (half_applied, 5),
-        (other_type, 5),
-        (innocent_dead, 5),
-        (wrong_commit, 7),
-        (lied_rejection, 7),
-        (stale_read, 9),
-        (mixed_read, 9),
-        (uncovered_read, 9),
-        (read_of_nothing, 9),
-        (stranded, 10),
-        (owed, 10),
-        (wrong_value, 12),
+        (beheaded, 1, "the log begins with a commit that follows 7"),
+        (landed_twice, 1, "stands in the log twice"),
+        (applied_twice, 2, "request b-1 is decided a second time"),
+        (out_of_order, 2, "request a-2 (sequence 3) is late"),
+        (applied_back, 3, "`applied` is 3, decided is 4"),
+        (other_stream, 3, "`applied` speaks of 2 streams"),
+        (covers_back, 4, "goes back from 14 to 10"),
+        (covers_ahead, 4, "ahead of the log"),
+        (never_sent, 5, "nobody sent request b-1"),
+        (miscounted, 5, "2 updates of b-2 are performed"),
+        (half_applied, 5, "the changes are not those"),
+        (other_type, 5, "the changes are not those"),
+        (innocent_dead, 5, "request b-2 is decided dead (poison: )"),
+        (let_in, 5, "request b-2 is decided success"),
+        (skipped, 5, "request b-2 is decided dead (skipped: )"),
+        (attempt_that_changes, 5, "a commit of kind checkpoint changes something"),
+        (lost, 6, "request a-2 was applied and is not in the log"),
+        (forgotten, 6, "request c-1 was stored and is not in the log"),
+        (silence, 6, "neither an answer nor an error"),
+        (wrong_commit, 7, "request a-2 was told (True, 10, 2), the log says (True, 14, 2)"),
+        (lied_rejection, 7, "request a-2 was told (False, 14, 0)"),
+        (overtaken, 8, "b-2 was stored before"),
+        (stale_read, 9, "a read shows 20 though 30 had been answered"),
+        (mixed_read, 9, "shows seen/a=1 for 2"),
+        (uncovered_read, 9, "covered up to 0, 14 was answered as derived"),
+        (read_of_nothing, 9, "17, where no commit is"),
+        (stranded, 10, "requests [12] are still in the queue"),
+        (owed, 10, "a DVU is owed for ['n'"),
+        (wrong_value, 12, "twice (of 1) is"),
+        (not_buried, 13, "request b-2 (sequence 9) is dead, and no letter tells of it"),
+        (buried_alive, 13, "a dead letter holds request a-2 (sequence 4), which is not dead"),
     ],
 )
-def test_it_finds(tamper: Callable[[Case], None], rule: int) -> None:
+def test_it_finds(tamper: Callable[[Case], None], rule: int, text: str) -> None:
     case = good()
     tamper(case)
     found = case.verdict()
-    assert rule in {violation.rule for violation in found}
+    assert [violation for violation in found if violation.rule == rule and text in violation.text], found
     evidence = [Evidence("cs", case.log, folded(case.log))]
     assert all(violation.text in excerpt(violation, evidence, case.history) for violation in found)
 
