@@ -18,7 +18,17 @@ from typing import Any
 
 import anyio
 
-from rebaser_client import NotConnectedError, RebaserClient, Remove, RequestRejected, Set, Success, Unset, Update
+from rebaser_client import (
+    Conflicts,
+    NotConnectedError,
+    RebaserClient,
+    Remove,
+    RequestRejected,
+    Set,
+    Success,
+    Unset,
+    Update,
+)
 from rebaser_client.client import Wait
 from rebaser_core.commit import Outcome
 from rebaser_core.errors import RebaserError
@@ -159,6 +169,9 @@ class Worker:
             self._book.note("stored", id=request.id)
             return
         status = response.status
+        if isinstance(status, Conflicts):
+            self._book.note("rejected", id=request.id, code="conflicts", commit=status.commit)
+            return
         if not isinstance(status, Success) or response.id != request.id:
             self._book.note("trouble", what=f"request {request.id} was answered by {response}")
             return
