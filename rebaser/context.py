@@ -1,18 +1,23 @@
 """What every owner on a server shares: connections, stores, the DVU engine, clocks."""
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
 
 from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.deleter import Deleter
-from rebaser.dvu.engine import Engine
+from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.settings import Settings
 from rebaser.troubles import Troubles
-from rebaser_client.blobs import BlobStore
+from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log_reader import LogReader
+from rebaser_client.topology import ensure_topology
+from rebaser_core.ids import ulid
 from rebaser_core.subjects import Subjects
 
 
@@ -39,3 +44,50 @@ class Context:
     troubles: Troubles = field(default_factory=Troubles)
     suspects: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvus: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+@asynccontextmanager
+async def open_context(settings: Settings) -> AsyncIterator[Context]:
+    """Connect, make sure of the streams, start Spark in the background."""
+    subjects = Subjects(settings.prefix)
+    async with AsyncExitStack() as stack:
+        token = settings.nats_token.get_secret_value() if settings.nats_token else None
+        connection = await stack.enter_async_context(
+            Connection.connect(
+                settings.nats_url,
+                name=f"rebaser {settings.server_id}",
+                inbox_prefix=settings.inbox_prefix,
+                creds=settings.nats_creds,
+                token=token,
+                ping_interval=settings.ping_interval,
+            )
+        )
+        js = JetStream(connection)
+        await ensure_topology(js, subjects, settings.topology())
+        engine = await stack.enter_async_context(
+            Engine(
+                settings.spark,
+                EngineSettings(
+                    driver_memory=settings.spark_driver_memory,
+                    # The JVM has a working folder of its own, where a relative path would name another place.
+                    scratch=settings.scratch.absolute() if settings.scratch else None,
+                    # So that of DVUs which share a job the late one is found while the others have time left.
+                    job_timeout=settings.dvu_timeout / 2,
+                ),
+            )
+        )
+        blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
+        yield Context(
+            settings=settings,
+            connection=connection,
+            js=js,
+            subjects=subjects,
+            blobs=blobs,
+            reader=LogReader(js, subjects, blobs),
+            engine=engine,
+            deleter=Deleter(js, subjects.requests_stream),
+            dead_letters=DeadLetters(js, subjects, blobs, settings.server_id),
+            now=time.monotonic,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
+        )

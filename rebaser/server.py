@@ -5,34 +5,24 @@ a cancelled server settles what it published, gives every task back at once, and
 """
 
 import gc
-import os
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
 
 import anyio
 import structlog
 from anyio.abc import TaskGroup
 
 from rebaser import __version__
-from rebaser.change_set.dead_letters import DeadLetters
-from rebaser.change_set.deleter import Deleter
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner
 from rebaser.change_set.tasks import Lease, Task
-from rebaser.context import Context
-from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.context import Context, open_context
 from rebaser.settings import Settings
 from rebaser.sweeper import Sweeper
 from rebaser.watchdog import watched_loop
-from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import Connection, JetStream, PullConsumer, PullMessage
-from rebaser_client.log_reader import LogReader
-from rebaser_client.topology import ensure_topology
+from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError, UnprocessableError
-from rebaser_core.ids import ChangeSetKey, ulid
-from rebaser_core.subjects import Subjects
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 
 log = structlog.get_logger(__name__)
@@ -230,53 +220,6 @@ class Server:
             owner.abandon()
             owner.scope.cancel()
         owners.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def open_context(settings: Settings) -> AsyncIterator[Context]:
-    """Connect, make sure of the streams, start Spark in the background."""
-    subjects = Subjects(settings.prefix)
-    async with AsyncExitStack() as stack:
-        token = settings.nats_token.get_secret_value() if settings.nats_token else None
-        connection = await stack.enter_async_context(
-            Connection.connect(
-                settings.nats_url,
-                name=f"rebaser {settings.server_id}",
-                inbox_prefix=settings.inbox_prefix,
-                creds=settings.nats_creds,
-                token=token,
-                ping_interval=settings.ping_interval,
-            )
-        )
-        js = JetStream(connection)
-        await ensure_topology(js, subjects, settings.topology())
-        engine = await stack.enter_async_context(
-            Engine(
-                settings.spark,
-                EngineSettings(
-                    driver_memory=settings.spark_driver_memory,
-                    # The JVM has a working folder of its own, where a relative path would name another place.
-                    scratch=settings.scratch.absolute() if settings.scratch else None,
-                    # So that of DVUs which share a job the late one is found while the others have time left.
-                    job_timeout=settings.dvu_timeout / 2,
-                ),
-            )
-        )
-        blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
-        yield Context(
-            settings=settings,
-            connection=connection,
-            js=js,
-            subjects=subjects,
-            blobs=blobs,
-            reader=LogReader(js, subjects, blobs),
-            engine=engine,
-            deleter=Deleter(js, subjects.requests_stream),
-            dead_letters=DeadLetters(js, subjects, blobs, settings.server_id),
-            now=time.monotonic,
-            now_ms=lambda: time.time_ns() // 1_000_000,
-            new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
-        )
 
 
 async def serve(

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import structlog
 
+from rebaser.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
@@ -160,3 +161,19 @@ class CommitLog:
 
     def _fields(self, commit_id: str) -> dict[str, Any]:
         return {"workspace": self.key.workspace, "change_set": self.key.change_set, "commit": commit_id}
+
+
+async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
+    """The log of `key`, loaded; raises what `LogReader.load` raises."""
+    return CommitLog(
+        context.js,
+        context.subjects,
+        key,
+        await context.reader.load(key),
+        blobs=context.blobs,
+        owner=context.settings.server_id,
+        inline_max=context.connection.max_payload // 2,
+        retry_window=context.settings.retry_window,
+        now_ms=context.now_ms,
+        new_id=context.new_id,
+    )

@@ -14,7 +14,7 @@ import structlog
 
 from rebaser.change_set import checkpoint
 from rebaser.change_set.actor import Actor
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.lifecycle import (
     Arrived,
     Cancelled,
@@ -131,27 +131,14 @@ class Owner(Actor):
 
     async def _load(self) -> None:
         assert self.group is not None  # noqa: S101 - as above
-        context, key = self._context, self.key
-        subjects, settings = context.subjects, context.settings
+        context, key, subjects = self._context, self.key, self._context.subjects
         event: Event = Cancelled()
         try:
             with self.cancelled_with_work():
                 stream = await context.js.stream_info(subjects.requests_stream)
-                tail = await context.reader.load(key)
-                state = tail.state
+                self._commits = await open_log(context, key)
+                state = self._commits.state
                 start = floor(state, stream.created, stream.last_sequence)
-                self._commits = CommitLog(
-                    context.js,
-                    subjects,
-                    key,
-                    tail,
-                    blobs=context.blobs,
-                    owner=settings.server_id,
-                    inline_max=context.connection.max_payload // 2,
-                    retry_window=settings.retry_window,
-                    now_ms=context.now_ms,
-                    new_id=context.new_id,
-                )
                 again = self.lease.task.message.delivered > 1
                 probation = Probation(
                     context, self._commits, redelivered=again, after=start, until=stream.last_sequence

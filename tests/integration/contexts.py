@@ -4,7 +4,6 @@ import itertools
 import time
 from typing import Any, cast
 
-from rebaser.change_set.commit_log import CommitLog
 from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.deleter import Deleter
 from rebaser.context import Context
@@ -12,7 +11,7 @@ from rebaser.settings import Settings
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log_reader import LogReader
-from rebaser_core.ids import ChangeSetKey, ulid
+from rebaser_core.ids import ulid
 from rebaser_core.subjects import Subjects
 
 
@@ -32,20 +31,4 @@ def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: ob
         now=time.monotonic,
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: ulid(next(numbers), bytes(10)),
-    )
-
-
-async def commit_log_of(context: Context, key: ChangeSetKey) -> CommitLog:
-    """The log of `key`, loaded, as an owner has it."""
-    return CommitLog(
-        context.js,
-        context.subjects,
-        key,
-        await context.reader.load(key),
-        blobs=context.blobs,
-        owner=context.settings.server_id,
-        inline_max=100_000,
-        retry_window=900,
-        now_ms=context.now_ms,
-        new_id=context.new_id,
     )

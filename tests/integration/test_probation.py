@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from rebaser.change_set import processor as processing
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.probation import Probation
 from rebaser.change_set.processor import Held, Processor
 from rebaser.settings import Settings
@@ -22,7 +22,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
-from tests.integration.contexts import commit_log_of, context_of
+from tests.integration.contexts import context_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -48,7 +48,7 @@ class Fleet:
     @asynccontextmanager
     async def owner(self, *, redelivered: bool) -> AsyncIterator["Owner"]:
         """The next owner, with what is queued."""
-        commits = await commit_log_of(self.context, KEY)
+        commits = await open_log(self.context, KEY)
         stream = await self.js.stream_info(self.subjects.requests_stream)
         after = commits.state.applied.sequence if commits.state.applied else 0
         until = stream.last_sequence

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from rebaser.change_set import serial_dvu
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.serial_dvu import PUT_OFF, PUT_OFF_MAX, SerialDvu
 from rebaser.context import Context
 from rebaser.dvu.evaluate import evaluate_packet
@@ -20,7 +20,7 @@ from rebaser_core.errors import DvuError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
-from tests.integration.contexts import commit_log_of, context_of
+from tests.integration.contexts import context_of
 from tests.integration.test_owner import serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -57,13 +57,13 @@ class Fleet:
         self.context = replace(context_of(js, subjects, settings, self.engine), now_ms=lambda: self.now_ms)
 
     async def edit(self, number: int) -> None:
-        commits = await commit_log_of(self.context, KEY)
+        commits = await open_log(self.context, KEY)
         delta = (Set("a", number), Derive("double", "sum", {"of": ["a", "a"]}))
         async with commits.turn():
             await commits.append(commits.draft(Kind.REBASE, covers=commits.state.covers, delta=delta, debt=2))
 
     async def owner(self, *, redelivered: bool = True) -> tuple[CommitLog, SerialDvu]:
-        commits = await commit_log_of(self.context, KEY)
+        commits = await open_log(self.context, KEY)
         return commits, SerialDvu(self.context, commits, redelivered=redelivered)
 
     async def owner_ends(self, how: BaseException, error: type[BaseException]) -> None:
@@ -75,7 +75,7 @@ class Fleet:
         self.engine.ends = None
 
     async def deaths(self) -> int:
-        tried = (await commit_log_of(self.context, KEY)).state.attempts.get(DVU_ATTEMPT)
+        tried = (await open_log(self.context, KEY)).state.attempts.get(DVU_ATTEMPT)
         return tried.deaths if tried else 0
 
     async def put_off(self) -> float:

@@ -18,7 +18,7 @@ import anyio.to_thread
 import structlog
 from anyio._backends._asyncio import CancelScope
 
-import rebaser.server
+import rebaser.context
 import rebaser_client.blobs.jetstream
 import rebaser_client.jetstream.connection
 from tests.simulation.loop import PROCESS, SimLoop, scope_hash
@@ -60,7 +60,7 @@ def replaced(loop: SimLoop, network: Network, seed: int, engine: Callable[..., A
         (CancelScope, "__hash__", scope_hash),
         (rebaser_client.jetstream.connection, "Link", network),
         (rebaser_client.blobs.jetstream, "CHUNK", BLOB_CHUNK),
-        (rebaser.server, "Engine", engine),
+        (rebaser.context, "Engine", engine),
     ]
     processors = structlog.get_config()["processors"]
     state, thresholds, collecting = random.getstate(), gc.get_threshold(), gc.isenabled()
