@@ -89,7 +89,7 @@ class Batch(_Reading):
 
     Iteration ends when all came that were asked for, or no more will: time is over, or the next one is too large. It
     raises `PullRefusedError`, `NoRespondersError`, `RequestTimeoutError` (the server did not even say that time is
-    over) or `NotConnectedError`, each after the messages that came before.
+    over) or `NotConnectedError` (it was lost, or there was none for all that time), each after what came before.
     A batch that is not read to its end is over after its time, or at once in an `async with` block.
     """
 

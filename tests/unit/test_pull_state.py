@@ -245,6 +245,18 @@ def test_a_status_of_a_pull_that_was_given_up_means_nothing() -> None:
     assert (state.free, state.outstanding) == (0, 10)
 
 
+def test_a_pull_that_brought_all_while_another_was_thought_to_is_not_waited_for() -> None:
+    state = consume(heartbeat=1.0)
+    for _ in range(5):
+        state.message()
+    assert pulls(state.grant(5)) == [(2, 5, 0)]
+    for _ in range(6):
+        state.message()  # five brought by the second, one by the first
+    assert not state.status(1, "408", "Request Timeout", 4)
+    assert (state.free, state.outstanding) == (4, 0)
+    assert not wait(state, 5), "nothing is asked for: nobody has to answer"
+
+
 def test_what_came_unasked_is_paid_for_by_the_next_credits() -> None:
     state = PullState()
     state.grant(1)
