@@ -72,7 +72,9 @@ class Settings(BaseSettings):
         " one more came before them, unaware.",
     )
     apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
-    retry_window: float = Field(900.0, ge=1, description="How long the outcome of a request is remembered.")
+    retry_window: float = Field(
+        900.0, ge=1, description="How long the outcome of a request is remembered; clients repeat one for 300 s."
+    )
     dvu_timeout: float = Field(600.0, gt=0, description="How long one DVU may take; half of it for one Spark job.")
     shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 import structlog
 from anyio.from_thread import start_blocking_portal
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from structlog.typing import EventDict
 
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
@@ -21,8 +21,8 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from tests.cluster import Cluster, cluster_in
 
-# A machine at work on something else is no defect: no example has a deadline.
-settings.register_profile("rebaser", deadline=None)
+# A machine at work on something else is no defect: no example has a deadline, nor is making one ever too slow.
+settings.register_profile("rebaser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rebaser")
 
 

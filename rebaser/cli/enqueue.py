@@ -42,7 +42,9 @@ def enqueue(
     wait: Annotated[
         Wait, typer.Option(help="End when it is sent, applied, or when derived values are true again.")
     ] = Wait.APPLIED,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds to wait for each answer; for a file, also for room in a full queue.")
+    ] = 60.0,
     batch: Annotated[int, typer.Option(min=1, max=100_000, help="Updates of a file in one request, at most.")] = 5000,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,

@@ -2,6 +2,8 @@
 
 Invariant: requests go out strictly one after the other, so a batch is sent only after the one before it was accepted;
 when one fails, the message says which lines it held and which are in, and no later line was sent.
+
+A full queue is no failure of a file: its next batch waits until there is room, for as long as `--timeout` allows.
 """
 
 import time
@@ -17,6 +19,8 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.updates import Update
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from rebaser.cli.jsonl import Batch
     from rebaser_client import RebaserClient
 
@@ -45,6 +49,7 @@ class Sender:
     performed: int = 0
     commit: int | None = None
     last_request: str | None = None
+    waited: float = 0.0  # seconds, for room in a full queue
     applied_after: float = 0.0  # seconds
     derived_after: float | None = None
     error: RebaserError | None = None
@@ -113,21 +118,45 @@ class Sender:
                     chunk = await anext(chunks, b"")
                     for line in lines.feed(chunk) if chunk else lines.finish():
                         if not batch.has_room(line):
-                            await self._send_batch(client, source, batch)
+                            await self._send_batch(client, source, batch, bar)
                             batch = batch.empty()
                         batch.add(line)
                     bar.advance(bar.task_ids[0], len(chunk))
                     if not chunk:
                         break
             if batch.updates:
-                await self._send_batch(client, source, batch)
+                await self._send_batch(client, source, batch, bar)
         self._place = ""
 
-    async def _send_batch(self, client: "RebaserClient", source: Source, batch: "Batch") -> None:
+    async def _send_batch(self, client: "RebaserClient", source: Source, batch: "Batch", bar: "Progress") -> None:
         self._place = f"{source.name}, lines {batch.first_line} to {batch.last_line}: "
-        await self._send(client, batch.updates)
+        await self._send_when_there_is_room(client, batch.updates, bar)
         self._last_line = batch.last_line
         self._place = f"{source.name}, "
+
+    async def _send_when_there_is_room(self, client: "RebaserClient", updates: list[Update], bar: "Progress") -> None:
+        import anyio
+
+        from rebaser_client import QueueFull
+
+        give_up = time.perf_counter() + self.timeout
+        while True:
+            try:
+                await self._send(client, updates)
+            except QueueFull as full:
+                left = give_up - time.perf_counter()
+                if left <= 0:
+                    raise
+                if not self.waited and bar.disable:
+                    whose = full.key if full.scope == "change set" else "all requests"
+                    console.note(f"the queue of {whose} is full; waiting for room")
+                bar.update(bar.task_ids[0], description="waiting for room")
+                pause = min(full.retry_after, left)
+                await anyio.sleep(pause)
+                self.waited += pause
+            else:
+                bar.update(bar.task_ids[0], description="sending")
+                return
 
     # -- telling ---------------------------------------------------------------------------------------------------
 
@@ -152,6 +181,8 @@ class Sender:
         what = f"{self.updates:,} update{'' if self.updates == 1 else 's'}"
         if self.requests > 1:
             what += f" in {self.requests:,} requests"
+        if self.waited:
+            what += f" (waited {console.span(self.waited)} for room)"
         if self.wait is Wait.NONE:
             return f"sent {what}, last request {self.last_request}"
         line = f"applied {what}, commit {self.commit}, {console.span(self.applied_after)}"
@@ -171,6 +202,7 @@ class Sender:
             "commit": self.commit,
             "lastRequestId": self.last_request,
             "derived": self.derived_after is not None,
+            "waitedSeconds": round(self.waited, 6),
             "seconds": round(self.derived_after or self.applied_after, 6),
         }
         if self.error is not None:

@@ -175,7 +175,7 @@ def _acks_line(acks: "TaskAcks") -> str:
     return (
         f"{line}, {acks.redelivered:,} delivered more than once (at most {acks.most_deliveries} times); from the last "
         f"progress to the ack p50 {console.span(acks.latency_p50)}, max {console.span(acks.latency_max)}, "
-        f"ack wait {console.span(acks.ack_wait)}"
+        f"ack wait {acks.ack_wait:g} s"
     )
 
 

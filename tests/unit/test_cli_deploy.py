@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebaser.settings import Settings
+from rebaser.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -74,6 +74,15 @@ def test_every_variable_is_a_setting(compose: dict[str, Any]) -> None:
     assert used
     for name in used:
         assert name.removeprefix("REBASER_").lower() in Settings.model_fields, name
+
+
+def test_the_composed_server_takes_its_settings_and_keeps_what_it_was_told(
+    compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nats-server syncs every write, so that one copy is `safe`."""
+    for name, value in compose["services"]["rebaser"]["environment"].items():
+        monkeypatch.setenv(name, value)
+    assert load_settings().topology().durability == "safe"
 
 
 def test_several_servers_share_the_work_and_wait_for_nats_alone(compose: dict[str, Any]) -> None:

@@ -1,0 +1,81 @@
+"""What `rebaser enqueue --file` does where a queue is full: it waits for room, for a while."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rebaser.cli import console
+from rebaser.cli.sending import Sender, Wait
+from rebaser.cli.source import opened
+from rebaser_client import QueueFull, Set
+from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.topology import ensure_topology
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import EnqueueUpdatesRequest, decode
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TopologyOptions
+
+pytestmark = pytest.mark.anyio
+
+KEY = ChangeSetKey("ws", "cs")
+UPDATES = [Set("a", number) for number in range(4)]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "updates.jsonl"
+    path.write_text("".join(json.dumps(update.to_wire()) + "\n" for update in UPDATES))
+    return str(path)
+
+
+@pytest.fixture
+async def queue(js: JetStream, subjects: Subjects) -> AsyncIterator[OrderedConsumer]:
+    """One with room for one request."""
+    await ensure_topology(js, subjects, TopologyOptions(max_requests_per_change_set=1))
+    async with OrderedConsumer(js, subjects.requests_stream, subjects.requests(KEY)) as consumer:
+        yield consumer
+
+
+async def test_a_file_waits_until_there_is_room(
+    nats_url: str,
+    js: JetStream,
+    subjects: Subjects,
+    queue: OrderedConsumer,
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused, notes = anyio.Event(), []
+
+    def note(text: str) -> None:
+        notes.append(text)
+        refused.set()
+
+    monkeypatch.setattr(console, "note", note)
+    sender = Sender(KEY, Wait.NONE, timeout=60, batch=1)
+    got = []
+    with opened(file) as source, anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(sender.run, nats_url, subjects.prefix, [], source)
+            await refused.wait()
+            for _ in UPDATES:
+                message = await anext(queue)
+                got.append(decode(message.headers, message.data, expect=EnqueueUpdatesRequest).updates)
+                await js.delete_message(subjects.requests_stream, message.stream_sequence)
+    assert sender.error is None
+    assert got == [(update,) for update in UPDATES]
+    assert notes == ["the queue of ws.cs is full; waiting for room"]
+    assert sender.waited > 0
+    assert sender.report()["waitedSeconds"] == round(sender.waited, 6)
+    assert "for room" in sender.summary()
+
+
+@pytest.mark.usefixtures("queue")
+async def test_a_file_does_not_wait_for_ever(nats_url: str, subjects: Subjects, file: str) -> None:
+    sender = Sender(KEY, Wait.NONE, timeout=0.1, batch=1)
+    with opened(file) as source, anyio.fail_after(60):
+        await sender.run(nats_url, subjects.prefix, [], source)
+    assert isinstance(sender.error, QueueFull)
+    assert sender.error_line().endswith("; lines 1 to 1 were sent; nothing after that was sent")

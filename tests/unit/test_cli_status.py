@@ -1,0 +1,227 @@
+"""What `rebaser status` says: JSON for machines, tables and plain sentences for people."""
+
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rebaser.cli import access, console
+from rebaser.cli.failures import CommandFailed
+from rebaser.cli.status import status
+from rebaser_client.acks import TaskAcks
+from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo
+from rebaser_client.storage import DurabilityStatus, MessageCost, StreamStatus
+
+SERVER = ServerInfo("one", "1.2", 3, 1000, "ready", sweeper=True, durability="safe")
+BUSY = ChangeSetStatus("shop", "main", 4, has_task=True, last_commit=12, covers=9, debt=True)
+IDLE = ChangeSetStatus("shop", "other", 0, has_task=False, last_commit=7, covers=7, debt=False)
+REQUESTS = StreamStatus(
+    "REBASER_REQUESTS", "file", 3, 1, 4, 2_000_000, 1000, 10_000_000, -1, 20.0, 500_000.0, MessageCost(900, 200, 30, 34)
+)
+TASKS = StreamStatus("REBASER_TASKS", "memory", 1, 0, 0, 0, -1, -1, -1, None, None, None)
+OVERVIEW = Overview([SERVER], [BUSY, IDLE], [REQUESTS, TASKS], DurabilityStatus("fast", "file", 1))
+ACKS = TaskAcks(60.0, 50, 7, 2, 3, 0.004, 12.5, 6.0)
+
+
+class Told:
+    """Stands in for a client: what NATS would tell."""
+
+    def __init__(self, overview: Overview, acks: TaskAcks) -> None:
+        self._overview = overview
+        self._acks = acks
+
+    async def status(self, workspace: str | None) -> Overview:
+        kept = [one for one in self._overview.change_sets if workspace in (None, one.workspace)]
+        return replace(self._overview, change_sets=kept)
+
+    async def task_acks(self, seconds: float) -> TaskAcks:
+        return replace(self._acks, seconds=seconds)
+
+
+Show = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Show:
+    """Run the command; returns stdout and stderr."""
+
+    def run(overview: Overview = OVERVIEW, *, task_acks: TaskAcks = ACKS, **options: Any) -> tuple[str, str]:
+        @asynccontextmanager
+        async def connected(nats: str, prefix: str) -> AsyncIterator[Told]:
+            yield Told(overview, task_acks)
+
+        monkeypatch.setattr(access, "connected", connected)
+        assert status(**options) == 0
+        captured = capsys.readouterr()
+        return captured.out, captured.err
+
+    return run
+
+
+def test_machines_get_one_object_with_everything(show: Show) -> None:
+    out, err = show(json=True)
+    assert err == ""
+    assert json.loads(out) == {
+        "servers": [
+            {
+                "id": "one",
+                "version": "1.2",
+                "owned": 3,
+                "slots": 1000,
+                "dvu": "ready",
+                "sweeper": True,
+                "durability": "safe",
+                "trouble": "",
+            }
+        ],
+        "changeSets": [
+            {
+                "workspaceId": "shop",
+                "changeSetId": "main",
+                "pending": 4,
+                "hasTask": True,
+                "lastCommit": 12,
+                "covers": 9,
+                "debt": True,
+            },
+            {
+                "workspaceId": "shop",
+                "changeSetId": "other",
+                "pending": 0,
+                "hasTask": False,
+                "lastCommit": 7,
+                "covers": 7,
+                "debt": False,
+            },
+        ],
+        "streams": [
+            {
+                "name": "REBASER_REQUESTS",
+                "storage": "file",
+                "copies": 3,
+                "copiesBehind": 1,
+                "messages": 4,
+                "bytes": 2_000_000,
+                "maxMessages": 1000,
+                "maxBytes": 10_000_000,
+                "maxMessageSize": -1,
+                "percentFull": 20.0,
+                "bytesPerMessage": 500_000.0,
+                "newest": {"payload": 900, "headers": 200, "subject": 30, "record": 34},
+            },
+            {
+                "name": "REBASER_TASKS",
+                "storage": "memory",
+                "copies": 1,
+                "copiesBehind": 0,
+                "messages": 0,
+                "bytes": 0,
+                "maxMessages": -1,
+                "maxBytes": -1,
+                "maxMessageSize": -1,
+                "percentFull": None,
+                "bytesPerMessage": None,
+                "newest": None,
+            },
+        ],
+        "durability": {"atLeast": "fast", "storage": "file", "copies": 1},
+    }
+
+
+def test_machines_get_the_figures_of_acks_beside_it(show: Show) -> None:
+    out, _ = show(json=True, acks=5.0)
+    assert json.loads(out)["taskAcks"] == {
+        "seconds": 5.0,
+        "percent": 50,
+        "samples": 7,
+        "redelivered": 2,
+        "mostDeliveries": 3,
+        "latencyP50": 0.004,
+        "latencyMax": 12.5,
+        "ackWait": 6.0,
+    }
+    assert "taskAcks" not in json.loads(show(json=True)[0])
+
+
+def test_a_pipe_gets_a_row_a_line(show: Show) -> None:
+    out, err = show()
+    assert err == ""
+    assert [line.split("\t") for line in out.splitlines()[:-1]] == [
+        ["one", "1.2", "3", "1000", "ready"],
+        ["shop", "main", "4", "yes", "12", "9", "yes"],
+        ["shop", "other", "0", "no", "7", "7", "no"],
+        [
+            "REBASER_REQUESTS",
+            "file x3 (1 behind)",
+            "4",
+            "2.0 MB",
+            "10.0 MB or 1,000 messages",
+            "20 %",
+            "500.0 kB",
+            "1.2 kB: 900 B",
+        ],
+        ["REBASER_TASKS", "memory x1", "0", "0 B", "", "", "", ""],
+    ]
+    assert [len(show(workspace=name)[0].splitlines()) for name in ("shop", "nobody")] == [6, 4]
+
+
+def test_a_terminal_gets_titles(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "out", lambda: Console(file=screen, force_terminal=True, width=200))
+    show()
+    shown = screen.getvalue()
+    for words in ("Servers: 1", "Change sets: 2", "Streams", "DVU due", "a message", "newest: payload"):
+        assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("durability", "says"),
+    [
+        (DurabilityStatus("memory", "memory", 1), "durability: memory (storage memory, 1 of each stream)"),
+        (
+            DurabilityStatus("fast", "file", 1),
+            (
+                "durability: fast (storage file, 1 of each stream; safe if nats-server has sync_interval: always, "
+                "which clients cannot see)"
+            ),
+        ),
+        (DurabilityStatus("safe", "file", 3), "durability: safe (storage file, 3 of each stream)"),
+    ],
+)
+def test_durability_is_a_word_and_what_it_rests_on(show: Show, durability: DurabilityStatus, says: str) -> None:
+    assert show(replace(OVERVIEW, durability=durability))[0].splitlines()[-1] == says
+
+
+def test_trouble_full_streams_and_missing_servers_are_told_on_stderr(show: Show) -> None:
+    troubled = replace(SERVER, trouble="the log is full\x1b[2J")
+    nearly = replace(REQUESTS, percent_full=90.0)
+    assert show(replace(OVERVIEW, servers=[troubled], streams=[nearly]))[1].splitlines() == [
+        "server one met trouble: the log is full\\x1b[2J",
+        "stream REBASER_REQUESTS is 90 % full; what does not fit is refused",
+    ]
+    assert show(replace(OVERVIEW, streams=[replace(REQUESTS, percent_full=89.9)]))[1] == ""
+    assert show(Overview([], [], [], None)) == (
+        "",
+        "no server answers; requests wait until one runs (`rebaser serve`)\n",
+    )
+
+
+def test_acks_are_a_sentence(show: Show) -> None:
+    assert show(acks=60.0)[0].splitlines()[-1] == (
+        "task acks in 60 s, 50 % sampled: 7, 2 delivered more than once (at most 3 times); from the last progress to "
+        "the ack p50 4.0 ms, max 12.5 s, ack wait 6 s"
+    )
+    none = replace(ACKS, samples=0, latency_p50=None, latency_max=None)
+    assert show(acks=60.0, task_acks=none)[0].splitlines()[-1] == (
+        "task acks in 60 s, 50 % sampled: 0 (a task is acked when its change set is let go)"
+    )
+
+
+def test_acks_that_nobody_samples_are_a_failure_that_says_what_to_set(show: Show) -> None:
+    with pytest.raises(CommandFailed, match="REBASER_ACK_SAMPLE=100"):
+        show(acks=1.0, task_acks=replace(ACKS, percent=0))
