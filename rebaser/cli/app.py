@@ -101,7 +101,7 @@ app.command(
 app.command(
     epilog=examples(
         "rebaser status",
-        "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt > 0)'",
+        "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt)'",
     )
 )(status)
 app.command(

@@ -68,6 +68,8 @@ def enqueue(
         sender = Sender(key, wait, timeout, batch)
         code = run_async(partial(sender.run, nats, prefix, edits, source))
     if code:
+        if told := sender.interrupted_line():
+            console.note(told)
         return code
     if json:
         console.write_json(sender.report())

@@ -4,6 +4,7 @@ Invariant: an expected failure becomes (line, exit code) here and nowhere else; 
 with its traceback, because it is a bug that somebody will have to find.
 """
 
+import errno
 import os
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from rebaser_core.errors import RebaserError
 
 STREAM_NOT_FOUND = 10059  # JetStream's error code
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -40,6 +42,8 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return _rebaser_line(error), FAILED
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}", FAILED
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return f"the output could not be written: {error.strerror}", FAILED
     return None
 
 
@@ -48,6 +52,7 @@ def _usage_line(error: typer.TyperException) -> str:
     command = context.command_path if context is not None else "rebaser"
     bare = isinstance(error, typer.BadParameter) and error.param is None and error.param_hint is None
     words = " ".join((error.message if bare else error.format_message()).split()).rstrip(".")
+    words = words.replace(": Value error, ", ": ")
     return f"{words}; see: {command} --help"
 
 

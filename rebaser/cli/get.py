@@ -22,7 +22,7 @@ MAX_ROWS = 500
 def get(
     workspace: Workspace,
     change_set: ChangeSet,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these; default: all.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Only these; default: all.")] = None,
     *,
     json: Json = False,
     updates: Annotated[

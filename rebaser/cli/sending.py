@@ -55,6 +55,7 @@ class Sender:
     error: RebaserError | None = None
     _place: str = ""  # in the input, for an error
     _last_line: int = 0  # of the file, accepted
+    _under_way: str = ""  # lines of the file
     _started: float = field(default_factory=time.perf_counter)
 
     async def run(self, nats: str, prefix: str, edits: list[Update], source: Source | None) -> None:
@@ -130,7 +131,9 @@ class Sender:
 
     async def _send_batch(self, client: "RebaserClient", source: Source, batch: "Batch", bar: "Progress") -> None:
         self._place = f"{source.name}, lines {batch.first_line} to {batch.last_line}: "
+        self._under_way = f"lines {batch.first_line} to {batch.last_line}"
         await self._send_when_there_is_room(client, batch.updates, bar)
+        self._under_way = ""
         self._last_line = batch.last_line
         self._place = f"{source.name}, "
 
@@ -173,6 +176,13 @@ class Sender:
         elif self.requests and self._place:
             line += f"; the edits of the options were {self._verb}"
         return f"{line}; nothing after that was sent" if self._place else line
+
+    def interrupted_line(self) -> str:
+        """What is in, and what may be, when a file was interrupted; empty if nothing is."""
+        told = [f"lines 1 to {self._last_line} were {self._verb}"] if self._last_line else []
+        if self._under_way:
+            told.append(f"{self._under_way} may be {self._verb}")
+        return f"interrupted; {', '.join(told)}" if told else ""
 
     def summary(self) -> str:
         """One line for people."""

@@ -25,14 +25,16 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def tail(
-    workspace: Annotated[str | None, typer.Argument(metavar="[WS]", help="Workspace; default: all.")] = None,
-    change_set: Annotated[str | None, typer.Argument(metavar="[CS]", help="Change set; default: all.")] = None,
+    workspace: Annotated[str | None, typer.Argument(metavar="WS", help="Workspace; default: all.")] = None,
+    change_set: Annotated[str | None, typer.Argument(metavar="CS", help="Change set; default: all.")] = None,
     *,
     requests: Annotated[bool, typer.Option("--requests", help="Requests that wait.")] = False,
     commits: Annotated[bool, typer.Option("--commits", help="What was decided and derived; the default.")] = False,
     dlq: Annotated[bool, typer.Option("--dlq", help="Requests that could not be processed.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Begin with the newest so many.")] = 10,
-    all_: Annotated[bool, typer.Option("--all", help="Begin with the oldest there is.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Begin with the oldest there is.", allow_from_autoenv=False)
+    ] = False,
     last: Annotated[bool, typer.Option("--last", help="Begin with the newest one.")] = False,
     new: Annotated[bool, typer.Option("--new", help="Only what comes from now on; follows.")] = False,
     since: Annotated[

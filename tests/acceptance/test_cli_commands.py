@@ -125,7 +125,7 @@ async def test_an_empty_file_sends_nothing(fleet_url: str, fleet: object, cs: st
     assert (done.returncode, done.stdout) == (0, "no updates: nothing sent\n")
 
 
-async def test_ctrl_c_while_waiting_for_input_ends_without_a_word(
+async def test_ctrl_c_while_waiting_for_input_ends_and_tells_what_is_in(
     fleet_url: str, client: RebaserClient, cs: str
 ) -> None:
     async with await anyio.open_process(
@@ -140,7 +140,9 @@ async def test_ctrl_c_while_waiting_for_input_ends_without_a_word(
         process.send_signal(signal.SIGINT)
         with anyio.fail_after(60):
             assert await process.wait() == 130
-        assert b"".join([chunk async for chunk in process.stderr]) == b""
+        told = b"".join([chunk async for chunk in process.stderr])
+        # The log may show its commit to us before the answer is there.
+        assert told in (b"interrupted; lines 1 to 1 were applied\n", b"interrupted; lines 1 to 1 may be applied\n")
         await commits.aclose()  # type: ignore[attr-defined]
 
 
@@ -184,7 +186,9 @@ async def test_tail_shows_commits_and_follows_them(fleet_url: str, client: Rebas
         process.send_signal(signal.SIGINT)
         with anyio.fail_after(60):
             assert await process.wait() == 0
-        assert b"".join([chunk async for chunk in process.stderr]) == b""
+        told = b"".join([chunk async for chunk in process.stderr])
+        # The log may show its commit to us before the answer is there.
+        assert told in (b"interrupted; lines 1 to 1 were applied\n", b"interrupted; lines 1 to 1 may be applied\n")
 
 
 async def test_ping_tells_whether_a_server_lives(fleet_url: str, fleet: object) -> None:

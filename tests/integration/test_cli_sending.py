@@ -72,6 +72,21 @@ async def test_a_file_waits_until_there_is_room(
     assert "for room" in sender.summary()
 
 
+async def test_who_interrupts_a_file_is_told_what_is_in_and_what_may_be(
+    nats_url: str, subjects: Subjects, queue: OrderedConsumer, file: str
+) -> None:
+    sender = Sender(KEY, Wait.NONE, timeout=60, batch=1)
+    assert sender.interrupted_line() == ""
+    with opened(file) as source, anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(sender.run, nats_url, subjects.prefix, [], source)
+            await anext(queue)
+            while not sender.waited:  # noqa: ASYNC110 - for room for the second line; it tells nobody
+                await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+    assert sender.interrupted_line() == "interrupted; lines 1 to 1 were sent, lines 2 to 2 may be sent"
+
+
 @pytest.mark.usefixtures("queue")
 async def test_a_file_does_not_wait_for_ever(nats_url: str, subjects: Subjects, file: str) -> None:
     sender = Sender(KEY, Wait.NONE, timeout=0.1, batch=1)

@@ -14,11 +14,17 @@ from rebaser_core.errors import ConfigError, TransientError
         (ConfigError("Java 17\nis missing"), "Java 17 is missing", 1),
         (typer.BadParameter("wrong", param_hint="--set"), "Invalid value for --set: wrong; see: rebaser --help", 2),
         (FileNotFoundError(2, "No such file", "f.jsonl"), "f.jsonl: No such file", 1),
+        (OSError(28, "No space left on device"), "the output could not be written: No space left on device", 1),
         (BaseExceptionGroup("", [BaseExceptionGroup("", [ConfigError("deep")])]), "deep", 1),
     ],
 )
 def test_expected_failures(error: BaseException, line: str, code: int) -> None:
     assert explain(error) == (line, code)
+
+
+def test_a_wrong_choice_is_told_without_the_words_of_the_validator() -> None:
+    explained = explain(typer.BadParameter("Value error, 'x' is not one of 'a', 'b'", param_hint="--wait"))
+    assert explained == ("Invalid value for --wait: 'x' is not one of 'a', 'b'; see: rebaser --help", 2)
 
 
 def test_a_missing_connection_says_how_to_get_one() -> None:
