@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rebaser.cli import access, console
+from rebaser.cli import access, console, logs
 from rebaser.cli.failures import CommandFailed
 from rebaser.cli.status import status
 from rebaser_client.acks import TaskAcks
@@ -56,6 +56,7 @@ def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             yield Told(overview, task_acks)
 
         monkeypatch.setattr(access, "connected", connected)
+        monkeypatch.setattr(logs, "configure", lambda *_: None)  # it would be for all tests that follow
         assert status(**options) == 0
         captured = capsys.readouterr()
         return captured.out, captured.err
