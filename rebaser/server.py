@@ -17,6 +17,7 @@ from rebaser.change_set.owner import Owner
 from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context, open_context
 from rebaser.settings import Settings
+from rebaser.strays import Strays
 from rebaser.sweeper import Sweeper
 from rebaser.watchdog import watched_loop
 from rebaser_client.jetstream import PullConsumer, PullMessage
@@ -37,7 +38,8 @@ class Server:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._sweeper = Sweeper(context.js, context.subjects, context.settings.sweep_interval)
+        strays = Strays(context.js, context.subjects, context.dead_letters, context.now_ms)
+        self._sweeper = Sweeper(context.js, context.subjects, context.settings.sweep_interval, strays)
         self._owners: dict[ChangeSetKey, Owner] = {}
         self._next: dict[ChangeSetKey, Task] = {}  # delivered while the owner before was ending
         self._newer: dict[ChangeSetKey, float] = {}  # until when a newer server should have it: we cannot read on

@@ -8,6 +8,8 @@ One server of the fleet sweeps: TASKS holds one message that is never acknowledg
 JetStream has pinned (ADR-42). Giving it back with a delay is the timer of the next sweep; a holder who dies loses the
 pin, and the message comes to another. If several sweep all the same nothing is wrong, because a task that is there
 already is refused.
+
+What stands in REQUESTS under a subject that names no change set is moved to the dead letters meanwhile (`strays`).
 """
 
 from collections.abc import Iterable
@@ -16,11 +18,12 @@ import anyio
 import structlog
 from anyio.lowlevel import checkpoint
 
+from rebaser.strays import Strays
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
 from rebaser_client.tasks import publish_task
 from rebaser_core.errors import RebaserError, UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, is_key
 from rebaser_core.messages import read_sweep_headers
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP_GROUP
@@ -36,12 +39,13 @@ GIVE_BACK_BOUND = 2.0  # seconds
 class Sweeper:
     """Sweeps each `sweep_interval` (seconds) while this server is the one pinned; call `run` in a task group."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, interval: float) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, interval: float, strays: Strays) -> None:
         self._js = js
         self._subjects = subjects
         self._interval = interval
         self._lease = max(interval, MIN_SWEEP_LEASE)
         self._debts = Debts(js, subjects)
+        self._strays = strays
         self.pinned = False
 
     async def run(self) -> None:
@@ -74,6 +78,7 @@ class Sweeper:
         subjects = self._subjects
         # What waits is read before the tasks: an owner that comes in between is seen, and left alone.
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
+        strays = not all(map(is_key, waiting))
         waiting |= await self._debts.read()
         if not waiting:
             return 0
@@ -81,6 +86,8 @@ class Sweeper:
         published = await self._publish(waiting)
         if published:
             log.warning("stranded_change_sets", count=published, example=next(iter(waiting)))
+        if strays:
+            await self._strays.move()
         return published
 
     async def _names(self, stream: str, head: str, tail: str) -> set[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rebaser_core.errors import UnprocessableError
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_KEY = re.compile(rf"{_TOKEN.pattern}\.{_TOKEN.pattern}")
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 _VALUES = {char: number for number, char in enumerate(_CROCKFORD)}
@@ -35,6 +36,11 @@ class ChangeSetKey:
 
     def __str__(self) -> str:
         return f"{self.workspace}.{self.change_set}"
+
+
+def is_key(text: str) -> bool:
+    """Whether `text` is a `ChangeSetKey` as it stands in subjects."""
+    return _KEY.fullmatch(text) is not None
 
 
 def ulid(timestamp_ms: int, randomness: bytes) -> str:

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import anyio
 
+from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.embedded.nats import embedded_nats
+from rebaser.strays import Strays
 from rebaser.sweeper import Sweeper
+from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.topology import ensure_topology
 from rebaser_core.commit import Commit, Kind
@@ -76,10 +79,12 @@ async def run(count: int) -> dict[str, tuple[int, float, float]]:
                     published = await sweeper.sweep()
                     found[name] = published, time.perf_counter() - began, beat.longest
 
-                first = Sweeper(js, subjects, 10)
+                letters = DeadLetters(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "bench")
+                strays = Strays(js, subjects, letters, lambda: 1)
+                first = Sweeper(js, subjects, 10, strays)
                 await measure("all stranded", first)
                 await measure("nothing changed", first)
-                await measure("a new sweeper", Sweeper(js, subjects, 10))
+                await measure("a new sweeper", Sweeper(js, subjects, 10, strays))
                 group.cancel_scope.cancel()
     return found
 

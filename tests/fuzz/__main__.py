@@ -1,13 +1,14 @@
 """Fuzzing by hand.
 
-python -m tests.fuzz --target all --seconds 3600 --seed 1     damaged inputs for each reader, in turn
-python -m tests.fuzz --messages 1000000 --seed 1              damaged messages through a real server
+python -m tests.fuzz readers --seconds 3600 --seed 1       damaged inputs for each reader, in turn
+python -m tests.fuzz messages --count 1000000 --seed 1     damaged messages through a real server
 
 A failing input is printed as hex, with its seed, and kept in tests/fuzz/corpus, which the suite runs.
 """
 
 import argparse
 import faulthandler
+import math
 import sys
 import time
 
@@ -22,15 +23,20 @@ TURN = 10.0  # seconds for one target, until the next has its turn
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", choices=["all", *TARGETS], default="all")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--messages", type=int, help="send this many damaged messages to a real server instead")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    commands = parser.add_subparsers(dest="command", required=True)
+    readers = commands.add_parser("readers", help="damaged inputs for each reader, in turn")
+    readers.add_argument("--target", choices=["all", *TARGETS], default="all")
+    readers.add_argument("--seconds", type=float, default=60.0)
+    through = commands.add_parser("messages", help="damaged messages through a real server")
+    through.add_argument("--count", type=int, default=10_000)
+    through.add_argument("--seconds", type=float, default=math.inf, help="send no more after this")
+    for command in (readers, through):
+        command.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     options = parser.parse_args()
     faulthandler.enable()
     print(f"seed {options.seed}", flush=True)
-    if options.messages is not None:
-        print(anyio.run(fuzz_messages, options.messages, options.seed))
+    if options.command == "messages":
+        print(anyio.run(fuzz_messages, options.count, options.seed, options.seconds))
         return 0
     return fuzz_targets(list(TARGETS) if options.target == "all" else [options.target], options.seconds, options.seed)
 

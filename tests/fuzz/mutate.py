@@ -6,17 +6,39 @@ from typing import Any
 
 import cbor2
 
-NUMBERS = (0, -1, 1, 23, 24, 255, 256, 65535, 2**31, 2**32 - 1, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 2**64, 10**400)
+NUMBERS = (
+    0,
+    -1,
+    1,
+    23,
+    24,
+    255,
+    256,
+    65535,
+    2**31,
+    2**32 - 1,
+    2**53 + 1,
+    2**63 - 1,
+    2**63,
+    -(2**63) - 1,
+    2**64,
+    10**400,
+)
 FLOATS = (0.0, -0.0, 1e308, -1e308, 5e-324, float("inf"), float("-inf"), float("nan"), 0.1)
 TEXTS = (
-    "", " ", "\x00", "\n", "\r\n", "\t", "\u2028", "\ufeff", "\ud800", "\U0001f600", "é", "٣", "a" * 513, "a" * 5000, "../../x",
+    "", " ", "\x00", "\n", "\r\n", "\t", "\u2028", "\ufeff", "\ud800", "\U0001f600", "é", "٣", "a" * 513, "a" * 5000,
+    "../../x",
     "*", ">", ".", "a.b", "$JS.API.INFO", "_INBOX.a", "v1", "v2", "v99999999999", "set", "derive", "sha256:" + "0" * 64,
 )  # fmt: skip
 PIECES = (
-    b"\r\n", b"\x00", b"\xff", b"\x80", b"[", b"{", b"]", b"}", b'"', b"\\u", b"\\ud800", b",", b":", b"1e999", b"NaN", b"-",
-    b"\x9f", b"\xbf", b"\x7f", b"\x5f", b"\xf7", b"\xf9\x7e\x00", b"\xfb\x7f\xf0\x00\x00\x00\x00\x00\x00", b"\xc2\x41\x01",
-    b"\xc4\x82\x1b\x7f\xff\xff\xff\xff\xff\xff\xff\x01", b"\xd8\x1c\x81\xd8\x1d\x00", b"\xd8\x23\x61(", b"\xd9\x01\x02\x80",
-    b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff", b"\xbb\x7f\xff\xff\xff\xff\xff\xff\xff", b"\x5b\x00\x00\x00\x7f\xff\xff\xff\xff",
+    b"\r\n", b"\x00", b"\xff", b"\x80", b"[", b"{", b"]", b"}", b'"', b"\\u", b"\\ud800", b",", b":", b"1e999", b"NaN",
+    b"-",
+    b"\x9f", b"\xbf", b"\x7f", b"\x5f", b"\xf7", b"\xf9\x7e\x00", b"\xfb\x7f\xf0\x00\x00\x00\x00\x00\x00",
+    b"\xc2\x41\x01",
+    b"\xc4\x82\x1b\x7f\xff\xff\xff\xff\xff\xff\xff\x01", b"\xd8\x1c\x81\xd8\x1d\x00", b"\xd8\x23\x61(",
+    b"\xd9\x01\x02\x80",
+    b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff", b"\xbb\x7f\xff\xff\xff\xff\xff\xff\xff",
+    b"\x5b\x00\x00\x00\x7f\xff\xff\xff\xff",
     b"\xef\xbb\xbf", b"NATS/1.0", b"MSG ", b"HMSG ", b"PING", b"INFO ", b"-ERR", b" 99999999999999999999 ", b" -1 ",
 )  # fmt: skip
 MAX_BYTES = 200_000
@@ -33,7 +55,7 @@ class Mutator:
 
     # -- bytes -----------------------------------------------------------------------------------------------------
 
-    def bytes(self, data: bytes, others: Sequence[bytes] = ()) -> bytes:
+    def damaged(self, data: bytes, others: Sequence[bytes] = ()) -> bytes:
         """`data` with a few of its bytes changed, moved, doubled, put in or taken out."""
         out = bytearray(data)
         for _ in range(self.chance.choice((1, 1, 1, 2, 3, 8))):
@@ -125,7 +147,17 @@ class Mutator:
         return self.chance.choice(names) if self.often(0.7) else self.leaf_of(TEXTS, NUMBERS)
 
     def leaf(self) -> Any:
-        special = (None, True, False, [], {}, b"bytes", cbor2.undefined, cbor2.CBORTag(2, b"\xff" * 9), cbor2.CBORSimpleValue(99))
+        special = (
+            None,
+            True,
+            False,
+            [],
+            {},
+            b"bytes",
+            cbor2.undefined,
+            cbor2.CBORTag(2, b"\xff" * 9),
+            cbor2.CBORSimpleValue(99),
+        )
         return self.leaf_of(NUMBERS, FLOATS, TEXTS, TEXTS, special)
 
     def leaf_of(self, *kinds: Sequence[Any]) -> Any:
@@ -142,7 +174,11 @@ class Mutator:
                 case 0:
                     text = text[:at] + text[until:]
                 case 1:
-                    text = text[:at] + chr(chance.choice((chance.randrange(128), chance.randrange(0x11000)))) + text[until:]
+                    text = (
+                        text[:at]
+                        + chr(chance.choice((chance.randrange(128), chance.randrange(0x11000))))
+                        + text[until:]
+                    )
                 case 2:
                     text = text[:at] + text[at:until] * chance.choice((2, 30)) + text[until:]
                 case _:

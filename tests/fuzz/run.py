@@ -55,7 +55,7 @@ def made(target: Target, name: str, seed: int, start: int = 0) -> Iterator[bytes
 
 
 def run(name: str, seed: int, *, count: int | None = None, seconds: float | None = None) -> Stats:
-    """Check `count` inputs, or as many as fit into `seconds`; raises `Found` with the smallest input that still fails."""
+    """Check `count` inputs, or as many as fit into `seconds`; raises `Found` with the smallest input that fails."""
     stats = Stats()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     end = None if seconds is None else time.monotonic() + seconds

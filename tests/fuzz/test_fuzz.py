@@ -9,7 +9,7 @@ from tests.fuzz.run import check, corpus, run
 from tests.fuzz.targets import TARGETS
 
 SEED = 4
-INPUTS = 500
+INPUTS = 1000
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -7,7 +7,10 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from rebaser.change_set.dead_letters import DeadLetters
+from rebaser.strays import STRAY, Strays
 from rebaser.sweeper import Sweeper
+from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.overview import key_counts
 from rebaser_client.tasks import publish_task
@@ -17,6 +20,7 @@ from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import encode_commit
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import SWEEP_CONSUMER, TopologyOptions
+from tests.fuzz.wire import RawPublisher
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +52,11 @@ class Log:
         self.previous[key] = ack.sequence
 
 
+def new_sweeper(js: JetStream, subjects: Subjects) -> Sweeper:
+    letters = DeadLetters(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "test")
+    return Sweeper(js, subjects, 0.5, Strays(js, subjects, letters, lambda: 1))
+
+
 @pytest.fixture
 def log(js: JetStream, subjects: Subjects, topology: TopologyOptions) -> Log:
     return Log(js, subjects)
@@ -55,7 +64,7 @@ def log(js: JetStream, subjects: Subjects, topology: TopologyOptions) -> Log:
 
 @pytest.fixture
 def sweeper(js: JetStream, subjects: Subjects, topology: TopologyOptions) -> Sweeper:
-    return Sweeper(js, subjects, 0.5)
+    return new_sweeper(js, subjects)
 
 
 async def tasks(js: JetStream, subjects: Subjects) -> set[ChangeSetKey]:
@@ -151,7 +160,7 @@ async def test_a_log_that_begins_anew_is_read_anew(
 async def sweeping(url: str, subjects: Subjects) -> AsyncIterator[tuple[Sweeper, anyio.CancelScope]]:
     """A sweeper on a connection of its own. What is yielded ends it in good order."""
     async with Connection.connect(url, name="sweeper") as connection, anyio.create_task_group() as group:
-        sweeper = Sweeper(JetStream(connection), subjects, 0.5)
+        sweeper = new_sweeper(JetStream(connection), subjects)
         group.start_soon(sweeper.run)
         yield sweeper, group.cancel_scope
         group.cancel_scope.cancel()
@@ -214,3 +223,39 @@ async def test_when_the_pinned_one_dies_another_sweeps(
         assert await until_one_is_pinned(second) is second
         await js.publish(subjects.requests(A), b"")
         await until_task(js, subjects, A)
+
+
+async def test_what_names_no_change_set_is_moved_to_the_dead_letters(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, nats_url: str
+) -> None:
+    """NATS takes any bytes as a token. What is readable stays, whatever pattern it matches."""
+    await js.publish(subjects.requests(A), b"stays")
+    strange = [b"ws.*", b"ws.>", b"*.>", b"\xff.a", b"ws." + b"x" * 65, "ws.é".encode(), b"$JS.a"]
+    root = f"{subjects.root}.requests.".encode()
+    async with RawPublisher.connect(nats_url) as raw:
+        for token in strange:
+            inbox, stored = js.connection.open_reply()
+            await raw.publish(root + token, b"body of " + token, {"X-Mine": "kept", "Nats-Expected-Stream": ""}, inbox)
+            with anyio.fail_after(30):
+                assert b'"seq"' in (await stored).data
+    await js.publish(subjects.requests(B), b"stays")
+    assert await sweeper.sweep() == 2
+    assert await tasks(js, subjects) == {A, B}
+    assert await js.subject_counts(subjects.requests_stream, ">") == {subjects.requests(A): 1, subjects.requests(B): 1}
+    assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(STRAY): len(strange)}
+    letter = await js.last(subjects.dlq_stream, subjects.dlq(STRAY))
+    assert letter is not None
+    assert letter.data == b"body of " + strange[-1]
+    assert letter.headers["X-Reason-Code"] == "invalid_id"
+    assert letter.headers["X-Original-Subject"] == (root + strange[-1]).decode()
+    assert letter.headers["X-Mine"] == "kept"
+    assert await sweeper.sweep() == 0
+
+
+async def test_strays_that_come_later_are_found_too(sweeper: Sweeper, js: JetStream, subjects: Subjects) -> None:
+    for number in (1, 2):
+        for _ in range(number):
+            await js.publish(f"{subjects.root}.requests.ws.$", b"")
+        await sweeper.sweep()
+        assert not await js.subject_counts(subjects.requests_stream, ">")
+    assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(STRAY): 3}

@@ -1,0 +1,80 @@
+"""Strays: messages in REQUESTS whose subject names no change set, so that nobody can ever own them.
+
+NATS stores what matches the stream's subjects whatever a token is made of: a wildcard, bytes that are no text, too many
+letters. The sweeper moves such a message to the dead letters of the change set `STRAY`, with its subject as the reason,
+and deletes it. Invariant: the copy is confirmed first; a message is looked at once, unless moving it failed.
+"""
+
+from collections.abc import Callable
+
+import anyio
+import structlog
+from anyio.lowlevel import checkpoint
+
+from rebaser.change_set.dead_letters import DeadLetters
+from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
+from rebaser_core.commit import Decision, Outcome
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+
+log = structlog.get_logger(__name__)
+
+STRAY = ChangeSetKey("-", "-")
+MOST = 1000  # moved in one sweep
+CHUNK = 512  # subjects that are looked at before others get a turn
+SILENCE = 1.0  # seconds without a message until the rest was deleted meanwhile
+
+
+class Strays:
+    """Moves the strays of one installation; `now_ms` gives Unix time."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, letters: DeadLetters, now_ms: Callable[[], int]) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._letters = letters
+        self._now_ms = now_ms
+        self._created = ""
+        self._seen = 0  # request sequence up to which there are none
+
+    async def move(self) -> int:
+        """Move those that there are now, some of them if they are many; returns how many. Raises `TransientError`."""
+        stream = self._subjects.requests_stream
+        info = await self._js.stream_info(stream)
+        if info.created != self._created or info.last_sequence < self._seen:
+            self._created, self._seen = info.created, 0
+        moved = 0
+        # By their subjects they cannot be asked for: one may hold bytes that are no text, or a wildcard, and what ends
+        # in `>` is found by no pattern but this.
+        pattern, first = ">", max(self._seen + 1, info.first_sequence)
+        async with OrderedConsumer(self._js, stream, pattern, start=first, headers_only=True) as consumer:
+            while self._seen < info.last_sequence and moved < MOST:
+                with anyio.move_on_after(SILENCE):
+                    await consumer.wait()
+                if not consumer.pending and await self._js.next(stream, pattern, self._seen + 1) is None:
+                    self._seen = info.last_sequence
+                for message in consumer.take(CHUNK):
+                    moved += await self._look(message)
+                    self._seen = message.stream_sequence
+                await checkpoint()
+        if moved:
+            log.error("requests_without_change_set", count=moved, dlq=str(STRAY))
+        return moved
+
+    async def _look(self, message: Message) -> bool:
+        try:
+            self._subjects.parse(message.subject)
+        except UnprocessableError as error:
+            return await self._move_one(message, error)
+        return False
+
+    async def _move_one(self, message: Message, error: UnprocessableError) -> bool:
+        stream, sequence = self._subjects.requests_stream, message.stream_sequence
+        stored = await self._js.get(stream, sequence)
+        if stored is None:
+            return False
+        whole = Message(message.subject, message.reply, stored.data, stored.headers)
+        decision = Decision(sequence, f"@{sequence}", Outcome.DEAD, 0, error.code, error.message)
+        await self._letters.bury(STRAY, whole, decision, self._now_ms())
+        await self._js.delete_message(stream, sequence)
+        return True

@@ -1,0 +1,50 @@
+"""A publisher that checks nothing: whatever bytes a subject has, the server gets to see them."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Self
+from urllib.parse import urlsplit
+
+import anyio
+from anyio.abc import ByteStream
+
+from rebaser_client.jetstream.link import _header_line, translated
+
+
+class RawPublisher:
+    """Speaks just enough of NATS. Answers go to whoever listens on the reply subject."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._sending = anyio.Lock()
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, url: str) -> AsyncIterator[Self]:
+        address = urlsplit(url)
+        async with (
+            await anyio.connect_tcp(address.hostname or "", address.port or 0) as stream,
+            anyio.create_task_group() as group,
+        ):
+            await stream.receive()  # INFO
+            await stream.send(b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n')
+            publisher = cls(stream)
+            group.start_soon(publisher._read)
+            yield publisher
+            group.cancel_scope.cancel()
+
+    async def publish(self, subject: bytes, payload: bytes, headers: Mapping[str, str], reply: str) -> None:
+        """Send one message; raises `UnprocessableError` for a header name that ends the connection."""
+        with translated():
+            block = b"".join([b"NATS/1.0\r\n", *[_header_line(pair) for pair in headers.items()], b"\r\n"])
+        size = len(block)
+        line = b"HPUB %s %s %d %d\r\n" % (subject, reply.encode(), size, size + len(payload))
+        async with self._sending:
+            await self._stream.send(line + block + payload + b"\r\n")
+
+    async def _read(self) -> None:
+        """Answer pings; complaints about subjects are what is wanted."""
+        async for data in self._stream:
+            if b"PING" in data:
+                async with self._sending:
+                    await self._stream.send(b"PONG\r\n")
