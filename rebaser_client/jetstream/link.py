@@ -131,8 +131,9 @@ class Link:
                     flusher_queue_size=FLUSHER_QUEUE,
                     **credentials,
                 )
-            assert self.client._flusher_task is not None  # noqa: SLF001, S101 - set by `connect`
-            self.client._flusher_task.add_done_callback(self._on_flusher_end)  # noqa: SLF001
+            for task in (self.client._flusher_task, self.client._reading_task):  # noqa: SLF001
+                assert task is not None  # noqa: S101 - set by `connect`
+                task.add_done_callback(self._on_task_end)
         except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
             # Where no server is left or time ran out, what went wrong was told to the callback before.
             told = isinstance(error, (nats.errors.NoServersError, TimeoutError)) and self.reason != "closed"
@@ -248,10 +249,10 @@ class Link:
             self.reason = _text(error)
         log.debug("nats_error", reason=_text(error))
 
-    def _on_flusher_end(self, flusher: asyncio.Task[None]) -> None:
-        """Nothing is sent any more. Where it failed over a broken socket, nats-py may forget to tell that it closed."""
-        failure = None if flusher.cancelled() else flusher.exception()
-        if failure is not None and not self._given_up:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        """Nothing is sent, or read, any more. Where it failed over a broken socket, nats-py may forget to tell."""
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None and self.reason == "closed":
             self.reason = str(failure) or type(failure).__name__
         self.closed.set()
 
