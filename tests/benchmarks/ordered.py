@@ -10,7 +10,11 @@ it has, `nats_py_iterated` with `async for`. Aim: ours, either way, at least as 
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer
@@ -43,35 +47,40 @@ async def taken(url: str, count: int, size: int) -> float:
 
 
 async def nats_py_callback(url: str, count: int, size: int) -> float:
+    came, done = 0, asyncio.Event()
+
+    async def take(_: Msg) -> None:
+        nonlocal came
+        came += 1
+        if came == count:
+            done.set()
+
     async with nats_py(url) as nc:
-        came, done = 0, asyncio.Event()
-
-        async def take(_: Msg) -> None:
-            nonlocal came
-            came += 1
-            if came == count:
-                done.set()
-
         started = time.perf_counter()
-        await nc.jetstream().subscribe(
-            SUBJECT, stream=STREAM, ordered_consumer=True, cb=take, pending_msgs_limit=-1, pending_bytes_limit=-1
-        )
-        await done.wait()
-        return time.perf_counter() - started
+        async with theirs(nc, take):
+            await done.wait()
+            return time.perf_counter() - started
 
 
 async def nats_py_iterated(url: str, count: int, size: int) -> float:
     async with nats_py(url) as nc:
         started = time.perf_counter()
-        subscription = await nc.jetstream().subscribe(
-            SUBJECT, stream=STREAM, ordered_consumer=True, pending_msgs_limit=-1, pending_bytes_limit=-1
-        )
-        left = count
-        async for _ in subscription.messages:
-            left -= 1
-            if not left:
-                break
-        return time.perf_counter() - started
+        async with theirs(nc, None) as subscription:
+            left = count
+            async for _ in subscription.messages:
+                left -= 1
+                if not left:
+                    break
+            return time.perf_counter() - started
+
+
+@asynccontextmanager
+async def theirs(nc: Client, cb: Callable[[Msg], Awaitable[None]] | None) -> AsyncIterator[Any]:
+    subscription = await nc.jetstream().subscribe(
+        SUBJECT, stream=STREAM, ordered_consumer=True, cb=cb, pending_msgs_limit=-1, pending_bytes_limit=-1
+    )
+    yield subscription
+    await subscription.unsubscribe()  # else its tasks outlive the connection
 
 
 WAYS: dict[str, Way] = {
