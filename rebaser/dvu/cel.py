@@ -53,6 +53,7 @@ class FormulaError(Exception):
 class _Program:
     run: Any
     syntax: cel_syntax.Syntax
+    tree: bytes
     checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # input names -> what is wrong with them
 
 
@@ -82,6 +83,12 @@ def names_in(expression: str) -> list[str]:
     return list(program.syntax.names)
 
 
+def parsed(expression: str, names: tuple[str, ...]) -> bytes | None:
+    """The serialized tree of a formula with inputs `names`; None if it fails whatever they are."""
+    program = _compile(expression)
+    return None if isinstance(program, FormulaError) or _check_names(program, names) else program.tree
+
+
 def is_name(text: str) -> bool:
     """Whether a formula can name `text`."""
     return _NAME.fullmatch(text) is not None and _RESERVED.fullmatch(text) is None
@@ -97,14 +104,14 @@ def _compile(expression: str) -> _Program | FormulaError:
     except UnicodeEncodeError:
         return FormulaError("the formula is not Unicode text")
     try:
-        parsed = _ENVIRONMENT.compile(expression, disable_check=True).serialize()
-        syntax = cel_syntax.read(parsed)
+        written = _ENVIRONMENT.compile(expression, disable_check=True).serialize()
+        syntax = cel_syntax.read(written)
         if syntax.messages:
             return FormulaError("a formula cannot build protocol buffer messages")
-        tree = bytearray(parsed)
+        tree = bytearray(written)
         for at in syntax.divisions:
             tree[at : at + len(_DIVIDE)] = _DIVIDE.encode()
-        return _Program(_ENVIRONMENT.deserialize(bytes(tree)), syntax)
+        return _Program(_ENVIRONMENT.deserialize(bytes(tree)), syntax, written)
     except RuntimeError as error:
         return _failure(str(error))
 

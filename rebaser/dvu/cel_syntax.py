@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 # Field numbers of syntax.proto.
-_ANY_VALUE, _PARSED_EXPR = 2, 2
+ANY_VALUE, PARSED_EXPR = 2, 2
 _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 4, 5, 6, 7, 8, 9
-_NAME = 1
+NAME = 1
 _OPERAND = 1
 _TARGET, _FUNCTION, _ARGS = 1, 2, 3
 _ELEMENTS = 1
@@ -51,15 +51,15 @@ def read(data: bytes) -> Syntax:
     copies = [0, 0]
     macros = 0
     messages = False
-    start, end = _only(data, 0, len(data), _ANY_VALUE)
-    stack: list[_Todo] = [(*_only(data, start, end, _PARSED_EXPR), TYPE_NAMES, False)]
+    start, end = only(data, 0, len(data), ANY_VALUE)
+    stack: list[_Todo] = [(*only(data, start, end, PARSED_EXPR), TYPE_NAMES, False)]
     while stack:
         start, end, bound, repeated = stack.pop()
         todo: list[_Todo] = []
-        for number, left, right in _fields(data, start, end):
+        for number, left, right in fields(data, start, end):
             inner: list[tuple[int, int]] = []
             if number == _IDENT:
-                name = _text(data, *_only(data, left, right, _NAME)).removeprefix(".")
+                name = text(data, *only(data, left, right, NAME)).removeprefix(".")
                 if name not in bound:
                     names[name] = None
             elif number == _SELECT:
@@ -67,7 +67,7 @@ def read(data: bytes) -> Syntax:
             elif number == _CALL:
                 function, grows, inner = _call(data, left, right)
                 copies[repeated] += grows
-                if _text(data, *function) == "_/_":
+                if text(data, *function) == "_/_":
                     divisions.append(function[0])
             elif number == _LIST:
                 inner = _all(data, left, right, _ELEMENTS)
@@ -75,7 +75,7 @@ def read(data: bytes) -> Syntax:
             elif number == _STRUCT:
                 messages = messages or bool(_all(data, left, right, _MESSAGE_NAME))
                 entries = _all(data, left, right, _ENTRIES)
-                inner = [(a, b) for one in entries for n, a, b in _fields(data, *one) if n in (_MAP_KEY, _ENTRY_VALUE)]
+                inner = [(a, b) for one in entries for n, a, b in fields(data, *one) if n in (_MAP_KEY, _ENTRY_VALUE)]
                 copies[repeated] += len(entries)
             elif number == _COMPREHENSION:
                 macros += 1
@@ -87,24 +87,24 @@ def read(data: bytes) -> Syntax:
 
 def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
     """Where the function's name is, how many copies it makes, and the target and arguments to walk."""
-    fields = list(_fields(data, start, end))
-    function = next((a, b) for n, a, b in fields if n == _FUNCTION)
-    target = [(a, b) for n, a, b in fields if n == _TARGET]
-    args = [(a, b) for n, a, b in fields if n == _ARGS]
-    if target and _ident(data, *target[0]) == _NAMESPACE:
+    parts = list(fields(data, start, end))
+    function = next((a, b) for n, a, b in parts if n == _FUNCTION)
+    target = [(a, b) for n, a, b in parts if n == _TARGET]
+    args = [(a, b) for n, a, b in parts if n == _ARGS]
+    if target and ident(data, *target[0]) == _NAMESPACE:
         target = []
-    if _text(data, *function) != "_+_":
+    if text(data, *function) != "_+_":
         return function, 0, target + args
-    if _ident(data, *args[0]) == _ACCUMULATOR:  # `@result + [item]` of a macro: walk the item only
-        lists = [(a, b) for n, a, b in _fields(data, *args[1]) if n == _LIST]
+    if ident(data, *args[0]) == _ACCUMULATOR:  # `@result + [item]` of a macro: walk the item only
+        lists = [(a, b) for n, a, b in fields(data, *args[1]) if n == _LIST]
         return function, 0, [item for span in lists for item in _all(data, *span, _ELEMENTS)]
     return function, 1, args
 
 
 def _comprehension(data: bytes, start: int, end: int, bound: frozenset[str], *, repeated: bool) -> list[_Todo]:
-    fields = {n: (a, b) for n, a, b in _fields(data, start, end)}
-    accumulator = bound | {_text(data, *fields[_ACCU_VAR])}
-    inside = accumulator | {_text(data, *fields[n]) for n in (_ITER_VAR, _ITER_VAR2) if n in fields}
+    parts = {n: (a, b) for n, a, b in fields(data, start, end)}
+    accumulator = bound | {text(data, *parts[_ACCU_VAR])}
+    inside = accumulator | {text(data, *parts[n]) for n in (_ITER_VAR, _ITER_VAR2) if n in parts}
     scopes = (
         (_ITER_RANGE, bound, repeated),
         (_ACCU_INIT, bound, repeated),
@@ -112,45 +112,45 @@ def _comprehension(data: bytes, start: int, end: int, bound: frozenset[str], *, 
         (_STEP, inside, True),
         (_RESULT, accumulator, repeated),
     )
-    return [(*fields[number], names, again) for number, names, again in scopes if number in fields]
+    return [(*parts[number], names, again) for number, names, again in scopes if number in parts]
 
 
-def _ident(data: bytes, start: int, end: int) -> str | None:
+def ident(data: bytes, start: int, end: int) -> str | None:
     """The name, if the expression is nothing but a name."""
-    for number, left, right in _fields(data, start, end):
+    for number, left, right in fields(data, start, end):
         if number == _IDENT:
-            return _text(data, *_only(data, left, right, _NAME))
+            return text(data, *only(data, left, right, NAME))
     return None
 
 
-def _text(data: bytes, start: int, end: int) -> str:
+def text(data: bytes, start: int, end: int) -> str:
     return data[start:end].decode()
 
 
 def _all(data: bytes, start: int, end: int, wanted: int) -> list[tuple[int, int]]:
-    return [(left, right) for number, left, right in _fields(data, start, end) if number == wanted]
+    return [(left, right) for number, left, right in fields(data, start, end) if number == wanted]
 
 
-def _only(data: bytes, start: int, end: int, wanted: int) -> tuple[int, int]:
-    return next((left, right) for number, left, right in _fields(data, start, end) if number == wanted)
+def only(data: bytes, start: int, end: int, wanted: int) -> tuple[int, int]:
+    return next((left, right) for number, left, right in fields(data, start, end) if number == wanted)
 
 
-def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
+def fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
     """The length-delimited fields of a message (protobuf.dev/programming-guides/encoding); others are stepped over."""
     while at < end:
-        tag, at = _varint(data, at)
+        tag, at = varint(data, at)
         wire = tag & 7
         if wire == 2:
-            size, at = _varint(data, at)
+            size, at = varint(data, at)
             yield tag >> 3, at, at + size
             at += size
         elif wire == 0:
-            _, at = _varint(data, at)
+            _, at = varint(data, at)
         else:
             at += 8 if wire == 1 else 4
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]

@@ -4,8 +4,8 @@ Invariant: what was added after a mark can be taken out again, and costs no byte
 """
 
 from rebaser.dvu import faults, fingerprint
-from rebaser.dvu.evaluate import own_fault, remember
 from rebaser.dvu.packet import IN_ERROR, NEVER, Item, Mark, Packet, Shape, weight
+from rebaser.dvu.same import own_fault, remember
 from rebaser_core.state import Cell
 from rebaser_core.updates import Derive
 from rebaser_core.values import State, canonical

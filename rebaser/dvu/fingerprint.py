@@ -12,7 +12,10 @@ from pathlib import Path
 import rebaser_core.values
 
 _HERE = Path(__file__).parent
-_SOURCES = ("cel.py", "cel_syntax.py", "evaluate.py", "fingerprint.py", "packet.py", "functions")
+_SOURCES = (
+    *("bytecode.py", "cel.py", "cel_syntax.py", "column.py", "compiled.py", "evaluate.py", "fingerprint.py"),
+    *("formula_code.py", "kernel", "ops.py", "packet.py", "same.py", "sweep.py", "functions"),
+)
 
 
 def digest(*parts: bytes) -> str:

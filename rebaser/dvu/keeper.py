@@ -168,7 +168,7 @@ def _try_out(session: Session, tasks: int) -> None:
     """Reach the server and let every worker load its modules, so that the first caller need not wait for that."""
     session.open()
     for result in session.run([_warm_up()] * tasks, tag="rebaser-warm-up", tasks=tasks):
-        if Results.decode(result[0]).values != [3]:
+        if Results.decode(result[0]).values.tolist() != [3]:
             raise DvuError("the workers do not count as this server does")
 
 

@@ -4,44 +4,38 @@ Invariant: a packet is complete in itself. Nodes stand in topological order; an 
 constants, then the nodes; no ids travel, because results name slots and the planner puts the ids back.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import cbor2
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from rebaser.dvu.column import IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
 from rebaser_core.errors import DvuError
 from rebaser_core.values import Json
 
-VERSION = 1
+__all__ = [
+    "IN_ERROR",
+    "NEVER",
+    "NOT_THERE",
+    "Digest",
+    "Item",
+    "Mark",
+    "Packet",
+    "RawFault",
+    "Results",
+    "Shape",
+    "Work",
+    "weight",
+]
 
-# How one value stands in typed columns.
-NULL, FALSE, TRUE, INT, FLOAT, OTHER, FAULT, MISSING, DIGEST, UNKNOWN = range(10)
+VERSION = 2
 
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """16 bytes of blake2b over `canonical`: enough to tell whether a value is still the same."""
-
-    raw: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A value that is only a kind: in error, missing, or never computed."""
-
-    kind: int
-
-
-IN_ERROR: Final = Mark(FAULT)
-NOT_THERE: Final = Mark(MISSING)
-NEVER: Final = Mark(UNKNOWN)
-
-Item: TypeAlias = Json | Digest | Mark
 # A fault of the node's own: code and message. Or the slot of the input that failed or is missing.
 RawFault: TypeAlias = tuple[str, str] | int
+Whole: TypeAlias = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +55,75 @@ class Shape:
 
 
 @dataclass(slots=True)
-class Packet:
-    """The columns of one packet.
+class Work:
+    """A packet in arrays, as it travels.
 
     By node: `shape` (position in `shapes`), `dirty` (compute it whatever its inputs say), `old` (what stood there).
     `refs` holds the input slots of all nodes one after another. `functions` gives the fingerprint of each function
     used, None for one that the planner does not know; `code` that of the evaluator.
     """
+
+    number: int
+    code: str
+    functions: dict[str, str | None]
+    shapes: list[Shape]
+    constants: Column
+    shape: Whole
+    refs: Whole
+    dirty: npt.NDArray[np.bool_]
+    old: Column
+
+    def encode(self) -> bytes:
+        """Arrow IPC bytes."""
+        shape = self.shape
+        meta = {
+            "version": VERSION,
+            "number": self.number,
+            "code": self.code,
+            "functions": self.functions,
+            "shapes": [[one.function, [list(pair) for pair in one.inputs], one.params] for one in self.shapes],
+            "counts": [len(self.constants), len(shape)],
+        }
+        narrow = np.min_scalar_type(len(self.shapes))  # bytes cost more time on their way than the computing
+        return _one_row(
+            {
+                "meta": cbor2.dumps(meta),
+                "shape": (shape[:1] if len(self.shapes) == 1 else shape).astype(narrow, copy=False),
+                "refs": self.refs.astype(np.int32, copy=False),
+                "dirty": np.packbits(self.dirty),
+                **self.constants.packed("constant"),
+                **self.old.packed("old"),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes | pa.Buffer) -> "Work":
+        """The packet in `data`, whose memory it keeps. Raises `DvuError` for one it cannot read."""
+        row = _row(data, "packet")
+        meta = cbor2.loads(row["meta"])
+        if meta["version"] != VERSION:
+            raise DvuError(f"packet version {meta['version']}, this worker reads {VERSION}: same release needed")
+        shapes = [
+            Shape(function, tuple((name, count) for name, count in inputs), params)
+            for function, inputs, params in meta["shapes"]
+        ]
+        constants, nodes = meta["counts"]
+        return cls(
+            meta["number"],
+            meta["code"],
+            meta["functions"],
+            shapes,
+            Column.unpacked("constant", row, constants),
+            row["shape"].astype(np.int32) if len(row["shape"]) == nodes else np.zeros(nodes, np.int32),
+            row["refs"],
+            np.unpackbits(row["dirty"], count=nodes).view(np.bool_),
+            Column.unpacked("old", row, nodes),
+        )
+
+
+@dataclass(slots=True)
+class Packet:
+    """A packet made node by node: as `Work`, but with lists, and a ref is `~k` for constant k, else a node."""
 
     number: int
     code: str
@@ -80,74 +136,67 @@ class Packet:
     old: list[Item] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """Arrow IPC bytes. A negative ref `~k` is constant k, any other a node of this packet."""
+        """Arrow IPC bytes, to be read as `Work`."""
         refs = np.array(self.refs, np.int32)
-        slots = np.where(refs < 0, ~refs, refs + np.int32(len(self.constants)))
-        meta = {
-            "version": VERSION,
-            "number": self.number,
-            "code": self.code,
-            "functions": self.functions,
-            "shapes": [[shape.function, [list(pair) for pair in shape.inputs], shape.params] for shape in self.shapes],
-        }
-        return _one_row(
-            {
-                "meta": cbor2.dumps(meta),
-                "shape": np.array(self.shape, np.int32),
-                "refs": slots,
-                "dirty": np.frombuffer(bytes(self.dirty), np.int8),
-                **_columns("constant", self.constants),
-                **_columns("old", self.old),
-            }
-        )
-
-    @classmethod
-    def decode(cls, data: bytes) -> "Packet":
-        """The packet as a worker reads it: `refs` are slots now. Raises `DvuError` for one it cannot read."""
-        row = _row(data, "packet")
-        meta = cbor2.loads(row["meta"])
-        if meta["version"] != VERSION:
-            raise DvuError(f"packet version {meta['version']}, this worker reads {VERSION}: same release needed")
-        shapes = [
-            Shape(function, tuple((name, count) for name, count in inputs), params)
-            for function, inputs, params in meta["shapes"]
-        ]
-        return cls(
-            meta["number"],
-            meta["code"],
-            meta["functions"],
-            shapes,
-            _items("constant", row),
-            row["shape"].tolist(),
-            row["refs"].tolist(),
-            bytearray(row["dirty"].tobytes()),
-            _items("old", row),
-        )
+        return Work(
+            self.number,
+            self.code,
+            self.functions,
+            self.shapes,
+            Column.of(self.constants),
+            np.array(self.shape, np.int32),
+            np.where(refs < 0, ~refs, refs + np.int32(len(self.constants))),
+            np.frombuffer(bytes(self.dirty), np.bool_),
+            Column.of(self.old),
+        ).encode()
 
 
 @dataclass(slots=True)
 class Results:
-    """Changed nodes of one packet, or a part of them: `nodes[i]` is now `values[i]`, IN_ERROR taking from `faults`."""
+    """Changed nodes of one packet, or a part of them: `nodes[i]`, ascending, is now `values[i]`, IN_ERROR taking from
+    `faults`."""
 
     number: int
     part: int
     last: bool
-    nodes: list[int] = field(default_factory=list)
-    values: list[Item] = field(default_factory=list)
-    faults: list[RawFault] = field(default_factory=list)
+    nodes: Whole
+    values: Column
+    faults: list[RawFault]
 
     def encode(self) -> bytes:
-        meta = {"number": self.number, "part": self.part, "last": self.last, "faults": self.faults}
-        nodes = np.array(self.nodes, np.int32)
-        return _one_row({"meta": cbor2.dumps(meta), "nodes": nodes, **_columns("value", self.values)})
+        nodes = self.nodes
+        first = int(nodes[0]) if len(nodes) else 0
+        span = int(nodes[-1]) + 1 - first if len(nodes) else 0
+        meta = {
+            "number": self.number,
+            "part": self.part,
+            "last": self.last,
+            "faults": self.faults,
+            "nodes": [len(nodes), first, span],
+        }
+        if span == len(nodes):  # without a gap
+            nodes = nodes[:0]
+        elif span < 32 * len(nodes):  # a bit for each takes less
+            present = np.zeros(span, np.bool_)
+            present[nodes - first] = True
+            nodes = np.packbits(present)
+        else:
+            nodes = nodes.astype(np.int32, copy=False)
+        return _one_row({"meta": cbor2.dumps(meta), "nodes": nodes, **self.values.packed("value")})
 
     @classmethod
-    def decode(cls, data: bytes) -> "Results":
-        """Raises `DvuError` for bytes that are no results."""
+    def decode(cls, data: bytes | pa.Buffer) -> "Results":
+        """The results in `data`, whose memory they keep. Raises `DvuError` for bytes that are none."""
         row = _row(data, "results")
         meta = cbor2.loads(row["meta"])
+        count, first, span = meta["nodes"]
+        nodes: Any = row["nodes"]
+        if span == count:
+            nodes = np.arange(first, first + span)
+        elif span < 32 * count:
+            nodes = np.flatnonzero(np.unpackbits(nodes, count=span)) + first
         faults: list[RawFault] = [one if isinstance(one, int) else (one[0], one[1]) for one in meta["faults"]]
-        return cls(meta["number"], meta["part"], meta["last"], row["nodes"].tolist(), _items("value", row), faults)
+        return cls(meta["number"], meta["part"], meta["last"], nodes, Column.unpacked("value", row, count), faults)
 
 
 def weight(value: Json) -> int:
@@ -159,62 +208,6 @@ def weight(value: Json) -> int:
     if isinstance(value, dict):
         return 9 + sum([weight(key) + weight(child) for key, child in value.items()])
     return 9
-
-
-_KINDS: dict[type, int] = {type(None): NULL, int: INT, float: FLOAT, Digest: DIGEST}
-
-
-def _columns(name: str, items: Sequence[Item]) -> dict[str, Any]:
-    """Typed columns of `items`: one kind each, numbers apart from the rest."""
-    kinds = bytearray()
-    ints: list[int] = []
-    floats: list[float] = []
-    others: list[Json] = []
-    digests: list[bytes] = []
-    for item in items:
-        kind = _KINDS.get(type(item), OTHER)
-        if kind == FLOAT:
-            floats.append(item)  # type: ignore[arg-type]
-        elif kind == INT:
-            ints.append(item)  # type: ignore[arg-type]
-        elif kind == OTHER:
-            if item is True or item is False:
-                kind = TRUE if item else FALSE
-            elif isinstance(item, Mark):
-                kind = item.kind
-            else:
-                others.append(item)  # type: ignore[arg-type]
-        elif kind == DIGEST:
-            digests.append(item.raw)  # type: ignore[union-attr]
-        kinds.append(kind)
-    return {
-        f"{name}_kinds": np.frombuffer(bytes(kinds), np.int8),
-        f"{name}_ints": np.array(ints, np.int64),
-        f"{name}_floats": np.array(floats, np.float64),
-        f"{name}_others": cbor2.dumps(others) if others else b"",
-        f"{name}_digests": b"".join(digests),
-    }
-
-
-def _items(name: str, row: dict[str, Any]) -> list[Item]:
-    kinds = row[f"{name}_kinds"]
-    ints: list[Item] = row[f"{name}_ints"].tolist()
-    floats: list[Item] = row[f"{name}_floats"].tolist()
-    if len(floats) == len(kinds):
-        return floats
-    if len(ints) == len(kinds):
-        return ints
-    packed = row[f"{name}_others"]
-    raw = row[f"{name}_digests"]
-    digests = iter([Digest(raw[at : at + 16]) for at in range(0, len(raw), 16)])
-    sources: dict[int, Any] = {
-        INT: iter(ints),
-        FLOAT: iter(floats),
-        OTHER: iter(cbor2.loads(packed) if packed else ()),
-        DIGEST: digests,
-    }
-    plain: dict[int, Item] = {NULL: None, FALSE: False, TRUE: True, FAULT: IN_ERROR, MISSING: NOT_THERE, UNKNOWN: NEVER}
-    return [next(sources[kind]) if kind in sources else plain[kind] for kind in kinds.tolist()]
 
 
 def _one_row(columns: dict[str, Any]) -> bytes:
@@ -232,7 +225,7 @@ def _one_row(columns: dict[str, Any]) -> bytes:
     return encoded
 
 
-def _row(data: bytes, what: str) -> dict[str, Any]:
+def _row(data: bytes | pa.Buffer, what: str) -> dict[str, Any]:
     try:
         batch = pa.ipc.open_stream(data).read_next_batch()
         row: dict[str, Any] = {}

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rebaser.dvu import faults, graph
-from rebaser.dvu.evaluate import MAX_INPUT_BYTES
 from rebaser.dvu.filling import Filling, item_weight, old_item
 from rebaser.dvu.functions.registry import Registry, registry
 from rebaser.dvu.packet import IN_ERROR, NOT_THERE, Item, Mark, RawFault, Results
+from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser_core.commit import Computed
 from rebaser_core.errors import DvuError
 from rebaser_core.state import View
@@ -250,7 +250,7 @@ class Plan:
 
     def _absorb_part(self, filling: Filling, part: Results) -> None:
         raw = iter(part.faults)
-        for node, value in zip(part.nodes, part.values, strict=True):
+        for node, value in zip(part.nodes.tolist(), part.values, strict=True):
             at = filling.nodes[node]
             if value is IN_ERROR:
                 self._settle_fault(at, self._fault(filling, at, next(raw)))

@@ -1,6 +1,8 @@
 """Packets that take as long, or go as wrong, as a test needs."""
 
-from rebaser.dvu.packet import Packet
+from dataclasses import replace
+
+from rebaser.dvu.packet import Work
 from rebaser.dvu.plan import Plan, plan
 from rebaser_core.updates import Derive, Set
 from tests.spark.graphs import Book
@@ -24,8 +26,4 @@ def slow(values: int) -> list[bytes]:
 def foreign() -> list[bytes]:
     """One packet of another release."""
     _, [data] = small()
-    packet = Packet.decode(data)
-    base = len(packet.constants)
-    packet.refs = [~slot if slot < base else slot - base for slot in packet.refs]
-    packet.code = "another"
-    return [packet.encode()]
+    return [replace(Work.decode(data), code="another").encode()]

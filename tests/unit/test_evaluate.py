@@ -2,15 +2,17 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from rebaser.dvu import evaluate, fingerprint
-from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet, own_fault, remember, same_as
+from rebaser.dvu import evaluate, fingerprint, sweep
+from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
-from rebaser.dvu.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, Results, Shape
+from rebaser.dvu.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, RawFault, Results, Shape
+from rebaser.dvu.same import own_fault, remember, same_as
 from rebaser_core.errors import DvuError
 from rebaser_core.values import Json, same
 
@@ -20,6 +22,22 @@ ONE = (("x", -1),)
 def functions(**calls: Callable[[Any, Any], Any]) -> Registry:
     own = {name: Function(name=name, call=call, takes="values") for name, call in calls.items()}
     return Registry({**builtins(), **own}, {})
+
+
+@dataclass
+class Found:
+    """Results with lists."""
+
+    nodes: list[int]
+    values: list[Item]
+    faults: list[RawFault]
+    part: int
+    last: bool
+
+
+def found(result: bytes) -> Found:
+    part = Results.decode(result)
+    return Found(part.nodes.tolist(), part.values.tolist(), part.faults, part.part, part.last)
 
 
 class Made:
@@ -37,11 +55,11 @@ class Made:
         packet.old.append(old)
         return self
 
-    def run(self, registry: Registry | None = None) -> Results:
+    def run(self, registry: Registry | None = None) -> Found:
         known = registry or functions()
         self.packet.functions = known.fingerprints({shape.function for shape in self.packet.shapes})
         [result] = evaluate_packet(self.packet.encode(), known)
-        return Results.decode(result)
+        return found(result)
 
 
 # -- early cutoff ------------------------------------------------------------------------------------------------------
@@ -138,8 +156,8 @@ def test_inputs_come_by_name_and_lists_of_ids_as_lists() -> None:
 
 
 def test_inputs_that_are_too_large_together_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "_MANY_INPUTS", 2)
-    monkeypatch.setattr(evaluate, "MAX_INPUT_BYTES", 1000)
+    monkeypatch.setattr(sweep, "_MANY_INPUTS", 2)
+    monkeypatch.setattr(sweep, "MAX_INPUT_BYTES", 1000)
     results = Made("x" * 400).node("count", ~0, ~0, ~0).node("count", ~0, ~0).run()
     assert results.faults == [("too_large", "inputs take more than 1000 bytes together")]
     assert results.values == [IN_ERROR, 2]
@@ -236,7 +254,7 @@ def test_large_results_are_split_over_rows(monkeypatch: pytest.MonkeyPatch) -> N
         made.node("concat" if at % 3 else "abs", ~at)
     made.packet.functions = functions().fingerprints(["concat", "abs"])
     rows = evaluate_packet(made.packet.encode())
-    parts = [Results.decode(row) for row in rows]
+    parts = [found(row) for row in rows]
     assert len(parts) > 5
     assert [part.part for part in parts] == list(range(len(parts)))
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]

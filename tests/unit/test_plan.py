@@ -5,11 +5,12 @@ import random
 import pytest
 
 from rebaser.dvu import faults, graph
-from rebaser.dvu.evaluate import MAX_INPUT_BYTES, evaluate_packet
+from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
-from rebaser.dvu.packet import Packet
+from rebaser.dvu.packet import Work
 from rebaser.dvu.plan import PlanLimits, plan
 from rebaser.dvu.run import still_valid
+from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser_core.commit import Computed
 from rebaser_core.errors import DvuError
 from rebaser_core.state import Cell, View
@@ -34,7 +35,7 @@ def cut(book: Book, limits: PlanLimits) -> list[list[int]]:
     with book.state.view() as view:
         made = plan(view, limits)
         while packets := made.next_wave():
-            shape.append([len(Packet.decode(packet).shape) for packet in packets])
+            shape.append([len(Work.decode(packet).shape) for packet in packets])
             made.absorb([result for packet in packets for result in evaluate_packet(packet)])
         book.commit(made.computed(), view.sequence)
     return shape
@@ -97,7 +98,7 @@ def test_a_root_wakes_its_dependents_even_if_it_is_what_it_was() -> None:
     book.edit(Set("a", 1))
     with book.state.view() as view:
         [packet] = plan(view).next_wave()
-    assert Packet.decode(packet).dirty == b"\x01"
+    assert Work.decode(packet).dirty.tolist() == [True]
 
 
 def test_a_chain_of_a_hundred_thousand_needs_no_recursion() -> None:

@@ -1,0 +1,117 @@
+"""Definitions over numbers as programs that compiled code can run.
+
+Invariant: a program gives the very result of the function, type and bits, or stops (`rebaser.dvu.kernel`); it never
+gives a fault. So what is left out here costs time and nothing else.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final
+
+import cbor2
+
+from rebaser.dvu import cel, formula_code, ops
+from rebaser.dvu.functions import formula, numbers, structure
+from rebaser.dvu.functions.base import Function, Params
+from rebaser.dvu.ops import NotCompiled, Program
+from rebaser.dvu.packet import Shape
+
+_Inputs = tuple[tuple[str, int], ...]
+
+_OVER_ALL: Final = {
+    numbers.sum_: ops.ALL_SUM,
+    numbers.product: ops.ALL_PRODUCT,
+    numbers.mean: ops.ALL_MEAN,
+    numbers.min_: ops.ALL_MIN,
+    numbers.max_: ops.ALL_MAX,
+    numbers.count: ops.ALL_COUNT,
+    numbers.abs_: ops.ALL_ABS,
+}
+
+
+def translate(shape: Shape, function: Function | None) -> Program | None:
+    """The program of a definition; None if it has none."""
+    if function is None:
+        return None
+    translator = _BY_FUNCTION.get(id(function))
+    return _translated(translator, shape.inputs, cbor2.dumps(shape.params)) if translator else None
+
+
+@lru_cache(maxsize=4096)
+def _translated(translator: "_Translator", inputs: _Inputs, params: bytes) -> Program | None:
+    try:
+        return translator(inputs, cbor2.loads(params))
+    except NotCompiled:
+        return None
+
+
+def _over_all(op: int) -> "_Translator":
+    def translator(_inputs: _Inputs, _params: Params) -> Program:
+        program = Program()
+        program.add(op, 0, to=0)
+        return program
+
+    return translator
+
+
+def _round(_inputs: _Inputs, params: Params) -> Program:
+    digits = params.get("digits", 0)
+    if type(digits) is not int or not 0 <= digits <= 15:
+        raise NotCompiled
+    program = Program()
+    program.add(ops.ALL_ROUND, digits, to=0)
+    return program
+
+
+def _coalesce(_inputs: _Inputs, params: Params) -> Program:
+    program = Program()
+    program.add(ops.ALL_COALESCE, program.constant(params.get("default")), to=0)
+    return program
+
+
+def _if(inputs: _Inputs, params: Params) -> Program:
+    program = Program()
+    places = _places(inputs)
+
+    def operand(name: str) -> int:
+        return places[name] if name in places else program.constant(params.get(name))
+
+    if any(name in ("condition", "then", "else") and name not in places for name, _ in inputs):
+        raise NotCompiled  # a list
+    condition = places["condition"] if "condition" in places else program.constant(None)
+    otherwise = program.jump(ops.JUMP_IF_NOTHING, condition)
+    program.add(ops.RETURN, operand("then"), to=0)
+    program.land(otherwise)
+    program.add(ops.RETURN, operand("else"), to=0)
+    return program
+
+
+def _cel(inputs: _Inputs, params: Params) -> Program:
+    expression = params.get("expr")
+    tree = cel.parsed(expression, tuple(name for name, _ in inputs)) if isinstance(expression, str) else None
+    if tree is None:
+        raise NotCompiled
+    return formula_code.compile_formula(tree, _places(inputs))
+
+
+def _places(inputs: _Inputs) -> Mapping[str, int]:
+    """The register of each input that is one value."""
+    places: dict[str, int] = {}
+    at = 0
+    for name, count in inputs:
+        if count < 0:
+            places[name] = at
+        at += abs(count)
+    if at > ops.INPUTS:
+        raise NotCompiled
+    return places
+
+
+_Translator = Callable[[_Inputs, Params], Program]
+_BY_FUNCTION: Final[dict[int, _Translator]] = {
+    **{id(function): _over_all(op) for function, op in _OVER_ALL.items()},
+    id(numbers.round_): _round,
+    id(structure.coalesce): _coalesce,
+    id(structure.if_): _if,
+    id(formula.cel_): _cel,
+}

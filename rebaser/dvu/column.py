@@ -1,0 +1,202 @@
+"""Many values as arrays: what travels between planner and workers, and what compiled code reads.
+
+Invariant: a value is its kind and, if it is a number, the 8 bytes of it; whatever else it may be stands apart, by
+position. So a million numbers are two arrays, and never a list.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, overload
+
+import cbor2
+import numpy as np
+import numpy.typing as npt
+
+from rebaser_core.values import Json
+
+# The kinds. Up to FLOAT compiled code knows them; from FAULT on they are no value.
+NULL, FALSE, TRUE, INT, FLOAT, OTHER, FAULT, MISSING, DIGEST, UNKNOWN = range(10)
+
+Kinds: TypeAlias = npt.NDArray[np.uint8]
+Bits: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """16 bytes of blake2b over `canonical`: enough to tell whether a value is still the same."""
+
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A value that is only a kind: in error, missing, or never computed."""
+
+    kind: int
+
+
+IN_ERROR: Final = Mark(FAULT)
+NOT_THERE: Final = Mark(MISSING)
+NEVER: Final = Mark(UNKNOWN)
+
+Item: TypeAlias = Json | Digest | Mark
+
+PLAIN: Final[dict[int, Item]] = {
+    NULL: None,
+    FALSE: False,
+    TRUE: True,
+    FAULT: IN_ERROR,
+    MISSING: NOT_THERE,
+    UNKNOWN: NEVER,
+}
+_KINDS: dict[type, int] = {type(None): NULL, int: INT, float: FLOAT, Digest: DIGEST}
+
+
+class Column(Sequence[Item]):
+    """`kinds` and `bits` (an integer, or the bits of a double) by position; `others` holds what is neither number nor
+    plain: text, lists, maps and digests."""
+
+    __slots__ = ("bits", "kinds", "others")
+
+    def __init__(self, kinds: Kinds, bits: Bits, others: dict[int, Json | Digest] | None = None) -> None:
+        self.kinds = kinds
+        self.bits = bits
+        self.others = {} if others is None else others
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> "Column":
+        """The column of `items`; what is one already stays as it is."""
+        if isinstance(items, Column):
+            return items
+        types = set(map(type, items))
+        if types == {float}:
+            return cls(np.full(len(items), FLOAT, np.uint8), np.array(items, np.float64).view(np.int64))
+        if types == {int}:
+            return cls(np.full(len(items), INT, np.uint8), np.array(items, np.int64))
+        return cls._mixed(items)
+
+    @classmethod
+    def _mixed(cls, items: Sequence[Item]) -> "Column":
+        kinds = bytearray(len(items))
+        bits = np.zeros(len(items), np.int64)
+        ints: Any = memoryview(bits)  # type: ignore[arg-type] # an array is a buffer
+        floats: Any = memoryview(bits.view(np.float64))  # type: ignore[arg-type]
+        others: dict[int, Json | Digest] = {}
+        for at, item in enumerate(items):
+            kind = _KINDS.get(type(item), OTHER)
+            if kind == FLOAT:
+                floats[at] = item
+            elif kind == INT:
+                ints[at] = item
+            elif item is True or item is False:
+                kind = TRUE if item else FALSE
+            elif isinstance(item, Mark):
+                kind = item.kind
+            elif kind != NULL:
+                others[at] = item
+            kinds[at] = kind
+        return cls(np.frombuffer(kinds, np.uint8), bits, others)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @overload
+    def __getitem__(self, at: int) -> Item: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Item]: ...
+    def __getitem__(self, at: int | slice) -> Item | list[Item]:
+        if isinstance(at, slice):
+            return self.tolist()[at]
+        kind = int(self.kinds[at])
+        if kind == FLOAT:
+            return float(self.bits.view(np.float64)[at])
+        if kind == INT:
+            return int(self.bits[at])
+        return PLAIN[kind] if kind in PLAIN else self.others[range(len(self.kinds))[at]]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.tolist())
+
+    def tolist(self) -> list[Item]:
+        """The items themselves."""
+        items: list[Item]
+        if self.uniform(FLOAT):
+            items = self.bits.view(np.float64).tolist()
+            return items
+        items = self.bits.tolist()
+        if self.uniform(INT):
+            return items
+        kinds = self.kinds
+        doubles = np.flatnonzero(kinds == FLOAT)
+        for at, value in zip(doubles.tolist(), self.bits[doubles].view(np.float64).tolist(), strict=True):
+            items[at] = value
+        for at in np.flatnonzero((kinds != FLOAT) & (kinds != INT)).tolist():
+            kind = int(kinds[at])
+            items[at] = PLAIN[kind] if kind in PLAIN else self.others[at]
+        return items
+
+    def uniform(self, kind: int) -> bool:
+        """Whether all items are of `kind`, and there is one."""
+        return len(self.kinds) > 0 and bool((self.kinds == kind).all())
+
+    def split(self, ints: Bits, floats: npt.NDArray[np.float64]) -> None:
+        """Write the numbers: integers into `ints`, doubles into `floats` with NaN between."""
+        for numbers, kind in ((ints, INT), (floats, FLOAT)):
+            these = self.kinds == kind
+            if these.all():
+                numbers[:] = self.bits.view(numbers.dtype)
+                continue
+            if kind == FLOAT:
+                numbers[:] = np.nan
+            if these.any():
+                numbers[these] = self.bits.view(numbers.dtype)[these]
+
+    def pick(self, places: npt.NDArray[np.int64]) -> "Column":
+        """The column of the items at `places`, which ascend."""
+        others = self.others
+        picked: dict[int, Json | Digest] = {}
+        if others:
+            wanted = np.flatnonzero((self.kinds[places] == OTHER) | (self.kinds[places] == DIGEST)).tolist()
+            picked = {at: others[int(places[at])] for at in wanted}
+        return Column(self.kinds[places], self.bits[places], picked)
+
+    def packed(self, name: str) -> dict[str, Any]:
+        """As columns of a message: kinds (one, if all are the same), the bits of the numbers, and the rest."""
+        kinds, bits = self.kinds, self.bits
+        same = len(kinds) > 0 and bool((kinds == kinds[0]).all())
+        numbers = (kinds == INT) | (kinds == FLOAT)
+        others: list[Json] = []
+        digests: list[bytes] = []
+        if self.others:
+            for at in np.flatnonzero((kinds == OTHER) | (kinds == DIGEST)).tolist():
+                item = self.others[at]
+                if isinstance(item, Digest):
+                    digests.append(item.raw)
+                else:
+                    others.append(item)
+        return {
+            f"{name}_kinds": kinds[:1] if same else kinds,
+            f"{name}_bits": bits if numbers.all() else bits[numbers],
+            f"{name}_others": cbor2.dumps(others) if others else b"",
+            f"{name}_digests": b"".join(digests),
+        }
+
+    @classmethod
+    def unpacked(cls, name: str, row: dict[str, Any], count: int) -> "Column":
+        """The column of `count` items that `packed` wrote. Raises `ValueError` if it did not."""
+        kinds: Kinds = row[f"{name}_kinds"]
+        numbers: Bits = row[f"{name}_bits"]
+        if len(kinds) != count:
+            kinds = np.broadcast_to(kinds, count)
+        bits = numbers
+        if len(numbers) != count:
+            bits = np.zeros(count, np.int64)
+            bits[(kinds == INT) | (kinds == FLOAT)] = numbers
+        others: dict[int, Json | Digest] = {}
+        packed, raw = row[f"{name}_others"], row[f"{name}_digests"]
+        if packed:
+            others.update(zip(np.flatnonzero(kinds == OTHER).tolist(), cbor2.loads(packed), strict=True))
+        if raw:
+            digests = [Digest(raw[at : at + 16]) for at in range(0, len(raw), 16)]
+            others.update(zip(np.flatnonzero(kinds == DIGEST).tolist(), digests, strict=True))
+        return cls(kinds, bits, others)

@@ -1,0 +1,125 @@
+"""Compiled code in a worker: when it is used, and where it is kept.
+
+Invariant: with it or without it, results are the same to the bit. So it is loaded where that pays (Numba takes a
+second to import, and some more to compile, once for a machine and release), and its absence is no error.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from rebaser.dvu import fingerprint, ops
+from rebaser.dvu.column import Column
+from rebaser.dvu.functions.registry import Registry
+from rebaser.dvu.packet import Work
+from rebaser_core.values import Json
+
+COLD = 100_000  # nodes that are worth loading compiled code for
+WARM = 200  # nodes that are worth calling it for
+_MANY = 16  # nodes that are worth translating a formula for
+_FOLDER = "NUMBA_CACHE_DIR"  # as Numba has it: where compiled code is kept
+
+_kernel: Any = None
+_absent = False
+
+
+class State(Protocol):
+    """What compiled code works on: `rebaser.dvu.sweep.Sweep`."""
+
+    work: Work
+    base: int
+    starts: Any
+    kinds: Any
+    ints: Any
+    floats: Any
+    changed: Any
+
+
+def load() -> bool:
+    """Load compiled code, and compile it if nobody has on this machine; whether it is to be had."""
+    global _kernel, _absent  # noqa: PLW0603 - once for a process
+    if _kernel is None and not _absent:
+        try:
+            from numba import config  # noqa: PLC0415 - a second to load
+
+            kept, config.CACHE_DIR = config.CACHE_DIR, _folder()
+            try:
+                _kernel = importlib.import_module("rebaser.dvu.kernel")
+            finally:
+                config.CACHE_DIR = kept
+        except Exception as error:  # noqa: BLE001 - no Numba for this Python or machine: Python can do it all
+            _absent = True
+            import structlog  # noqa: PLC0415 - as in `registry`
+
+            structlog.get_logger(__name__).warning("no_compiled_code", reason=f"{type(error).__name__}: {error}"[:300])
+    return _kernel is not None
+
+
+def _folder() -> str:
+    """Where compiled code of this very release is kept; empty if nothing can be kept."""
+    caches = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+    root = Path(os.environ[_FOLDER]) if os.environ.get(_FOLDER) else Path(caches, "rebaser")
+    with contextlib.suppress(OSError, RuntimeError):
+        folder = root.expanduser() / f"kernel-{fingerprint.code()}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return str(folder)
+    return ""
+
+
+def linked(work: Work, functions: Registry, most: int) -> "Linked | None":
+    """The programs of a packet, ready to run; None if Python should compute all of it.
+
+    A node with more than `most` inputs is left to Python.
+    """
+    count = len(work.shape)
+    if count < (COLD if _kernel is None else WARM):
+        return None
+    uses = np.bincount(work.shape, minlength=len(work.shapes))
+    from rebaser.dvu.bytecode import translate  # noqa: PLC0415 - small packets do without
+
+    programs = [
+        translate(shape, functions.functions.get(shape.function)) if used >= min(_MANY, count) else None
+        for shape, used in zip(work.shapes, uses.tolist(), strict=True)
+    ]
+    covered = sum(used for program, used in zip(programs, uses.tolist(), strict=True) if program is not None)
+    if covered * 4 < count or not load():
+        return None
+    return Linked(programs, most)
+
+
+class Linked:
+    """Programs in one piece, and the registers they run on."""
+
+    def __init__(self, programs: list[ops.Program | None], most: int) -> None:
+        self._most = most
+        self._entries = np.full((len(programs), 2), -1, np.int32)
+        code: list[ops.Instruction] = []
+        constants: list[Json] = []
+        for at, general in enumerate(programs):
+            for form, program in enumerate((general, general and ops.in_doubles(general))):
+                if program is not None:
+                    self._entries[at, form] = len(code)
+                    code += program.placed(len(code), ops.CONSTANTS + len(constants))
+                    constants += program.constants
+        self._code = np.array(code, np.uint32).reshape(-1, 4)
+        registers = Column.of([*[None] * ops.CONSTANTS, *constants])
+        self._kinds, self._ints = registers.kinds.copy(), registers.bits
+        self._floats = self._ints.view(np.float64)
+        self._scratch = _kernel.scratch()
+
+    def sweep(self, state: State, node: int) -> int:
+        """Settle nodes from `node` on; the first that is left to Python, or the number of nodes."""
+        work = state.work
+        stopped: int = _kernel.sweep(
+            *(node, state.base, work.shape, state.starts, work.refs.view(np.uint32), work.dirty.view(np.uint8)),
+            *(state.kinds, state.ints, state.floats, state.floats.view(np.int64), state.changed),
+            *(self._entries, self._code, self._most),
+            *(self._kinds, self._ints, self._floats, self._scratch),
+        )
+        return stopped

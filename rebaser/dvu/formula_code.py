@@ -1,0 +1,144 @@
+"""Formulas over numbers as programs: arithmetic, comparison, choice and logic, read from the parsed formula.
+
+Invariant: whatever is not understood to the last bit is not compiled. Operators stop where CEL would say error; so
+`a && b` may look at `a` first, although CEL lets a false `b` win over an error in `a`.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from rebaser.dvu import cel_syntax as syntax
+from rebaser.dvu import ops
+from rebaser.dvu.ops import NotCompiled, Program
+from rebaser_core.values import Json
+
+# Field numbers of syntax.proto.
+_CONSTANT, _IDENT, _CALL = 3, 4, 6
+_TARGET, _FUNCTION, _ARGS = 1, 2, 3
+_NULL, _BOOL, _INT, _DOUBLE = 1, 2, 3, 5
+
+_OPERATORS: Final = {
+    ("", "_+_", 2): ops.ADD,
+    ("", "_-_", 2): ops.SUBTRACT,
+    ("", "_*_", 2): ops.MULTIPLY,
+    ("", "_/_", 2): ops.DIVIDE,
+    ("", "_%_", 2): ops.REMAINDER,
+    ("", "_==_", 2): ops.EQUAL,
+    ("", "_!=_", 2): ops.UNEQUAL,
+    ("", "_<_", 2): ops.LESS,
+    ("", "_<=_", 2): ops.LESS_EQUAL,
+    ("", "_>_", 2): ops.GREATER,
+    ("", "_>=_", 2): ops.GREATER_EQUAL,
+    ("", "!_", 1): ops.NOT,
+    ("", "-_", 1): ops.NEGATE,
+    ("", "int", 1): ops.TO_INT,
+    ("", "double", 1): ops.TO_DOUBLE,
+    ("math", "abs", 1): ops.MAGNITUDE,
+    ("math", "ceil", 1): ops.CEIL,
+    ("math", "floor", 1): ops.FLOOR,
+    ("math", "round", 1): ops.ROUND,
+    ("math", "sqrt", 1): ops.ROOT,
+    ("math", "greatest", 2): ops.GREATEST,
+    ("math", "least", 2): ops.LEAST,
+}
+
+_Span = tuple[int, int]
+
+
+def compile_formula(tree: bytes, inputs: Mapping[str, int]) -> Program:
+    """The program of a formula from its serialized tree, `inputs` being registers by name. Raises `NotCompiled`."""
+    compiler = _Compiler(tree, inputs)
+    parsed = syntax.only(tree, *syntax.only(tree, 0, len(tree), syntax.ANY_VALUE), syntax.PARSED_EXPR)
+    compiler.program.add(ops.RETURN, compiler.operand(parsed), to=0)
+    return compiler.program
+
+
+class _Compiler:
+    def __init__(self, tree: bytes, inputs: Mapping[str, int]) -> None:
+        self.program = Program()
+        self._tree = tree
+        self._inputs = inputs
+        self._special: dict[tuple[str, str, int], Callable[[list[_Span]], int]] = {
+            ("", "_?_:_", 3): self._choice,
+            ("", "_&&_", 2): self._both,
+            ("", "_||_", 2): self._either,
+        }
+
+    def operand(self, span: _Span) -> int:
+        """Where the value of an expression is. The parser bounds the depth."""
+        tree = self._tree
+        for number, start, end in syntax.fields(tree, *span):
+            if number == _CONSTANT:
+                return self.program.constant(_constant(tree, start, end))
+            if number == _IDENT:
+                return self._name(syntax.text(tree, *syntax.only(tree, start, end, syntax.NAME)))
+            if number == _CALL:
+                return self._call(start, end)
+        raise NotCompiled
+
+    def _name(self, name: str) -> int:
+        if name not in self._inputs or name in syntax.TYPE_NAMES:
+            raise NotCompiled
+        return self._inputs[name]
+
+    def _call(self, start: int, end: int) -> int:
+        tree = self._tree
+        parts = list(syntax.fields(tree, start, end))
+        function = next(syntax.text(tree, left, right) for number, left, right in parts if number == _FUNCTION)
+        args = [(left, right) for number, left, right in parts if number == _ARGS]
+        target = next((syntax.ident(tree, left, right) for number, left, right in parts if number == _TARGET), "")
+        key = (target or "", function, len(args))
+        if target is None:
+            raise NotCompiled
+        if key in self._special:
+            return self._special[key](args)
+        if key not in _OPERATORS:
+            raise NotCompiled
+        left = self.operand(args[0])
+        return self.program.add(_OPERATORS[key], left, self.operand(args[1]) if len(args) > 1 else 0)
+
+    def _choice(self, args: list[_Span]) -> int:
+        program = self.program
+        to = program.register()
+        otherwise = program.jump(ops.JUMP_IF_NOT, self.operand(args[0]))
+        program.add(ops.MOVE, self.operand(args[1]), to=to)
+        end = program.jump(ops.JUMP)
+        program.land(otherwise)
+        program.add(ops.MOVE, self.operand(args[2]), to=to)
+        program.land(end)
+        return to
+
+    def _both(self, args: list[_Span]) -> int:
+        program = self.program
+        to = program.add(ops.TRUTH, self.operand(args[0]))
+        end = program.jump(ops.JUMP_IF_NOT, to)
+        program.add(ops.TRUTH, self.operand(args[1]), to=to)
+        program.land(end)
+        return to
+
+    def _either(self, args: list[_Span]) -> int:
+        program = self.program
+        to = program.add(ops.TRUTH, self.operand(args[0]))
+        otherwise = program.jump(ops.JUMP_IF_NOT, to)
+        end = program.jump(ops.JUMP)
+        program.land(otherwise)
+        program.add(ops.TRUTH, self.operand(args[1]), to=to)
+        program.land(end)
+        return to
+
+
+def _constant(tree: bytes, start: int, end: int) -> Json:
+    tag, at = syntax.varint(tree, start)
+    number = tag >> 3
+    if number == _DOUBLE:
+        value: float = struct.unpack_from("<d", tree, at)[0]
+        return value
+    if number not in (_NULL, _BOOL, _INT):
+        raise NotCompiled
+    whole, at = syntax.varint(tree, at)
+    if at != end:
+        raise NotCompiled
+    if number == _NULL:
+        return None
+    return bool(whole) if number == _BOOL else whole - (1 << 64) if whole >> 63 else whole

@@ -1,0 +1,137 @@
+"""The compiled sweep: interprets programs (`rebaser.dvu.ops`) over the arrays of a packet.
+
+Invariant: what it puts down is to the bit what `rebaser.dvu.sweep` would. Wherever that takes thought (text, a fault
+of the node's own, an overflow, an integer that no double holds, a number that is not finite) it stops at the node,
+and Python computes it.
+
+Nothing here raises, allocates or calls Python. Kinds and instructions are numbers of `column` and `ops`, built into
+what is compiled: `rebaser.dvu.compiled` keeps it apart by the fingerprint of all sources.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import config, njit, types
+
+from rebaser.dvu import ops
+from rebaser.dvu.column import FAULT, FLOAT, INT, MISSING
+from rebaser.dvu.kernel.base import compiled
+from rebaser.dvu.kernel.doubles import in_doubles, over_doubles
+from rebaser.dvu.kernel.formula import interpret
+from rebaser.dvu.kernel.over_all import PARTS, over_all
+
+_INTS, _KINDS, _DOUBLES = types.int64[::1], types.uint8[::1], types.float64[::1]
+_READ = types.Array(types.int32, 1, "C", readonly=True)
+_REFS = types.Array(types.uint32, 1, "C", readonly=True)  # unsigned: an index that needs no look at its sign
+_SIGNATURE = types.int64(
+    *(types.int64, types.int64, _READ, _INTS, _REFS, _KINDS),
+    *(_KINDS, _INTS, _DOUBLES, _INTS, _KINDS),
+    *(types.int32[:, ::1], types.uint32[:, ::1], types.int64),
+    *(_KINDS, _INTS, _DOUBLES, _DOUBLES),
+)
+
+
+def scratch() -> Any:
+    """Room for partial sums."""
+    return np.empty(PARTS, np.float64)
+
+
+@compiled
+def settle(
+    slot, entry, code, start, end, refs, kinds, ints, floats, float_bits, changed,
+    file_kinds, file_ints, file_floats, parts,
+):  # fmt: skip
+    """Settle a node of any kinds; False if that is left to Python."""
+    for at in range(start, end):
+        ref = refs[at]
+        kind = kinds[ref]
+        if kind > FLOAT:
+            if kind != FAULT and kind != MISSING:
+                return False
+            kinds[slot] = FAULT
+            ints[slot] = ref
+            floats[slot] = np.nan
+            changed[slot] = 1
+            return True
+    if code[entry, 0] >= ops.ALL_SUM:
+        result = over_all(
+            code[entry, 0], code[entry, 2], start, end, refs, kinds, ints, floats,
+            file_kinds, file_ints, file_floats, parts,
+        )  # fmt: skip
+    else:
+        for at in range(start, end):
+            ref = refs[at]
+            file_kinds[at - start] = kinds[ref]
+            if kinds[ref] == FLOAT:
+                file_floats[at - start] = floats[ref]
+            else:
+                file_ints[at - start] = ints[ref]
+        result = interpret(entry, code, file_kinds, file_ints, file_floats)
+    if result < 0:
+        return False
+    kind = file_kinds[result]
+    same = kind == kinds[slot]
+    if kind == FLOAT:
+        same = same and float_bits[slot] == file_ints[result]
+        floats[slot] = file_floats[result]
+    else:
+        same = same and (kind != INT or ints[slot] == file_ints[result])
+        ints[slot] = file_ints[result]
+        floats[slot] = np.nan
+    kinds[slot] = kind
+    if not same:
+        changed[slot] = 1
+    return True
+
+
+@njit(_SIGNATURE, cache=bool(config.CACHE_DIR), nogil=True, error_model="numpy")
+def sweep(
+    node, base, shape, starts, refs, dirty, kinds, ints, floats, float_bits, changed, entries, code, most,
+    file_kinds, file_ints, file_floats, parts,
+):  # fmt: skip
+    """Settle nodes from `node` on; returns the first that is left to Python, or the number of nodes.
+
+    `entries` has the first instruction of each shape's program and of the one in doubles, -1 where there is none; the
+    file is the registers. A node with more than `most` inputs is left.
+    """
+    count = len(shape)
+    while node < count:
+        start, end = starts[node], starts[node + 1]
+        woken = dirty[node] != 0
+        at = start
+        while not woken and at < end:
+            woken = changed[refs[at]] != 0
+            at += 1
+        if not woken:
+            node += 1
+            continue
+        slot = base + node
+        if end - start > most:
+            return node
+        entry = entries[shape[node], 1]
+        if entry >= 0:
+            if code[entry, 0] >= ops.ALL_SUM:
+                result = over_doubles(code[entry, 0], start, end, refs, floats, parts)
+            else:
+                result = 0.0
+                for at in range(start, end):
+                    file_floats[at - start] = floats[refs[at]]
+                    result += floats[refs[at]]
+                result = in_doubles(entry, code, file_floats) if not math.isnan(result) else result
+            if math.isfinite(result):
+                before = float_bits[slot]
+                floats[slot] = result
+                kinds[slot] = FLOAT
+                if float_bits[slot] != before:
+                    changed[slot] = 1
+                node += 1
+                continue
+        entry = entries[shape[node], 0]
+        if entry < 0 or not settle(
+            slot, entry, code, start, end, refs, kinds, ints, floats, float_bits, changed,
+            file_kinds, file_ints, file_floats, parts,
+        ):  # fmt: skip
+            return node
+        node += 1
+    return node

@@ -1,0 +1,31 @@
+"""What the compiled modules share."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from rebaser.dvu.column import FLOAT
+
+EXACT = 2**53  # integers up to here are doubles too
+SAFE = 9.0e18  # below, a number fits in 64 bits, however it was rounded
+STOP = -1
+
+compiled: Any = njit(nogil=True, error_model="numpy")
+inlined: Any = njit(nogil=True, error_model="numpy", forceinline=True)  # where the time goes
+
+
+@compiled
+def comparable(at, kinds, ints):
+    """Whether a number is the same as a double."""
+    return kinds[at] == FLOAT or -EXACT <= ints[at] <= EXACT
+
+
+@compiled
+def half_up(value):
+    """Rounded to a whole number, halves away from zero."""
+    whole = np.trunc(value)
+    if abs(value - whole) >= 0.5:
+        whole += math.copysign(1.0, value)
+    return whole + 0.0

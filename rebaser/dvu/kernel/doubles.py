@@ -1,0 +1,111 @@
+"""Nodes of which all is doubles, compiled: most of what there is to compute.
+
+Invariant: a double is finite, and what is none is NaN here; so NaN comes out where the whole of the rules is needed.
+"""
+
+import math
+
+import numpy as np
+
+from rebaser.dvu import ops
+from rebaser.dvu.kernel.base import compiled, inlined
+from rebaser.dvu.kernel.over_all import add, rounded
+
+
+@inlined
+def in_doubles(pc, code, file):
+    """Run a program over doubles; true is 1 and false 0."""
+    while True:
+        op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
+        pc += 1
+        a, b = file[left], file[right]
+        if op == ops.ADD:
+            result = a + b
+        elif op == ops.MULTIPLY:
+            result = a * b
+        elif op == ops.SUBTRACT:
+            result = a - b
+        elif op == ops.DIVIDE:
+            if b == 0.0:
+                return np.nan
+            result = a / b
+        elif op == ops.RETURN:
+            return a
+        elif op == ops.JUMP:
+            pc = right
+            continue
+        elif op == ops.JUMP_IF_NOT:
+            if a == 0.0:
+                pc = right
+            continue
+        elif op == ops.NEGATE:
+            result = -a
+        elif op == ops.MAGNITUDE:
+            result = abs(a)
+        elif op == ops.LEAST:
+            result = min(a, b)
+        elif op == ops.GREATEST:
+            result = max(a, b)
+        elif op == ops.LESS:
+            result = 1.0 if a < b else 0.0
+        elif op == ops.LESS_EQUAL:
+            result = 1.0 if a <= b else 0.0
+        elif op == ops.GREATER:
+            result = 1.0 if a > b else 0.0
+        elif op == ops.GREATER_EQUAL:
+            result = 1.0 if a >= b else 0.0
+        elif op == ops.EQUAL:
+            result = 1.0 if a == b else 0.0
+        elif op == ops.UNEQUAL:
+            result = 1.0 if a != b else 0.0
+        elif op == ops.NOT:
+            result = 1.0 - a
+        else:  # MOVE, TRUTH
+            result = a
+        if not math.isfinite(result):
+            return np.nan
+        file[to] = result
+
+
+@compiled
+def _sum(start, end, refs, floats, parts):
+    known = 0
+    for at in range(start, end):
+        known = add(floats[refs[at]], known, parts)
+        if known < 0:
+            return np.nan
+    return rounded(known, parts)
+
+
+@inlined
+def over_doubles(op, start, end, refs, floats, parts):
+    """A function of all inputs."""
+    count = end - start
+    if count == 0:
+        return np.nan
+    first = floats[refs[start]]
+    if op == ops.ALL_SUM or op == ops.ALL_MEAN:
+        if count == 1:
+            total = first + 0.0
+        elif count == 2:
+            total = (first + floats[refs[start + 1]]) + 0.0  # no negative zero
+        else:
+            total = _sum(start, end, refs, floats, parts)
+        return total if op == ops.ALL_SUM else total / np.float64(count)
+    if op == ops.ALL_MAX or op == ops.ALL_MIN:
+        best = first
+        for at in range(start + 1, end):
+            value = floats[refs[at]]
+            if math.isnan(value):
+                return np.nan
+            if (value > best) if op == ops.ALL_MAX else (value < best):
+                best = value
+        return best
+    if op == ops.ALL_PRODUCT:
+        result = first
+        for at in range(start + 1, end):
+            result *= floats[refs[at]]
+        return result
+    if op == ops.ALL_ABS and count == 1:
+        return abs(first)
+    return np.nan

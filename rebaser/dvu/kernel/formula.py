@@ -1,0 +1,204 @@
+"""Programs over registers, compiled."""
+
+import math
+
+import numpy as np
+
+from rebaser.dvu import ops
+from rebaser.dvu.column import FALSE, FLOAT, INT, NULL, TRUE
+from rebaser.dvu.kernel.base import EXACT, SAFE, STOP, comparable, compiled, half_up
+
+
+@compiled
+def interpret(pc, code, kinds, ints, floats):
+    """Run a program; the register that holds the result, or -1."""
+    while True:
+        op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
+        pc += 1
+        if op >= ops.ADD:
+            if op <= ops.REMAINDER:
+                done = _arithmetic(op, to, left, right, kinds, ints, floats)
+            elif op <= ops.GREATER_EQUAL:
+                done = _compare(op, to, left, right, kinds, ints, floats)
+            elif op <= ops.TO_DOUBLE:
+                done = _one(op, to, left, kinds, ints, floats)
+            else:
+                done = _pick(op, to, left, right, kinds, ints, floats)
+            if not done:
+                return STOP
+        elif op == ops.RETURN:
+            return np.int64(left)
+        elif op == ops.JUMP:
+            pc = right
+        elif op == ops.MOVE:
+            kinds[to] = kinds[left]
+            ints[to] = ints[left]
+        else:
+            kind = kinds[left]
+            nothing = op == ops.JUMP_IF_NOTHING and kind == NULL
+            if kind != TRUE and kind != FALSE and not nothing:
+                return STOP
+            if op == ops.TRUTH:
+                kinds[to] = kind
+            elif kind != TRUE:
+                pc = right
+
+
+@compiled
+def _arithmetic(op, to, left, right, kinds, ints, floats):
+    """Two numbers; False where Python has to look."""
+    left_kind, right_kind = kinds[left], kinds[right]
+    if left_kind == INT and right_kind == INT:
+        return _whole(op, to, ints[left], ints[right], kinds, ints, floats)
+    if left_kind < INT or right_kind < INT:
+        return False
+    a = floats[left] if left_kind == FLOAT else np.float64(ints[left])
+    b = floats[right] if right_kind == FLOAT else np.float64(ints[right])
+    if op == ops.ADD:
+        result = a + b
+    elif op == ops.SUBTRACT:
+        result = a - b
+    elif op == ops.MULTIPLY:
+        result = a * b
+    else:
+        if b == 0.0:
+            return False
+        result = a / b if op == ops.DIVIDE else np.fmod(a, b)
+    kinds[to] = FLOAT
+    floats[to] = result
+    return math.isfinite(result)
+
+
+@compiled
+def _whole(op, to, a, b, kinds, ints, floats):
+    """Two integers."""
+    kinds[to] = INT
+    if op == ops.ADD:
+        result = a + b  # wraps around
+        ints[to] = result
+        return ((a ^ result) & (b ^ result)) >= 0
+    if op == ops.SUBTRACT:
+        result = a - b
+        ints[to] = result
+        return ((a ^ b) & (a ^ result)) >= 0
+    if op == ops.MULTIPLY:
+        ints[to] = a * b
+        return abs(np.float64(a) * np.float64(b)) < SAFE
+    if b == 0 or b == -1:  # -1: the one quotient that may not fit
+        return False
+    rest = a % b
+    if op == ops.REMAINDER:
+        ints[to] = rest - b if rest != 0 and (a < 0) != (b < 0) else rest  # the sign of `a`
+        return True
+    if rest == 0:
+        ints[to] = a // b
+        return True
+    kinds[to] = FLOAT
+    floats[to] = np.float64(a) / np.float64(b)
+    return -EXACT <= a <= EXACT and -EXACT <= b <= EXACT
+
+
+@compiled
+def _compare(op, to, left, right, kinds, ints, floats):
+    left_kind, right_kind = kinds[left], kinds[right]
+    if left_kind < INT or right_kind < INT:
+        left_truth = left_kind == TRUE or left_kind == FALSE
+        right_truth = right_kind == TRUE or right_kind == FALSE
+        if op > ops.UNEQUAL and not (left_truth and right_truth):
+            return False
+        order = np.int64(left_kind) - np.int64(right_kind)  # of two kinds: never equal, and that is all that is asked
+    elif left_kind == INT and right_kind == INT:
+        order = np.int64(ints[left] > ints[right]) - np.int64(ints[left] < ints[right])
+    else:
+        if not comparable(left, kinds, ints) or not comparable(right, kinds, ints):
+            return False
+        a = floats[left] if left_kind == FLOAT else np.float64(ints[left])
+        b = floats[right] if right_kind == FLOAT else np.float64(ints[right])
+        order = np.int64(a > b) - np.int64(a < b)
+    if op == ops.EQUAL:
+        holds = order == 0
+    elif op == ops.UNEQUAL:
+        holds = order != 0
+    elif op == ops.LESS:
+        holds = order < 0
+    elif op == ops.LESS_EQUAL:
+        holds = order <= 0
+    elif op == ops.GREATER:
+        holds = order > 0
+    else:
+        holds = order >= 0
+    kinds[to] = TRUE if holds else FALSE
+    return True
+
+
+@compiled
+def _one(op, to, left, kinds, ints, floats):
+    """Operators of one operand."""
+    kind = kinds[left]
+    if op == ops.NOT:
+        kinds[to] = FALSE if kind == TRUE else TRUE
+        return kind == TRUE or kind == FALSE
+    if kind == INT:
+        return _one_whole(op, to, ints[left], kinds, ints, floats)
+    if kind != FLOAT:
+        return False
+    value = floats[left]
+    kinds[to] = FLOAT
+    if op == ops.NEGATE:
+        floats[to] = -value
+    elif op == ops.MAGNITUDE:
+        floats[to] = abs(value)
+    elif op == ops.CEIL:
+        floats[to] = np.ceil(value) + 0.0  # no negative zero, here and below
+    elif op == ops.FLOOR:
+        floats[to] = np.floor(value) + 0.0
+    elif op == ops.ROUND:
+        floats[to] = half_up(value)
+    elif op == ops.ROOT:
+        floats[to] = math.sqrt(value)
+        return value >= 0.0
+    elif op == ops.TO_INT:
+        kinds[to] = INT
+        if not abs(value) < SAFE:
+            return False
+        ints[to] = np.int64(value)
+    else:
+        floats[to] = value
+    return True
+
+
+@compiled
+def _one_whole(op, to, value, kinds, ints, floats):
+    kinds[to] = INT
+    if op == ops.NEGATE or (op == ops.MAGNITUDE and value < 0):
+        ints[to] = -value
+        return value > -EXACT  # -2**63 has no opposite
+    if op == ops.ROOT:
+        kinds[to] = FLOAT
+        floats[to] = math.sqrt(np.float64(value))
+        return value >= 0
+    if op == ops.TO_DOUBLE:
+        kinds[to] = FLOAT
+        floats[to] = np.float64(value)
+        return True
+    ints[to] = value
+    return True
+
+
+@compiled
+def _pick(op, to, left, right, kinds, ints, floats):
+    """The greater or the lesser number; of equal ones the first."""
+    if kinds[left] < INT or kinds[right] < INT:
+        return False
+    if kinds[left] == INT and kinds[right] == INT:
+        greater, less = ints[right] > ints[left], ints[right] < ints[left]
+    else:
+        if not comparable(left, kinds, ints) or not comparable(right, kinds, ints):
+            return False
+        a = floats[left] if kinds[left] == FLOAT else np.float64(ints[left])
+        b = floats[right] if kinds[right] == FLOAT else np.float64(ints[right])
+        greater, less = b > a, b < a
+    chosen = right if (greater if op == ops.GREATEST else less) else left
+    kinds[to] = kinds[chosen]
+    ints[to] = ints[chosen]
+    return True

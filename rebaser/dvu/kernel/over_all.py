@@ -1,0 +1,226 @@
+"""Functions of all inputs of a node, compiled."""
+
+import math
+
+import numpy as np
+
+from rebaser.dvu import ops
+from rebaser.dvu.column import FALSE, FLOAT, INT, NULL, TRUE
+from rebaser.dvu.kernel.base import EXACT, SAFE, STOP, comparable, compiled, half_up, inlined
+
+PARTS = 128  # partial sums of doubles that do not overlap: 42 at the very most
+NOTHING = -2
+_NEAR = 1e-3  # closer to a half than this the decimals decide
+_ROUNDED = 2.0**40
+
+
+@compiled
+def over_all(op, given, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats, parts):
+    """What a function of all inputs gives, in register 0 (or where a default stands); -1 where Python has to look."""
+    if op == ops.ALL_SUM or op == ops.ALL_MEAN:
+        kind, numbers, whole, total = _sum(start, end, refs, kinds, ints, floats, parts)
+        file_kinds[0] = kind
+        if kind < 0 or (op == ops.ALL_MEAN and kind == INT and not -EXACT <= whole <= EXACT):
+            return STOP
+        if kind == INT and op == ops.ALL_SUM:
+            file_ints[0] = whole
+            return 0
+        if numbers == 0:
+            file_kinds[0] = NULL
+            return 0
+        file_kinds[0] = FLOAT
+        if op == ops.ALL_MEAN:
+            total = (np.float64(whole) if kind == INT else total) / np.float64(numbers)
+        file_floats[0] = total
+        return 0 if math.isfinite(total) else STOP
+    if op == ops.ALL_PRODUCT:
+        return _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats)
+    if op == ops.ALL_MIN or op == ops.ALL_MAX:
+        best = _extreme(op == ops.ALL_MAX, start, end, refs, kinds, ints, floats)
+        if best >= 0:
+            return _take(best, kinds, ints, floats, file_kinds, file_ints, file_floats)
+        file_kinds[0] = NULL
+        return 0 if best == NOTHING else STOP
+    if op == ops.ALL_COALESCE:
+        for at in range(start, end):
+            if kinds[refs[at]] != NULL:
+                return _take(refs[at], kinds, ints, floats, file_kinds, file_ints, file_floats)
+        return np.int64(given)
+    if op == ops.ALL_COUNT:
+        found = 0
+        for at in range(start, end):
+            found += kinds[refs[at]] != NULL
+        file_kinds[0] = INT
+        file_ints[0] = found
+        return 0
+    return _of_one(op, given, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats)
+
+
+@compiled
+def _sum(start, end, refs, kinds, ints, floats, parts):
+    """(kind, how many, sum of integers, sum of doubles): exactly rounded, after Shewchuk, as `math.fsum` has it."""
+    kind, numbers, whole = INT, 0, np.int64(0)
+    for at in range(start, end):
+        ref = refs[at]
+        if kinds[ref] == INT:
+            numbers += 1
+            if kind == INT:
+                result = whole + ints[ref]
+                if ((whole ^ result) & (ints[ref] ^ result)) < 0:
+                    return STOP, 0, whole, 0.0
+                whole = result
+        elif kinds[ref] == FLOAT:
+            numbers += 1
+            kind = FLOAT
+        elif kinds[ref] != NULL:
+            return STOP, 0, whole, 0.0
+    if kind == INT:
+        return kind, numbers, whole, 0.0
+    known = 0
+    for at in range(start, end):
+        ref = refs[at]
+        if kinds[ref] != NULL:
+            known = add(floats[ref] if kinds[ref] == FLOAT else np.float64(ints[ref]), known, parts)
+            if known < 0:
+                return STOP, 0, whole, 0.0
+    return kind, numbers, whole, rounded(known, parts)
+
+
+@inlined
+def add(x, known, parts):
+    """Add to the partial sums, small ones first, of which so many are `known`; how many there are now."""
+    kept = 0
+    for k in range(known):
+        y = parts[k]
+        if abs(x) < abs(y):
+            x, y = y, x
+        high = x + y
+        low = y - (high - x)
+        if low != 0.0:
+            parts[kept] = low
+            kept += 1
+        x = high
+    if not math.isfinite(x) or kept + 2 > PARTS:
+        return STOP
+    if x != 0.0:
+        parts[kept] = x
+        kept += 1
+    return kept
+
+
+@compiled
+def rounded(known, parts):
+    """The partial sums as one double, halves to even."""
+    if known == 0:
+        return 0.0
+    known -= 1
+    high, low = parts[known], 0.0
+    while known > 0:
+        x = high
+        known -= 1
+        y = parts[known]
+        high = x + y
+        low = y - (high - x)
+        if low != 0.0:
+            break
+    if known > 0 and ((low < 0.0 and parts[known - 1] < 0.0) or (low > 0.0 and parts[known - 1] > 0.0)):
+        y = low * 2.0
+        x = high + y
+        if y == x - high:
+            high = x
+    return high
+
+
+@compiled
+def _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats):
+    exact, fits, whole, result = True, True, 1, 1.0
+    for at in range(start, end):
+        ref = refs[at]
+        if kinds[ref] == INT:
+            if not abs(np.float64(whole) * np.float64(ints[ref])) < SAFE:
+                fits = False
+            whole *= ints[ref]
+            result *= np.float64(ints[ref])
+        elif kinds[ref] == FLOAT:
+            exact = False
+            result *= floats[ref]
+        elif kinds[ref] != NULL:
+            return STOP
+    if exact:
+        file_kinds[0] = INT
+        file_ints[0] = whole
+        return 0 if fits else STOP
+    file_kinds[0] = FLOAT
+    file_floats[0] = result
+    return 0 if math.isfinite(result) else STOP
+
+
+@compiled
+def _extreme(greatest, start, end, refs, kinds, ints, floats):
+    """The slot of the greatest or smallest number, of equal ones the first; or why there is none."""
+    best = NOTHING
+    for at in range(start, end):
+        ref = refs[at]
+        if kinds[ref] == NULL:
+            continue
+        if kinds[ref] < INT:
+            return STOP
+        if best == NOTHING:
+            best = int(ref)
+            continue
+        if kinds[ref] == INT and kinds[best] == INT:
+            better = ints[ref] > ints[best] if greatest else ints[ref] < ints[best]
+        else:
+            if kinds[ref] != kinds[best] and not (comparable(best, kinds, ints) and comparable(ref, kinds, ints)):
+                return STOP
+            a = floats[best] if kinds[best] == FLOAT else np.float64(ints[best])
+            b = floats[ref] if kinds[ref] == FLOAT else np.float64(ints[ref])
+            better = b > a if greatest else b < a
+        if better:
+            best = int(ref)
+    return best
+
+
+@compiled
+def _take(ref, kinds, ints, floats, file_kinds, file_ints, file_floats):
+    """An input as it is."""
+    file_kinds[0] = kinds[ref]
+    if kinds[ref] == FLOAT:
+        file_floats[0] = floats[ref]
+    else:
+        file_ints[0] = ints[ref]
+    return 0
+
+
+@compiled
+def _of_one(op, digits, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats):
+    """`abs` and `round`."""
+    if end - start != 1:
+        return STOP
+    ref = refs[start]
+    kind = kinds[ref]
+    if kind == TRUE or kind == FALSE:
+        return STOP
+    _take(ref, kinds, ints, floats, file_kinds, file_ints, file_floats)
+    if kind == INT and op == ops.ALL_ABS:
+        file_ints[0] = abs(ints[ref])
+        return 0 if file_ints[0] >= 0 else STOP
+    if kind != FLOAT:
+        return 0
+    value = floats[ref]
+    if op == ops.ALL_ABS:
+        file_floats[0] = abs(value)
+        return 0
+    if digits == 0:
+        file_floats[0] = half_up(value)
+        return 0
+    # Decimals are asked where a double is next to a half; elsewhere they cannot say anything else.
+    tens = 10.0**digits
+    scaled = abs(value) * tens
+    whole = np.floor(scaled)
+    if not scaled < _ROUNDED or abs(scaled - whole - 0.5) < _NEAR:
+        return STOP
+    if scaled - whole > 0.5:
+        whole += 1.0
+    file_floats[0] = math.copysign(whole / tens, value) + 0.0
+    return 0

@@ -1,0 +1,252 @@
+"""One pass over a packet, in the worker.
+
+Invariant: early cutoff. A node is computed if it is marked dirty or one of its inputs changed, and it counts as
+changed only if value and state are not the same as before (`rebaser_core.values.same`). Nobody else is woken.
+
+Two liberties, both safe: a fault that names another value always counts as changed (the planner, which knows the
+ids, compares it), and a node that is skipped is computed after all if somebody needs a value of which only a digest
+is at hand.
+
+Numbers are computed by compiled code where that pays (`rebaser.dvu.kernel`). It runs over the same arrays, stops at a
+node that it cannot do to the bit, and goes on after it: what a function does, and every fault, is said here only.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rebaser.dvu import compiled, faults
+from rebaser.dvu.column import DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, PLAIN, TRUE, Column
+from rebaser.dvu.functions.base import Function, FunctionError
+from rebaser.dvu.functions.registry import Registry
+from rebaser.dvu.packet import RawFault, Shape, Work, weight
+from rebaser.dvu.same import own_fault, same_as
+from rebaser_core.errors import DvuError, UnprocessableError
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
+
+MAX_INPUT_BYTES = 64 * 1024 * 1024  # all inputs of one value together
+_MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer cannot be too large
+
+_FEW = 8  # nodes that must be done at once for compiled code to be worth calling
+_LONGEST = 1024
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
+
+_Caller = Callable[[list[Json]], Json]
+
+
+class Sweep:
+    """Slots number the constants first, then the nodes.
+
+    `kinds` are those of `Column`, by slot; integers are in `ints`, doubles in `floats`, which is NaN for all others. A
+    node that was not computed (yet) has what stood there. A failed one has the slot of the input to blame in `ints`, or
+    its fault in `own`. `changed` is 1 for what differs from what stood there.
+    """
+
+    def __init__(self, work: Work, functions: Registry) -> None:
+        self.work = work
+        self._functions = functions
+        self.base = base = len(work.constants)
+        self.count = len(work.shape)
+        self.kinds = np.concatenate((work.constants.kinds, work.old.kinds))
+        self.ints = np.zeros(len(self.kinds), np.int64)
+        self.floats = np.empty(len(self.kinds), np.float64)
+        work.constants.split(self.ints[:base], self.floats[:base])
+        work.old.split(self.ints[base:], self.floats[base:])
+        self.others: dict[int, Any] = {**work.constants.others}
+        self.others.update((base + at, item) for at, item in work.old.others.items())
+        self.own: dict[int, tuple[str, str]] = {}
+        self.changed = np.zeros(base + self.count, np.uint8)
+        arity = np.array([shape.arity for shape in work.shapes], np.int64)
+        self.starts = np.zeros(self.count + 1, np.int64)
+        np.cumsum(arity[work.shape], out=self.starts[1:])
+        if self.starts[-1] != len(work.refs) or (
+            len(work.refs) and not 0 <= work.refs.min() <= work.refs.max() < len(self.kinds)
+        ):
+            raise DvuError("a packet names inputs that are not in it")
+        self._callers = [_caller(shape, functions) for shape in work.shapes]
+        # Reading one item of an array takes five times as long as one of a view of it.
+        self._kinds = _view(self.kinds)
+        self._ints = _view(self.ints)
+        self._floats = _view(self.floats)
+        self._bits = _view(self.floats.view(np.int64))
+        self._changed = _view(self.changed)
+        self._refs = _view(work.refs)
+        self._starts = _view(self.starts)
+        self._shape = _view(work.shape)
+
+    def run(self) -> None:
+        """Compute what is dirty or woken, in order."""
+        linked = compiled.linked(self.work, self._functions, MAX_INPUT_BYTES // weight(0))
+        if linked is None:
+            self._some(0, self.count)
+            return
+        node, stride = 0, 1
+        while node < self.count:
+            stopped = linked.sweep(self, node)
+            # Where it stops at every other node, calling it costs more than it saves: ask less and less often.
+            stride = min(stride * 2, _LONGEST) if stopped - node < _FEW else 1
+            node = min(stopped + stride, self.count)
+            self._some(stopped, node)
+
+    def results(self) -> tuple[Any, Column, list[RawFault]]:
+        """The changed nodes, ascending; their values; and the faults of those in error."""
+        nodes = np.flatnonzero(self.changed[self.base :])
+        slots = nodes + self.base
+        kinds, bits = self.kinds[slots], self.floats.view(np.int64)[slots]
+        whole = np.flatnonzero(kinds == INT)
+        bits[whole] = self.ints[slots[whole]]
+        others = {at: self.others[int(slots[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}
+        values = Column(kinds, bits, others)
+        failed = slots[values.kinds == FAULT].tolist()
+        raw: list[RawFault] = [self.own[slot] if slot in self.own else self._ints[slot] for slot in failed]
+        return nodes, values, raw
+
+    def _some(self, node: int, end: int) -> None:
+        """Nodes one by one."""
+        starts, refs, base, changed, dirty = self._starts, self._refs, self.base, self._changed, self.work.dirty
+        marked = _view(dirty)
+        for at in range(node, end):
+            inputs = refs[starts[at] : starts[at + 1]].tolist()
+            if marked[at] or any(map(changed.__getitem__, inputs)):
+                changed[base + at] = self._compute(at, inputs)
+
+    def _compute(self, node: int, inputs: list[int]) -> bool:
+        """Settle `node`. Whether it is not what it was."""
+        slot = self.base + node
+        caller = self._callers[self._shape[node]]
+        if isinstance(caller, tuple):
+            return self._fail(slot, caller)
+        kinds, ints, floats = self._kinds, self._ints, self._floats
+        values: list[Any] = []
+        for ref in inputs:
+            kind = kinds[ref]
+            if kind >= DIGEST:
+                self._catch_up(ref)
+                kind = kinds[ref]
+            if kind == FLOAT:
+                values.append(floats[ref])
+            elif kind == INT:
+                values.append(ints[ref])
+            elif kind < INT:
+                values.append(PLAIN[kind])
+            elif kind == OTHER:
+                values.append(self.others[ref])
+            else:
+                kinds[slot] = FAULT
+                ints[slot] = ref
+                floats[slot] = math.nan
+                return True
+        if len(values) > _MANY_INPUTS and sum(map(weight, values)) > MAX_INPUT_BYTES:
+            return self._fail(slot, faults.inputs_too_large(MAX_INPUT_BYTES))
+        try:
+            value = caller(values)
+            _check(value)
+        except Exception as error:  # noqa: BLE001 - whatever a function raises is its value's fault
+            return self._fail(slot, _fault_of(error))
+        return self._put(slot, value)
+
+    def _put(self, slot: int, value: Json) -> bool:
+        kinds, bits = self._kinds, self._bits
+        was, before = kinds[slot], bits[slot]
+        kind = type(value)
+        if kind is float:
+            kinds[slot] = FLOAT
+            self._floats[slot] = value
+            return bool(bits[slot] != before)
+        self._floats[slot] = math.nan
+        if kind is int:
+            kinds[slot] = INT
+            before = self._ints[slot]
+            self._ints[slot] = value
+            return bool(was != INT or value != before)
+        if value is None or kind is bool:
+            kinds[slot] = now = NULL if value is None else TRUE if value else FALSE
+            return bool(now != was)
+        same = (was in (OTHER, DIGEST)) and same_as(self.others[slot], value)
+        kinds[slot] = OTHER
+        self.others[slot] = value
+        return not same
+
+    def _fail(self, slot: int, fault: tuple[str, str]) -> bool:
+        same = self._kinds[slot] == DIGEST and self.others[slot] == own_fault(*fault)
+        self._kinds[slot] = FAULT
+        self._floats[slot] = math.nan
+        self.own[slot] = fault
+        return not same
+
+    def _catch_up(self, slot: int) -> None:
+        """Compute a skipped node, and first what it needs of skipped ones; nothing here counts as changed."""
+        refs, starts, kinds, base = self._refs, self._starts, self._kinds, self.base
+        stack = [slot]
+        while stack:
+            node = stack[-1] - base
+            inputs = refs[starts[node] : starts[node + 1]].tolist()
+            needed = [ref for ref in inputs if kinds[ref] >= DIGEST]
+            if needed:
+                stack.extend(needed)
+                continue
+            stack.pop()
+            if kinds[base + node] >= DIGEST:
+                self._compute(node, inputs)
+
+
+def _view(array: Any) -> Any:
+    return memoryview(array)
+
+
+def _caller(shape: Shape, functions: Registry) -> _Caller | tuple[str, str]:
+    """What turns the input values of one definition into a result; or the fault of a function nobody has."""
+    function: Function | None = functions.functions.get(shape.function)
+    if function is None:
+        return faults.unknown_function(shape.function)
+    call, params = function.call, shape.params
+    if function.takes == "values":
+        return lambda values: call(values, params)
+    if all(count < 0 for _, count in shape.inputs):
+        names = [name for name, _ in shape.inputs]
+        return lambda values: call(dict(zip(names, values, strict=True)), params)
+    return lambda values: call(_named(shape, values), params)
+
+
+def _named(shape: Shape, values: list[Json]) -> dict[str, Json]:
+    named: dict[str, Json] = {}
+    at = 0
+    for name, count in shape.inputs:
+        named[name] = values[at] if count < 0 else values[at : at + count]
+        at += abs(count)
+    return named
+
+
+def _check(value: Json) -> None:
+    """Raise unless `value` can be stored."""
+    kind = type(value)
+    if kind is float:
+        if not math.isfinite(value):  # type: ignore[arg-type]
+            raise FunctionError("the result is not a finite number", faults.NOT_FINITE)
+    elif kind is int:
+        if not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
+            raise FunctionError("the result does not fit in 64 bits", faults.OVERFLOW)
+    elif kind is not bool:
+        check_json(value)
+
+
+def _fault_of(error: Exception) -> tuple[str, str]:
+    if isinstance(error, FunctionError):
+        return error.code, str(error)[:300]
+    if isinstance(error, UnprocessableError):  # from `check_json`: what the function returned is no storable value
+        if "not finite" in error.message:
+            return faults.NOT_FINITE, "a number in the result is not finite"
+        if "64 bits" in error.message:
+            return faults.OVERFLOW, "an integer in the result does not fit in 64 bits"
+        code = faults.TOO_LARGE if error.code == "too_large" else faults.FAILED
+        return code, f"the result cannot be stored: {error.message}"
+    try:
+        text = str(error)[:300]
+    except Exception:  # noqa: BLE001 - the text of a foreign exception is foreign code too
+        text = ""
+    text = "".join(char if char.isprintable() else " " for char in text)
+    return faults.FAILED, _ADDRESS.sub("0x…", f"{type(error).__name__}: {text}")

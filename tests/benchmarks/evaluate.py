@@ -1,0 +1,229 @@
+"""What a worker takes for one packet: decode, compute, encode; compiled, in Python, and beside a bare Numba loop.
+
+    python -m tests.benchmarks.evaluate [--sizes 1000,100000,1000000] [--scalar-up-to 100000] [--runs 7] [--json]
+
+Shapes: chain (+1), fanout (one feeds all), fanin (a sum of all), running (totals), dag (of three earlier ones, a third
+of an edge away or anywhere), islands (dags of 100), grid (mean of up and left). Doubles; `first` computes all, nothing
+known before; `again` computes all and nothing comes out other than it was. Medians, ms. The bare loop has the formulas
+written into it, knows no kinds, no cutoff and no packets: the limit of this machine.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from rebaser.dvu import compiled, evaluate, fingerprint
+from rebaser.dvu.column import FLOAT, UNKNOWN, Column
+from rebaser.dvu.functions import registry
+from rebaser.dvu.packet import Results, Shape, Work
+from rebaser.dvu.sweep import Sweep
+
+SHAPES = ("chain", "fanout", "fanin", "running", "dag", "islands", "grid")
+
+
+def _formula(text: str, names: str) -> Shape:
+    return Shape("cel", tuple((name, -1) for name in names), {"expr": text})
+
+
+KINDS = [
+    _formula("a + 1.0", "a"),
+    _formula("a * 2.0 + 1.0", "a"),
+    Shape("sum", (("of", 2),), {}),
+    _formula("(a + b + c) / 3.0", "abc"),
+    _formula("(a * b + c) / 3.0", "abc"),
+    Shape("max", (("of", 3),), {}),
+    _formula("(a + b) / 2.0", "ab"),
+]
+ADD_ONE, TWICE, SUM, MEAN_3, PRODUCT_3, MAX_3, MEAN_2 = range(7)
+
+
+def graph(shape: str, size: int) -> Work:
+    """About `size` values, constants included, all dirty and unknown."""
+    rng = np.random.default_rng(7)
+    if shape == "fanin":
+        return _work([Shape("sum", (("of", size - 1),), {})], np.zeros(1, np.int32), np.arange(size - 1), size - 1, rng)
+    constants, kinds, refs = _edges(shape, size, rng)
+    return _work(KINDS, kinds, refs, constants, rng)
+
+
+def _edges(shape: str, size: int, rng: np.random.Generator) -> tuple[int, NDArray[Any], NDArray[Any]]:
+    """How many constants, the kind of each node, the slots it needs."""
+    if shape == "chain":
+        return 1, np.full(size - 1, ADD_ONE), np.arange(size - 1)
+    if shape == "fanout":
+        return 1, np.full(size - 1, TWICE), np.zeros(size - 1, np.int64)
+    if shape == "running":
+        half = size // 2
+        totals = np.concatenate(([0], np.arange(half - 1) + half))
+        return half, np.full(half, SUM), np.stack((totals, np.arange(half)), 1).ravel()
+    if shape == "grid":
+        side = int(size**0.5)
+        at = np.arange((side - 1) ** 2)
+        row, column = np.divmod(at, side - 1)
+        base = 2 * side - 1  # the corner, the first row, the first column
+        up = np.where(row == 0, 1 + column, base + at - (side - 1))
+        left = np.where(column == 0, side + row, base + at - 1)
+        return base, np.full(len(at), MEAN_2), np.stack((up, left), 1).ravel()
+    per = 100 if shape == "islands" else size
+    inside = max(per // 10, 4)
+    nodes, islands = per - inside, size // per
+    of = np.tile(np.arange(nodes), islands)
+    island = np.repeat(np.arange(islands), nodes)
+    pick = (rng.random((len(of), 3)) * (of + inside)[:, None]).astype(np.int64)
+    base = islands * inside
+    refs = np.where(pick < inside, island[:, None] * inside + pick, base + island[:, None] * nodes + pick - inside)
+    return base, rng.choice([MEAN_3, PRODUCT_3, MAX_3], len(of), p=[0.6, 0.3, 0.1]), refs.ravel()
+
+
+def _work(
+    shapes: list[Shape], kinds: NDArray[Any], refs: NDArray[Any], constants: int, rng: np.random.Generator
+) -> Work:
+    used = sorted(set(kinds.tolist()))
+    shapes = [shapes[kind] for kind in used]
+    count = len(kinds)
+    return Work(
+        number=1,
+        code=fingerprint.code(),
+        functions=registry().fingerprints({shape.function for shape in shapes}),
+        shapes=shapes,
+        constants=Column(np.full(constants, FLOAT, np.uint8), rng.uniform(0.5, 1.5, constants).view(np.int64)),
+        shape=np.searchsorted(used, kinds).astype(np.int32),
+        refs=refs.astype(np.int32),
+        dirty=np.ones(count, np.bool_),
+        old=Column(np.full(count, UNKNOWN, np.uint8), np.zeros(count, np.int64)),
+    )
+
+
+def known(work: Work) -> Work:
+    """The same, with what comes out known already."""
+    sweep = Sweep(work, registry())
+    sweep.run()
+    _, work.old, _ = sweep.results()
+    return work
+
+
+def parts(data: bytes) -> dict[str, float]:
+    """ms of each step, and of all."""
+    times = [time.perf_counter()]
+    work = Work.decode(data)
+    times.append(time.perf_counter())
+    sweep = Sweep(work, registry())
+    sweep.run()
+    times.append(time.perf_counter())
+    encoded = [part.encode() for part in evaluate._split(1, *sweep.results())]
+    times.append(time.perf_counter())
+    assert Results.decode(encoded[-1]).last
+    steps = zip(("decode", "compute", "encode"), times, times[1:], strict=False)
+    return {name: 1000 * (after - before) for name, before, after in steps} | {"all": 1000 * (times[-1] - times[0])}
+
+
+def medians(measured: Callable[[], dict[str, float]], runs: int) -> dict[str, float]:
+    taken = [measured() for _ in range(runs)]
+    return {name: round(statistics.median(one[name] for one in taken), 3) for name in taken[0]}
+
+
+def bare() -> Callable[..., None]:
+    """The formulas in a Numba loop over the very arrays of a packet."""
+    from numba import njit
+
+    @njit
+    def loop(kind: Any, starts: Any, refs: Any, values: Any, base: int) -> None:
+        for node in range(len(kind)):
+            at, slot = starts[node], base + node
+            if kind[node] == ADD_ONE:
+                values[slot] = values[refs[at]] + 1.0
+            elif kind[node] == TWICE:
+                values[slot] = values[refs[at]] * 2.0 + 1.0
+            elif kind[node] == SUM:
+                total = 0.0
+                for k in range(at, starts[node + 1]):
+                    total += values[refs[k]]
+                values[slot] = total
+            elif kind[node] == MEAN_3:
+                values[slot] = (values[refs[at]] + values[refs[at + 1]] + values[refs[at + 2]]) / 3.0
+            elif kind[node] == PRODUCT_3:
+                values[slot] = (values[refs[at]] * values[refs[at + 1]] + values[refs[at + 2]]) / 3.0
+            elif kind[node] == MAX_3:
+                values[slot] = max(values[refs[at]], values[refs[at + 1]], values[refs[at + 2]])
+            else:
+                values[slot] = (values[refs[at]] + values[refs[at + 1]]) / 2.0
+
+    return loop
+
+
+def bare_time(loop: Callable[..., None], work: Work, runs: int) -> float:
+    expressions = [shape.params.get("expr") or shape.function for shape in KINDS]
+    kinds = np.array([expressions.index(one.params.get("expr") or one.function) for one in work.shapes])[work.shape]
+    starts = np.concatenate(([0], np.cumsum(np.array([one.arity for one in work.shapes])[work.shape])))
+    values = np.concatenate((work.constants.bits.view(np.float64), np.zeros(len(kinds))))
+
+    def once() -> dict[str, float]:
+        started = time.perf_counter()
+        loop(kinds, starts, work.refs, values, len(work.constants))
+        return {"ms": 1000 * (time.perf_counter() - started)}
+
+    once()
+    return medians(once, runs)["ms"]
+
+
+def measure(shape: str, size: int, *, runs: int, scalar: bool, loop: Callable[..., None]) -> dict[str, Any]:
+    work = graph(shape, size)
+    first = work.encode()
+    found: dict[str, Any] = {
+        "shape": shape,
+        "size": size,
+        "nodes": len(work.shape),
+        "packet_mb": round(len(first) / 1e6, 2),
+    }
+    parts(first)
+    found["first"] = medians(lambda: parts(first), runs)
+    found["bare"] = bare_time(loop, work, runs)
+    again = known(work).encode()
+    found["again"] = medians(lambda: parts(again), runs)
+    if scalar:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled, "linked", lambda *_: None)
+            found["python"] = medians(lambda: parts(first), min(runs, 3))["all"]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="1000,100000,1000000")
+    parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--scalar-up-to", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    started = time.perf_counter()
+    assert compiled.load()
+    if not options.json:
+        print(
+            f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}; "
+            f"compiled code loaded in {time.perf_counter() - started:.1f} s"
+        )
+        print("    size shape      MB in   first: decode compute encode      all   again all   python      bare")
+    loop = bare()
+    for size in map(int, options.sizes.split(",")):
+        for shape in options.shapes.split(","):
+            found = measure(shape, size, runs=options.runs, scalar=size <= options.scalar_up_to, loop=loop)
+            if options.json:
+                print(json.dumps(found))
+                continue
+            one = found["first"]
+            print(
+                f"{size:8} {shape:8} {found['packet_mb']:7} {one['decode']:15} {one['compute']:7} {one['encode']:6}"
+                f" {one['all']:8} {found['again']['all']:11} {found.get('python', '-'):>8} {found['bare']:9}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Compiled code and Python give the same results, to the byte: values, faults, what counts as changed."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rebaser.dvu import compiled, fingerprint, sweep
+from rebaser.dvu.column import IN_ERROR, NEVER, NOT_THERE, Item
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.functions import registry
+from rebaser.dvu.packet import Packet, Results, Shape
+from rebaser.dvu.same import own_fault, remember
+from rebaser_core.values import Json
+
+WHOLE = [0, 1, -1, 2, 3, -7, 10, 255, 2**31, -(2**31), 2**52 + 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 3 * 10**18]
+DOUBLES = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.5,
+    0.1,
+    0.2,
+    -0.3,
+    1.005,
+    7.0,
+    1e16,
+    -1e16,
+    5e-324,
+    1e308,
+    -1e308,
+    2.0**53,
+]
+PLAIN: list[Json] = [None, True, False]
+OTHER: list[Item] = [
+    "text",
+    "",
+    "a text that is longer than its digest",
+    [1, 2.5, None],
+    [],
+    {"k": 3},
+    IN_ERROR,
+    NOT_THERE,
+]
+EDGES: list[Item] = [2**63 - 1, -(2**63), 2**63 - 2, 1.7976931348623157e308, 2.2250738585072014e-308]
+
+BINARY = ["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "&&", "||"]
+UNARY = ["-", "!", "math.abs", "math.ceil", "math.floor", "math.round", "math.sqrt", "int", "double"]
+LITERALS = [
+    "0",
+    "1",
+    "2",
+    "-3",
+    "7",
+    "0.5",
+    "2.0",
+    "-0.0",
+    "1e300",
+    "9223372036854775807",
+    "true",
+    "false",
+    "null",
+    "0x1F",
+]
+ODD = ["'text'", "size([a])", "[a, b][0]", "1u", "a in [1, 2]", "{'k': a}.k", "string(a)", "math.greatest(a, b, c)"]
+
+
+def formula(rng: random.Random, depth: int) -> str:
+    roll = rng.random()
+    if depth == 0 or roll < 0.15:
+        return rng.choice(["a", "b", "c"]) if rng.random() < 0.7 else rng.choice(LITERALS)
+    if roll < 0.65:
+        return f"({formula(rng, depth - 1)} {rng.choice(BINARY)} {formula(rng, depth - 1)})"
+    if roll < 0.8:
+        return f"{rng.choice(UNARY)}({formula(rng, depth - 1)})"
+    if roll < 0.86:
+        name = rng.choice(["greatest", "least"])
+        return f"math.{name}({formula(rng, depth - 1)}, {formula(rng, depth - 1)})"
+    if roll < 0.99:
+        condition = f"{formula(rng, depth - 1)} {rng.choice(BINARY[5:])} {formula(rng, depth - 1)}"
+        return f"({condition} ? {formula(rng, depth - 1)} : {formula(rng, depth - 1)})"
+    return rng.choice(ODD)
+
+
+def value(rng: random.Random) -> Item:
+    roll = rng.random()
+    if roll < 0.3:
+        return rng.choice(WHOLE)
+    if roll < 0.6:
+        return rng.choice(DOUBLES)
+    if roll < 0.75:
+        return rng.randrange(-1000, 1000)
+    if roll < 0.88:
+        return rng.choice(
+            [rng.uniform(-10, 10), round(rng.uniform(-10, 10), 2), rng.gauss(0, 1) * 10.0 ** rng.randrange(30)]
+        )
+    if roll < 0.95:
+        return rng.choice(PLAIN)
+    return rng.choice(EDGES if roll < 0.98 else OTHER)
+
+
+def shape(rng: random.Random) -> Shape:
+    roll = rng.random()
+    if roll < 0.5:
+        names = tuple((name, -1) for name in "abc")
+        return Shape(
+            "cel", (*names, ("d", 2)) if rng.random() < 0.1 else names, {"expr": formula(rng, rng.randrange(1, 4))}
+        )
+    if roll < 0.6:
+        given = [name for name in ("condition", "then", "else") if rng.random() < 0.8]
+        rng.shuffle(given)
+        params = {name: rng.choice([1, -2.5, True, None, "text"]) for name in ("then", "else") if rng.random() < 0.3}
+        return Shape("if", tuple((name, -1) for name in given), params)
+    if roll < 0.7:
+        name = rng.choice(["abs", "round"])
+        digits: dict[str, Json] = {"digits": rng.choice([0, 1, 2, 5, 15, -2, 18, 1.5])} if rng.random() < 0.7 else {}
+        return Shape(name, (("x", -1),) if rng.random() < 0.95 else (("x", 2),), digits if name == "round" else {})
+    name = rng.choice(["sum", "product", "mean", "min", "max", "count", "coalesce", "concat", "nope"])
+    params = {"default": rng.choice([0, 1.5, None, "text"])} if name == "coalesce" and rng.random() < 0.5 else {}
+    return Shape(name, (("x", -1), ("y", rng.randrange(8))), params)
+
+
+def graph(rng: random.Random, nodes: int) -> Packet:
+    """A packet as at a first update: all dirty, nothing known yet."""
+    wanted = rng.choice([(float,), (float, int), (object,)])
+    constants = [value(rng) for _ in range(rng.randrange(1, 12))]
+    constants = [item if isinstance(item, wanted) else rng.choice(DOUBLES) for item in constants]
+    packet = Packet(1, fingerprint.code(), constants=constants)
+    packet.shapes = [shape(rng) for _ in range(rng.randrange(1, 6))]
+    for node in range(nodes):
+        packet.shape.append(rng.randrange(len(packet.shapes)))
+        recent = range(max(0, node - rng.choice([1, 5, nodes])), node)
+        for _ in range(packet.shapes[packet.shape[-1]].arity):
+            constant = not node or rng.random() < 0.4
+            packet.refs.append(~rng.randrange(len(constants)) if constant else rng.choice(recent))
+    packet.dirty = bytearray(b"\1" * nodes)
+    packet.old = [NEVER] * nodes
+    packet.functions = registry().fingerprints({one.function for one in packet.shapes})
+    return packet
+
+
+def edited(rng: random.Random, packet: Packet, first: list[bytes]) -> Packet:
+    """The update after: what stood there known, some constants other, some nodes dirty."""
+    old: list[Item] = [NEVER] * len(packet.shape)
+    for data in first:
+        found = Results.decode(data)
+        faults = iter(found.faults)
+        for node, item in zip(found.nodes.tolist(), found.values, strict=True):
+            if item is IN_ERROR:
+                fault = next(faults)
+                old[node] = IN_ERROR if isinstance(fault, int) else own_fault(*fault)
+            else:
+                old[node] = remember(item)  # type: ignore[arg-type]
+    changed = {at for at in range(len(packet.constants)) if rng.random() < 0.3}
+    for at in changed:
+        packet.constants[at] = value(rng)
+    starts = [0]
+    for one in packet.shape:
+        starts.append(starts[-1] + packet.shapes[one].arity)
+    for node in range(len(packet.shape)):
+        inputs = packet.refs[starts[node] : starts[node + 1]]
+        packet.dirty[node] = rng.random() < 0.05 or any(ref < 0 and ~ref in changed for ref in inputs)
+    packet.old = [value(rng) if rng.random() < 0.02 else item for item in old]
+    packet.old = [remember(item) if isinstance(item, (list, dict, str)) else item for item in packet.old]
+    packet.old = [IN_ERROR if item is NOT_THERE else item for item in packet.old]
+    return packet
+
+
+def both(packet: Packet, patch: pytest.MonkeyPatch) -> list[bytes]:
+    data = packet.encode()
+    with_it = evaluate_packet(data)
+    with patch.context() as without:
+        without.setattr(compiled, "linked", lambda *_: None)
+        assert shown(evaluate_packet(data)) == shown(with_it)
+    return with_it
+
+
+def shown(results: list[bytes]) -> list[Any]:
+    parts = [Results.decode(data) for data in results]
+    return [
+        [(node, repr(item)) for node, item in zip(part.nodes.tolist(), part.values, strict=True)] for part in parts
+    ] + [part.faults for part in parts]
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Compiled code wherever it can, also where that does not pay."""
+    monkeypatch.setattr(compiled, "COLD", 0)
+    monkeypatch.setattr(compiled, "WARM", 0)
+    monkeypatch.setattr(compiled, "_MANY", 0)
+    monkeypatch.setattr(sweep, "_LONGEST", 1)
+    assert compiled.load()
+    return monkeypatch
+
+
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), nodes=st.integers(1, 60))
+def test_compiled_code_and_python_agree(always: pytest.MonkeyPatch, seed: int, nodes: int) -> None:
+    rng = random.Random(seed)
+    packet = graph(rng, nodes)
+    both(edited(rng, packet, both(packet, always)), always)
