@@ -200,8 +200,14 @@ class Cluster:
     async def stepdown(self, stream: str) -> str:
         """Have the stream led by another node; returns which."""
         old = await self.leader_of(stream)
-        async with self._jetstream() as js:
-            await js.call(f"STREAM.LEADER.STEPDOWN.{stream}")
+
+        async def step() -> bool:
+            if await self.leader_of(stream) == old:
+                async with self._jetstream() as js:
+                    await js.call(f"STREAM.LEADER.STEPDOWN.{stream}")
+            return True
+
+        await _until(step, f"the leader of {stream} steps down")
 
         async def ask() -> str:
             new = await self.leader_of(stream)

@@ -112,6 +112,7 @@ async def delay(system: System, rng: random.Random) -> str:
 async def memory(system: System, rng: random.Random) -> str:
     """A server gets no more memory, and then the OOM killer gets the server."""
     daemon, seconds = rng.choice(system.servers), rng.uniform(0.5, 2.5)
+    await system.server_up(daemon)
     pid = await daemon.running()
     daemon.killed.add(pid)
     try:

@@ -33,7 +33,12 @@ async def at_rest(
                 break
             await anyio.sleep(NAP)
         complaints += [Violation(10, key.change_set, f"no rest: {why}") for key, why in waiting.items()]
-        evidence = [await _evidence(js, reader, client.dead_letters, key) for key in keys]
+        evidence: list[Evidence] = []
+        for key in keys:
+            try:
+                evidence.append(await _evidence(js, reader, client.dead_letters, key))
+            except RebaserError as error:
+                complaints.append(Violation(1, key.change_set, f"it cannot be loaded: {error.message}"))
     return [one for one in evidence if one.log], complaints
 
 
