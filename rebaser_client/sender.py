@@ -95,7 +95,8 @@ class Sender:
             blob = encode_updates_blob(checked)
             if len(blob) > self._limits.max_request_bytes:
                 raise TooLarge(len(blob), self._limits.max_request_bytes)
-            address = await self._blobs.put(blob)
+            with no_stream_means_not_ready():
+                address = await self._blobs.put(blob)
             headers, payload = encode(
                 EnqueueUpdatesRequest(
                     request_id, key.workspace, key.change_set, None, address, from_change_set_id=from_change_set

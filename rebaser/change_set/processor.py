@@ -5,7 +5,7 @@ cannot be decided yet (a newer version, a blob that is away) stops the queue the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -27,11 +27,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """A request decided `dead`, still to be copied, answered and deleted."""
+    """A request decided `dead`, still to be copied, answered and deleted.
+
+    `again`: the same request, sent once more meanwhile; it is answered when the copy is stored, no sooner.
+    """
 
     message: Message
     decision: Decision
     commit: int
+    again: list[Message] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class Processor:
         self._reader = RequestReader(context, commits.key)
         outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
         self._patience = Patience(int(context.settings.retry_for * 1000), outcomes)
+        self._burying: dict[int, Buried] = {}  # by request sequence
 
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order, as many as one commit may hold.
@@ -141,7 +146,10 @@ class Processor:
         for message, (decision, earlier) in zip(messages, answers, strict=False):
             commit = sequence if earlier is None else earlier
             if decision.outcome is Outcome.DEAD and decision.sequence == message.stream_sequence:
-                buried.append(Buried(message, decision, commit))
+                self._burying[decision.sequence] = Buried(message, decision, commit)
+                buried.append(self._burying[decision.sequence])
+            elif (original := self._burying.get(decision.sequence)) is not None:
+                original.again.append(message)
             else:
                 await self.answer(message, decision, commit)
                 done.append(message.stream_sequence)
@@ -167,8 +175,10 @@ class Processor:
         decision = buried.decision
         await self._context.dead_letters.bury(self._key, buried.message, decision, self._context.now_ms())
         log.warning("request_dead", **self._names(), seq=decision.sequence, code=decision.code, reason=decision.message)
-        await self.answer(buried.message, decision, buried.commit)
-        self._context.deleter.add([decision.sequence])
+        self._burying.pop(decision.sequence, None)  # from here on its like are answered at once
+        for message in (buried.message, *buried.again):
+            await self.answer(message, decision, buried.commit)
+            self._context.deleter.add([message.stream_sequence])
 
     def _tried(self, problem: NotYet, message: Message) -> Attempt:
         """How often a request was held before, and since when it waits."""
@@ -197,7 +207,8 @@ class Processor:
     async def _hold(self, problem: NotYet, tried: Attempt, buried: list[Buried]) -> Held:
         """Record one more try, so that the time a request may wait is bounded whoever owns it."""
         commits, settings, sequence = self._commits, self._context.settings, tried.sequence
-        count, first = tried.count + 1, tried.first_ms
+        # A clock that is behind the one that noted the first try counts from its own now.
+        count, first = tried.count + 1, min(tried.first_ms, self._context.now_ms())
         async with commits.turn():
             attempt = Attempt(sequence, count, first, self._probation.deaths_before(sequence))
             await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=len(commits.state.roots)))

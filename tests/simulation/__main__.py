@@ -5,29 +5,41 @@ done, and for the first violation its trace and seed. A seed repeats exactly onl
 """
 
 import argparse
-import logging
 import sys
 
-import structlog
-
-from tests.simulation.world import simulate
+from tests.simulation.bugs import BUGS, plant
+from tests.simulation.setup import Mode
+from tests.simulation.story import simulate
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--mode", choices=[mode.value for mode in Mode], help="if not the one that the seed has")
+    parser.add_argument(
+        "--bug", choices=[bug.name for bug in BUGS], help="plant this one, see tests/simulation/bugs.py"
+    )
+    parser.add_argument("--digest", action="store_true", help="a line with the hash of its trace for each run")
     given = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    requests = commits = 0
+    mode = Mode(given.mode) if given.mode else None
+    if given.bug is not None:
+        bug = next(bug for bug in BUGS if bug.name == given.bug)
+        result = plant(bug, given.seed)
+        print(result.report())
+        return 1 if result.violation is not None else 0
+    requests = commits = faults = 0
     for seed in range(given.seed, given.seed + given.runs):
-        result = simulate(seed)
+        result = simulate(seed, mode)
         requests += result.requests
         commits += result.commits
+        faults += sum(result.counts.values())
+        if given.digest:
+            print(seed, result.trace.digest())
         if result.violation is not None:
             print(result.report())
             return 1
-    print(f"{given.runs} runs, {requests:,} requests, {commits:,} commits, no violation")
+    print(f"{given.runs} runs, {requests:,} requests, {commits:,} commits, {faults:,} faults, no violation")
     return 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rebaser_core.commit import Applied, Commit, Decision, Kind, Outcome
+from rebaser_core.envelope import REDRIVE
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
@@ -43,6 +44,8 @@ class Asked:
     sequence: int
     request_id: str
     message: EnqueueUpdatesRequest | None
+    at: float  # virtual seconds
+    redrive: int = 0
 
 
 @dataclass
@@ -52,28 +55,42 @@ class History:
     key: ChangeSetKey
     asked: dict[int, Asked] = field(default_factory=dict)
     decided: dict[int, tuple[Decision, int]] = field(default_factory=dict)
-    outcomes: dict[str, tuple[Decision, int]] = field(default_factory=dict)
+    outcomes: dict[str, tuple[Decision, int]] = field(default_factory=dict)  # the newest of each id
+    answers: dict[str, list[tuple[Decision, int]]] = field(default_factory=dict)  # all of each id
     dead: set[int] = field(default_factory=set)  # sequences of which a dead letter is stored
+    skipped: set[int] = field(default_factory=set)  # sequences declared dead after they were decided and forgotten
+    owners: list[str] = field(default_factory=list)  # who owned it, in order
     last: int = 0
     applied: Applied | None = None
     covers: int = 0
     debt: int = 0
     checkpoint: int = 0
+    times: dict[int, float] = field(default_factory=dict)  # by log sequence, virtual seconds
     book: Book = field(default_factory=Book)
     commits: int = 0
+    writer: str = ""
 
 
 class Checker:
-    """`blob` gives a blob's bytes by address. `tell` is called with a line about each commit."""
+    """`blob` gives a blob's bytes by address, `now` virtual seconds. `tell` is called with a line about each commit."""
 
-    def __init__(self, subjects: Subjects, blob: Callable[[str], bytes], tell: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        subjects: Subjects,
+        blob: Callable[[str], bytes],
+        now: Callable[[], float],
+        tell: Callable[[str, str], None],
+    ) -> None:
         self._subjects = subjects
         self._blob = blob
+        self._now = now
         self._tell = tell
         self.histories: dict[ChangeSetKey, History] = {}
         self.violation: Violation | None = None
         self.dvus: dict[tuple[str, str], int] = {}
-        self.good: set[str] = set()  # ids of requests that nothing is wrong with
+        self.forgetful = False  # outcomes may be forgotten while the request is still in the queue
+        self.sent: set[str] = set()  # ids of requests
+        self.good: set[str] = set()  # those that nothing is wrong with
 
     def history(self, key: ChangeSetKey) -> History:
         return self.histories.setdefault(key, History(key))
@@ -96,8 +113,8 @@ class Checker:
                 (self._request_removed if removed else self._asked)(history, stored)
             elif kind == "commits":
                 (self._commit_removed if removed else self._committed)(history, stored)
-            elif kind == "dlq" and not removed:
-                history.dead.add(int(stored.headers["X-Original-Sequence"]))
+            elif kind == "dlq":
+                (self._letter_removed if removed else self._buried)(history, stored)
         except Violation as violation:
             self.broken(f"{key}: {violation}")
 
@@ -118,16 +135,23 @@ class Checker:
         history = self.history(ChangeSetKey.of(response.workspace_id, response.change_set_id))
         status, request_id = response.status, response.id
         if not request_id:
-            _that(any(not one.request_id for one in history.asked.values()), "an answer to nothing that was asked")
+            decided = [one for one, commit in history.decided.values() if commit == status.commit and _nameless(one)]
+            that(bool(decided), "an answer to nothing that was asked")
+            copied = any(one.sequence in history.dead for one in decided)
+            that(copied, f"what nobody can read is answered in {history.key} before its copy was stored")
             return
-        _that(request_id in history.outcomes, f"{request_id} is answered {status}, and no commit holds it")
-        decision, commit = history.outcomes[request_id]
-        _that(
-            type(status) is OUTCOMES[decision.outcome] and status.commit == commit,
-            f"{request_id} is answered {status}, and commit {commit} says {decision}",
-        )
-        if decision.outcome is Outcome.DEAD:
-            _that(decision.sequence in history.dead, f"{request_id} is answered as dead before its copy was stored")
+        that(request_id in history.outcomes, f"{request_id} is answered {status}, and no commit holds it")
+        if self.forgetful and isinstance(status, Failure) and status.code == "skipped":
+            return
+        for decision, commit in history.answers[request_id]:
+            if type(status) is OUTCOMES[decision.outcome] and status.commit == commit:
+                dead = decision.outcome is Outcome.DEAD
+                that(
+                    not dead or decision.sequence in history.dead,
+                    f"{request_id} is answered as dead before its copy was stored",
+                )
+                return
+        raise Violation(f"{request_id} is answered {status}, and was decided {history.answers[request_id]}")
 
     def dvu_began(self, who: str, label: str) -> None:
         running = self.dvus[who, label] = self.dvus.get((who, label), 0) + 1
@@ -140,20 +164,38 @@ class Checker:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def _asked(self, history: History, stored: Stored) -> None:
+        redrive = int(stored.headers.get(REDRIVE, "0"))
+        asked = Asked(stored.sequence, "", None, self._now(), redrive)
         try:
-            request = decode(stored.headers, stored.data, DEFAULT_LIMITS, expect=EnqueueUpdatesRequest)
+            asked.message = decode(stored.headers, stored.data, DEFAULT_LIMITS, expect=EnqueueUpdatesRequest)
+            asked.request_id = asked.message.id
         except RebaserError:
-            history.asked[stored.sequence] = Asked(stored.sequence, "", None)
-        else:
-            history.asked[stored.sequence] = Asked(stored.sequence, request.id, request)
+            pass  # nobody could read it
+        history.asked[stored.sequence] = asked
+        known = not asked.request_id or asked.request_id in self.sent
+        that(known, f"request {stored.sequence} is {asked.request_id}, which nobody sent")
 
     def _request_removed(self, history: History, stored: Stored) -> None:
         asked = history.asked[stored.sequence]
         decided = history.decided.get(stored.sequence)
         if decided is None:
-            _that(asked.request_id in history.outcomes, f"request {stored.sequence} is deleted and nowhere decided")
+            that(asked.request_id in history.outcomes, f"request {stored.sequence} is deleted and nowhere decided")
         elif decided[0].outcome is Outcome.DEAD:
-            _that(stored.sequence in history.dead, f"dead request {stored.sequence} is deleted before it was copied")
+            that(stored.sequence in history.dead, f"dead request {stored.sequence} is deleted before it was copied")
+
+    def _buried(self, history: History, stored: Stored) -> None:
+        sequence = int(stored.headers["X-Original-Sequence"])
+        decided = history.decided.get(sequence)
+        that(
+            sequence in history.skipped or (decided is not None and decided[0].outcome is Outcome.DEAD),
+            f"a dead letter of request {sequence} is stored, which no commit declares dead",
+        )
+        history.dead.add(sequence)
+
+    def _letter_removed(self, history: History, stored: Stored) -> None:
+        sequence, redrive = int(stored.headers["X-Original-Sequence"]), int(stored.headers.get(REDRIVE, "0"))
+        again = any(one.sequence > sequence and one.redrive == redrive + 1 for one in history.asked.values())
+        that(again, f"the dead letter of {sequence} is dropped, and its request is nowhere")
 
     def updates_of(self, request: EnqueueUpdatesRequest) -> tuple[Update, ...]:
         if request.updates is not None:
@@ -174,14 +216,16 @@ class Checker:
             f" debt {commit.debt} {' '.join(decisions)} delta {len(delta)}",
         )
         history.commits += 1
-        _that(
+        history.writer = commit.owner
+        history.times[stored.sequence] = self._now()
+        that(
             commit.previous == history.last,
             f"two writers: commit {stored.sequence} of {commit.owner} follows {commit.previous}, not {history.last}",
         )
         self._decide(history, commit, stored.sequence, tuple(delta))
         history.last = stored.sequence
         if commit.checkpoint is not None:
-            _that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
+            that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
             self._blob(commit.checkpoint.address)
             history.checkpoint = commit.checkpoint.sequence
         history.book.close(stored.sequence)
@@ -191,7 +235,7 @@ class Checker:
         if commit.kind is Kind.DVU:
             for item in delta:
                 edited = history.book.touched.get(item.id, 0)
-                _that(
+                that(
                     edited <= (commit.covers or 0),
                     f"commit {sequence} has a result for {item.id}, which commit {edited} edited meanwhile",
                 )
@@ -200,29 +244,32 @@ class Checker:
         expected: list[Update] = []
         for decision in commit.requests:
             self._decide_one(history, decision, sequence, expected)
-        _that(list(delta) == expected, f"commit {sequence} does not do what its requests ask for")
+        that(list(delta) == expected, f"commit {sequence} does not do what its requests ask for")
         for update in expected:
             history.book.edit(update, sequence)
         self._check_applied(history, commit)
 
     def _decide_one(self, history: History, decision: Decision, sequence: int, expected: list[Update]) -> None:
         asked = history.asked.get(decision.sequence)
-        _that(asked is not None, f"commit {sequence} decides {decision.sequence}, which nobody stored")
+        that(asked is not None, f"commit {sequence} decides {decision.sequence}, which nobody stored")
         assert asked is not None
-        _that(decision.sequence not in history.decided, f"request {decision.sequence} is decided twice")
+        if decision.code == "skipped" and self.forgetful and decision.sequence in history.decided:
+            history.skipped.add(decision.sequence)
+            return
+        that(decision.sequence not in history.decided, f"request {decision.sequence} is decided twice")
         highest = max(history.decided, default=0)
-        _that(decision.sequence > highest, f"request {decision.sequence} is decided after {highest}")
+        that(decision.sequence > highest, f"request {decision.sequence} is decided after {highest}")
         if asked.request_id:
-            _that(
+            that(
                 decision.request_id == asked.request_id,
                 f"request {decision.sequence} is {asked.request_id}, decided as {decision.request_id}",
             )
             before = history.outcomes.get(asked.request_id)
-            _that(
-                before is None or before[0].outcome is Outcome.DEAD,
-                f"{asked.request_id} is applied again: {decision.sequence} after {before and before[0].sequence}",
+            that(
+                before is None or (before[0].outcome is Outcome.DEAD and asked.redrive > before[0].redrive),
+                f"{asked.request_id} is decided again: {decision.sequence} after {before and before[0].sequence}",
             )
-        _that(
+        that(
             decision.outcome is not Outcome.DEAD or asked.request_id not in self.good,
             f"good request {asked.request_id} is declared dead: {decision.code} {decision.message}",
         )
@@ -232,51 +279,40 @@ class Checker:
         history.decided[decision.sequence] = decision, sequence
         if asked.request_id:
             history.outcomes[asked.request_id] = decision, sequence
+            history.answers.setdefault(asked.request_id, []).append((decision, sequence))
 
     def _check_applied(self, history: History, commit: Commit) -> None:
         applied, before = commit.applied, history.applied
         if applied is None:
-            _that(before is None, "`applied` is forgotten")
+            that(before is None, "`applied` is forgotten")
             return
         if before is not None:
-            _that(applied.stream == before.stream, "`applied` names another stream")
-            _that(
+            that(applied.stream == before.stream, "`applied` names another stream")
+            that(
                 applied.sequence >= before.sequence, f"`applied` goes back from {before.sequence} to {applied.sequence}"
             )
+        highest = max(history.decided, default=0)
+        that(applied.sequence >= highest, f"`applied` is {applied.sequence}, and {highest} is decided")
         for sequence, asked in history.asked.items():
             if sequence <= applied.sequence and sequence not in history.decided:
-                _that(asked.request_id in history.outcomes, f"request {sequence} was passed over")
+                that(asked.request_id in history.outcomes, f"request {sequence} was passed over")
         history.applied = applied
 
     def _check_values(self, history: History, commit: Commit, stored: Stored) -> None:
         covers = stored.sequence if commit.covers is None else commit.covers
-        _that(covers >= history.covers, f"`covers` goes back from {history.covers} to {covers}")
-        _that(covers in history.book.as_of, f"`covers` is {covers}, which is no commit")
+        that(covers >= history.covers, f"`covers` goes back from {history.covers} to {covers}")
+        that(covers in history.book.as_of, f"`covers` is {covers}, which is no commit")
         history.covers = covers
         history.debt = int(stored.headers.get("X-Debt", "0"))
         wrong = history.book.wrong(stored.sequence if history.debt == 0 else covers)
-        _that(not wrong, f"commit {stored.sequence} (covers {covers}, debt {history.debt}): {wrong}")
+        that(not wrong, f"commit {stored.sequence} (covers {covers}, debt {history.debt}): {wrong}")
 
     def _commit_removed(self, history: History, stored: Stored) -> None:
-        _that(stored.sequence <= history.checkpoint, f"commit {stored.sequence} is gone, and no checkpoint holds it")
+        that(stored.sequence <= history.checkpoint, f"commit {stored.sequence} is gone, and no checkpoint holds it")
 
-    # -- the end ---------------------------------------------------------------------------------------------------
 
-    def unsettled(self, requests: Stream, tasks: Stream) -> str:
-        """What still waits, empty at rest."""
-        for history in self.histories.values():
-            for asked in history.asked.values():
-                if asked.sequence not in history.decided and asked.request_id not in history.outcomes:
-                    return f"request {asked.sequence} ({asked.request_id}) of {history.key} is not decided"
-            if history.debt:
-                return f"{history.key} owes an update"
-            for sequence, (decision, _) in history.decided.items():
-                if decision.outcome is Outcome.DEAD and sequence not in history.dead:
-                    return f"request {sequence} of {history.key} is dead, and no copy is stored"
-        for subject in tasks.subjects:
-            if subject != self._subjects.sweep:
-                return f"{subject} is held"
-        return ""
+def _nameless(decision: Decision) -> bool:
+    return decision.request_id.startswith("@")
 
 
 def is_reply(headers: dict[str, str] | None) -> bool:
@@ -286,6 +322,6 @@ def is_reply(headers: dict[str, str] | None) -> bool:
         return False
 
 
-def _that(true: bool, otherwise: str) -> None:
+def that(true: bool, otherwise: str) -> None:
     if not true:
         raise Violation(otherwise)

@@ -30,7 +30,10 @@ class Told(Enum):
 
 @dataclass
 class Operation:
-    """One request. `garbage`: bytes that are none, published past the client."""
+    """One request. `garbage`: what no server can read, published past the client, under a message `version`.
+
+    `twice`: it is stored, and then sent once more, to get an answer.
+    """
 
     id: str
     key: ChangeSetKey
@@ -39,6 +42,8 @@ class Operation:
     wait: Wait | None
     from_change_set: str | None = None
     garbage: bytes = b""
+    version: int = 2
+    twice: bool = False
     told: Told = Told.NOTHING
     begun: bool = False
 
@@ -47,14 +52,16 @@ class Operation:
 class Programme:
     """What a client does: lanes of operations side by side, each lane one after the other.
 
-    `stubborn`: it repeats each until it is told something, also after a crash.
+    `stubborn`: it repeats each until it is told something, also after a crash; `once`: it never repeats any.
     """
 
     name: str
     lanes: list[list[Operation]]
     stubborn: bool
+    once: bool
     rng: random.Random
     check: Callable[[str, EnqueueUpdatesResponse, Wait], None]
+    refused: Callable[[str, RebaserError], None]
     tell: Callable[[str, str], None]
     done: int = 0
     answers: dict[str, EnqueueUpdatesResponse] = field(default_factory=dict)
@@ -71,7 +78,7 @@ class Programme:
     async def _run_lane(self, client: RebaserClient, lane: list[Operation]) -> None:
         for operation in lane:
             if operation.told is not Told.NOTHING or (
-                operation.begun and not self.stubborn and self.rng.random() < 0.5
+                operation.begun and (self.once or (not self.stubborn and self.rng.random() < 0.5))
             ):
                 continue
             await anyio.sleep(operation.pause)
@@ -80,8 +87,9 @@ class Programme:
                 try:
                     await self._send(client, operation)
                 except RebaserError as error:
+                    self.refused(operation.id, error)
                     self.tell(self.name, f"{operation.id}: {type(error).__name__} {error.code}")
-                    if not self.stubborn and self.rng.random() < 0.3:
+                    if self.once or (not self.stubborn and self.rng.random() < 0.3):
                         break
                     await anyio.sleep(0.3)
             self.tell(self.name, f"{operation.id} was told {operation.told.value}")
@@ -91,7 +99,8 @@ class Programme:
         self.tell(self.name, f"{operation.id} to {key}, wait {operation.wait}")
         if operation.garbage:
             await self._send_garbage(client, operation)
-        elif operation.wait is None:
+            return
+        if operation.wait is None or operation.twice:
             await client.enqueue_updates(
                 key.workspace,
                 key.change_set,
@@ -101,7 +110,7 @@ class Programme:
                 timeout=TIMEOUT,
             )
             operation.told = Told.STORED
-        else:
+        if operation.wait is not None:
             try:
                 response = await client.enqueue_updates_with_reply(
                     key.workspace,
@@ -120,7 +129,12 @@ class Programme:
                 self.check(operation.id, response, operation.wait)
 
     async def _send_garbage(self, client: RebaserClient, operation: Operation) -> None:
-        headers = {"X-CONTENT-TYPE": "application/cbor", "X-MESSAGE-TYPE": "EnqueueUpdatesRequest"}
+        headers = {
+            "X-CONTENT-TYPE": "application/cbor",
+            "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
+            "X-MESSAGE-VERSION": str(operation.version),
+            "X-Reply-Inbox": "_INBOX.nobody",
+        }
         subjects = Subjects()
         await client._js.publish(subjects.requests(operation.key), operation.garbage, headers)
         await publish_task(client._js, subjects, operation.key)
@@ -128,9 +142,20 @@ class Programme:
 
 
 def draw_operations(
-    rng: random.Random, name: str, keys: list[ChangeSetKey], count: int, *, garbage: bool, large: bool
+    rng: random.Random,
+    name: str,
+    keys: list[ChangeSetKey],
+    count: int,
+    *,
+    garbage: bool,
+    newer: bool,
+    large: bool,
+    quiet: float | None,
 ) -> list[Operation]:
-    """`count` requests to change sets of `keys`."""
+    """`count` requests to change sets of `keys`; `garbage`: some are none, `newer`: some of these than any server.
+
+    `quiet` (seconds): most pauses are about that.
+    """
     operations = []
     hurry = rng.choice((0.0, 0.05, 0.5, 2.0))  # seconds between requests, about
     waits: tuple[Wait | None, ...] = rng.choice(((None,), ("applied",), ("applied", None, "derived")))
@@ -138,14 +163,18 @@ def draw_operations(
         id_ = f"{name}-{number}"
         key = rng.choice(keys)
         pause = rng.random() * 2 * hurry if rng.random() < 0.8 else rng.random() * 4
+        if quiet is not None and rng.random() < 0.7:
+            pause = max(quiet + rng.uniform(-0.03, 0.05), 0.0)
         if garbage and rng.random() < 0.1:
-            operations.append(Operation(id_, key, (), pause, None, garbage=rng.randbytes(20)))
+            version = rng.choice((2, 2, 9)) if newer else 2
+            operations.append(Operation(id_, key, (), pause, None, garbage=rng.randbytes(20), version=version))
             continue
         updates = tuple(_update(rng) for _ in range(rng.choice((1, 1, 2, 5))))
         if large and rng.random() < 0.2:
             updates = (*updates, *(Set(f"n{at}", rng.randrange(10**15)) for at in range(60)))
         elsewhere = "other" if rng.random() < 0.1 else None
-        operations.append(Operation(id_, key, updates, pause, rng.choice(waits), elsewhere))
+        twice = rng.random() < 0.15
+        operations.append(Operation(id_, key, updates, pause, rng.choice(waits), elsewhere, twice=twice))
     return operations
 
 

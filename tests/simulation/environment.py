@@ -9,7 +9,7 @@ import random
 import secrets
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -18,21 +18,40 @@ import anyio.to_thread
 import structlog
 from anyio._backends._asyncio import CancelScope
 
+import rebaser.change_set.commit_log
 import rebaser.context
 import rebaser_client.blobs.jetstream
 import rebaser_client.jetstream.connection
+from rebaser.change_set.reading import RequestReader
+from rebaser_client.jetstream import Message
+from rebaser_core.decide import Incoming
+from rebaser_core.envelope import MESSAGE_ID
 from tests.simulation.loop import PROCESS, SimLoop, scope_hash
 from tests.simulation.model.server import BEGAN_NS
 from tests.simulation.model.store import NANOS
 from tests.simulation.network import Network
 
 Log = Callable[[str, dict[str, Any]], None]
+APPEND_TIMEOUT = 1.0  # seconds, so that what is late is repeated before it lands
 BLOB_CHUNK = 1024  # bytes, so that blobs of some size have several
 
 
+async def _no_poison(_: str) -> None: ...
+
+
 @contextmanager
-def replaced(loop: SimLoop, network: Network, seed: int, engine: Callable[..., Any], log: Log) -> Iterator[None]:
-    """Inside, the product lives in the world of `loop` and `network`. `log` gets its log events."""
+def replaced(
+    loop: SimLoop,
+    network: Network,
+    seed: int,
+    engine: Callable[..., Any],
+    log: Log,
+    taste: Callable[[str], Awaitable[None]] = _no_poison,
+) -> Iterator[None]:
+    """Inside, the product lives in the world of `loop` and `network`.
+
+    `log` gets its log events; `taste` is awaited with the id of each request before it is read.
+    """
     rng = random.Random(f"environment {seed}")
 
     def wall_ns() -> int:
@@ -43,6 +62,12 @@ def replaced(loop: SimLoop, network: Network, seed: int, engine: Callable[..., A
     async def run_sync(function: Callable[..., Any], *args: Any, **_: Any) -> Any:
         await anyio.sleep(rng.random() * 0.002)
         return function(*args)
+
+    read = RequestReader.read
+
+    async def read_poison(self: RequestReader, message: Message) -> Incoming:
+        await taste(message.headers.get(MESSAGE_ID, "").rpartition(".")[2].partition("#")[0])
+        return await read(self, message)
 
     def keep(_: object, name: str, entry: structlog.typing.EventDict) -> structlog.typing.EventDict:
         log(name, dict(entry))
@@ -60,15 +85,17 @@ def replaced(loop: SimLoop, network: Network, seed: int, engine: Callable[..., A
         (CancelScope, "__hash__", scope_hash),
         (rebaser_client.jetstream.connection, "Link", network),
         (rebaser_client.blobs.jetstream, "CHUNK", BLOB_CHUNK),
+        (rebaser.change_set.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
         (rebaser.context, "Engine", engine),
+        (RequestReader, "read", read_poison),
     ]
-    processors = structlog.get_config()["processors"]
+    logging = structlog.get_config()
     state, thresholds, collecting = random.getstate(), gc.get_threshold(), gc.isenabled()
     patches = [mock.patch.object(target, name, new) for target, name, new in replacements]
     gc.freeze()
     gc.disable()  # what a collection ends, it would end at another moment each time
     random.seed(f"product {seed}")
-    processors.insert(0, keep)
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(0))
     try:
         for patch in patches:
             patch.start()
@@ -76,7 +103,7 @@ def replaced(loop: SimLoop, network: Network, seed: int, engine: Callable[..., A
     finally:
         for patch in reversed(patches):
             patch.stop()
-        processors.remove(keep)
+        structlog.configure(**logging)
         random.setstate(state)
         gc.set_threshold(*thresholds)
         with warnings.catch_warnings():

@@ -13,11 +13,13 @@ from typing import Protocol
 from tests.simulation.loop import Process
 from tests.simulation.model.store import Headers
 from tests.simulation.network import SAFE, Fate
+from tests.simulation.setup import Mode
 
 # What hurts no promise that holds without a sweeper: nobody dies, and what is repeated arrives in the end.
 GENTLE = ("pause before", "pause after", "late", "duplicate", "lose answer", "late delivery", "double delivery")
 HARSH = (*GENTLE, "crash before", "crash after", "lose", "lose delivery")
 SUBJECTS = ("requests", "tasks", "commits", "dlq", "ack", "api", "reply", "blob", "pull")
+DELETE = "$JS.API.STREAM.MSG.DELETE."
 MOST = 40  # faults of one run that strike messages
 
 
@@ -49,13 +51,15 @@ class Plan:
     rates: dict[str, float]
     focus: str
     ack_wait: float
-    gentle: bool
+    lost: str = ""  # no message to a subject that begins so arrives
 
     @classmethod
-    def draw(cls, rng: random.Random, ack_wait: float, *, gentle: bool) -> "Plan":
-        kinds = [kind for kind in (GENTLE if gentle else HARSH) if rng.random() < 0.5]
-        rates = {kind: 10 ** rng.uniform(-3.5, -1.7) for kind in kinds}
-        return cls(rates, rng.choice(SUBJECTS), ack_wait, gentle)
+    def draw(cls, rng: random.Random, ack_wait: float, mode: Mode) -> "Plan":
+        if mode is Mode.FORGETFUL:
+            return cls({}, "", ack_wait, DELETE)
+        kinds = [kind for kind in (GENTLE if mode is Mode.GENTLE else HARSH) if rng.random() < 0.5]
+        rates = {kind: 10 ** rng.uniform(-3.5, -1.3) for kind in kinds}
+        return cls(rates, rng.choice(SUBJECTS), ack_wait)
 
 
 @dataclass
@@ -70,6 +74,8 @@ class SeededFaults:
     counts: dict[str, int] = field(default_factory=dict)
 
     def sending(self, process: Process, subject: str, data: bytes) -> Fate:
+        if self.on and self.plan.lost and subject.startswith(self.plan.lost):
+            return Fate(copies=0)
         kind = self._strike(subject, ("pause before", "pause after", "late", "duplicate", "lose answer"))
         kind = kind or self._strike(subject, ("crash before", "crash after", "lose"))
         if kind is None:

@@ -73,6 +73,9 @@ class Network:
         self.max_payload = max_payload
         self.down = False
         self.tap = tap
+        # Called for what a process sends, before it travels, and for what reaches one.
+        self.sent: Callable[[Process, str, bytes, str], None] = lambda process, subject, data, reply: None
+        self.heard: Callable[[str], None] = lambda subject: None
         self.links: dict[SimLink, None] = {}
         self._unanswered: set[str] = set()
 
@@ -96,6 +99,7 @@ class Network:
             await asyncio.sleep(0)  # a paused process goes on later, a dead one never
             if not link.up:
                 return
+        self.sent(process, subject, data, reply)
         if fate.lose_answer and reply:
             self._unanswered.add(reply)
         for _ in range(fate.copies):
@@ -223,6 +227,7 @@ class SimLink:
     def _receive(self, sid: int, subject: str, reply: str, data: bytes, headers: Headers | None) -> None:
         handler = self._handlers.get(sid)
         if handler is not None and self.up:
+            self._network.heard(subject)
             handler(subject, reply, data, None if headers is None else dict(headers))
 
 

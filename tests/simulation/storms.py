@@ -4,18 +4,23 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tests.simulation.loop import State
+from tests.simulation.setup import Mode
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-GENTLE = ("slow leader",)
-HARSH = ("leader", "slow leader", "cut", "restart", "clock", "full", "deploy", "pause", "crash")
+KINDS = {
+    Mode.CALM: (),
+    Mode.GENTLE: ("slow leader",),
+    Mode.HARSH: ("task gone", "leader", "slow leader", "cut", "restart", "clock", "full", "deploy", "pause", "crash"),
+    Mode.FORGETFUL: ("cut", "deploy", "crash"),
+}
 
 
 async def trouble(world: "World") -> None:
     """Strike now and then, until cancelled; what was begun is ended by `World`."""
     rng = world.rng
-    kinds = [kind for kind in (GENTLE if world.setup.gentle else HARSH) if rng.random() < 0.4]
+    kinds = [kind for kind in KINDS[world.setup.mode] if rng.random() < 0.4]
     every = rng.choice((2.0, 5.0, 15.0))
     while kinds:
         await asyncio.sleep(rng.random() * 2 * every)
@@ -33,12 +38,24 @@ async def strike(world: "World", kind: str) -> None:
         world.faults.note("nats", f"leader lost: of {stream} for {seconds:.2f} s")
         model.lose_leader(stream, told=told)
         await asyncio.sleep(seconds)
-        model.elect(stream, forget_pushes=rng.random() < 0.5)
+        model.elect(stream, forget_pushes=rng.random() < 0.5, deposed=kind == "leader" and rng.random() < 0.5)
+        await asyncio.sleep(seconds)
+        model.catch_up(stream)
     elif kind == "full" and stream is not None:
         world.faults.note("nats", f"disk full: {stream} for {seconds:.2f} s")
         model.streams[stream].full = True
         await asyncio.sleep(seconds)
         model.streams[stream].full = False
+    elif kind == "task gone":
+        tasks = model.streams.get(world.subjects.tasks_stream)
+        subjects = [] if tasks is None else [one for one in tasks.subjects if one != world.subjects.sweep]
+        if tasks is not None and subjects:
+            subject = rng.choice(subjects)
+            world.faults.note("nats", f"task gone: {subject}")
+            tasks.purge(subject, None, None)
+            if slot is not None and slot.process is not None and not slot.client and rng.random() < 0.7:
+                world.faults.note(slot.process.name, "crash: after a task was gone")
+                world.crash(slot.process)
     elif kind == "restart":
         world.faults.note("nats", f"restart: away for {seconds:.2f} s")
         world.network.down = True
@@ -62,6 +79,6 @@ async def strike(world: "World", kind: str) -> None:
         elif kind == "crash":
             world.faults.note(process.name, "crash: at any time")
             world.crash(process)
-        elif kind == "deploy" and slot.name.startswith("s") and slot.task is not None:
+        elif kind == "deploy" and not slot.client and slot.task is not None:
             world.faults.note(process.name, "deploy: it is asked to stop")
             slot.task.cancel()

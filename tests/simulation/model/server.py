@@ -17,6 +17,7 @@ from tests.simulation.model.store import NANOS, Headers, Refused, Stored, Stream
 
 BEGAN_NS = 1_767_225_600 * NANOS  # 2026-01-01, when every simulated world begins
 API = "$JS.API."
+DIRECT_LAG = 0.02  # seconds
 
 
 class Client:
@@ -30,7 +31,8 @@ class Client:
 class NatsModel:
     """`api_delay` and `removal_delay` (seconds) are asked for each API call, and for each acked message.
 
-    `watch(stream, stored, removed)` is called for all that is stored and removed.
+    `watch(stream, stored, removed)` is called for all that is stored and removed; `asks_deposed` says whether a reader
+    reaches the leader before the current one, while it does not know that it is none.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class NatsModel:
         *,
         api_delay: Callable[[], float] = lambda: 0.0,
         removal_delay: Callable[[], float] = lambda: 0.0,
+        asks_deposed: Callable[[], bool] = lambda: False,
         watch: Callable[..., None] = lambda stream, stored, removed: None,
     ) -> None:
         self._loop = loop
         self._api_delay = api_delay
         self._removal_delay = removal_delay
+        self._asks_deposed = asks_deposed
         self._watch = watch
         self.streams: dict[str, Stream] = {}
         self.consumers: dict[str, dict[str, Consumer]] = {}
@@ -164,18 +168,28 @@ class NatsModel:
     def lose_leader(self, stream: str, *, told: bool) -> None:
         """Nobody answers for `stream` until `elect`. Pulls are ended; a replica stays as it is now."""
         self.leaderless[stream] = told
+        self.streams[stream].lag()
         for consumer in self.consumers.get(stream, {}).values():
             consumer.end(409, "Leadership Change")
 
-    def elect(self, stream: str, *, forget_pushes: bool) -> None:
-        """A new leader: ephemeral consumers may have gone with the old one."""
+    def elect(self, stream: str, *, forget_pushes: bool, deposed: bool = False) -> None:
+        """A new leader: ephemeral consumers may have gone with the old one.
+
+        `deposed`: until `catch_up`, the old leader, cut off from the others, still answers some of those who read.
+        """
         self.leaderless.pop(stream, None)
+        self.streams[stream].deposed = deposed
         if forget_pushes:
             for name, consumer in list(self.consumers.get(stream, {}).items()):
                 if isinstance(consumer, PushConsumer):
                     consumer.deleted = True
                     del self.consumers[stream][name]
         self.wake_all(stream)
+
+    def catch_up(self, stream: str) -> None:
+        """No replica of `stream` lags any more."""
+        self.streams[stream].replica = None
+        self.streams[stream].deposed = False
 
     def restart(self) -> None:
         """The process was killed and started: connections and what lived in memory are gone."""
@@ -235,6 +249,9 @@ class NatsModel:
         if not subject.startswith(API):
             return False
         words = subject[len(API) :].split(".")
+        if words[:2] == ["DIRECT", "GET"]:
+            self._loop.call_later(self._api_delay(), self._get_directly, words[2], reply, data)
+            return True
         if words[:3] == ["CONSUMER", "MSG", "NEXT"]:
             return self._next(words[3], words[4], reply, data)
         self._loop.call_later(self._api_delay(), self._answer, words, reply, data)
@@ -264,6 +281,18 @@ class NatsModel:
             answer = {"error": {"code": 400, "err_code": 10025, "description": "invalid JSON"}}
         if reply and answer is not None:
             self.send(reply, "", json.dumps(answer).encode(), None)
+
+    def _get_directly(self, name: str, reply: str, data: bytes) -> None:
+        """What a replica has, which is late."""
+        stream = self.streams[name]
+        self._loop.call_later(DIRECT_LAG, stream.lag)
+        try:
+            found = _find(stream.replica or stream, json.loads(data))
+        except Refused:
+            self.send(reply, "", b"", {":status": "404", ":description": "Message Not Found"})
+            return
+        told = {"Nats-Stream": name, "Nats-Subject": found.subject, "Nats-Sequence": str(found.sequence)}
+        self.send(reply, "", found.data, {**found.headers, **told})
 
     def _call(self, words: list[str], body: dict[str, Any]) -> dict[str, Any] | None:
         match words:
@@ -298,7 +327,8 @@ class NatsModel:
                 stream.delete(body["seq"])
                 return {"success": True}
             case ["STREAM", "MSG", "GET", _]:
-                return {"message": _stored(_find(stream, body))}
+                old = stream.replica if stream.deposed and self._asks_deposed() else None
+                return {"message": _stored(_find(old or stream, body))}
             case ["CONSUMER", "CREATE", _, consumer, *_]:
                 return self._create_consumer(stream, consumer, body)
             case ["CONSUMER", "NAMES", _]:

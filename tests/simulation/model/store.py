@@ -66,6 +66,8 @@ class Stream:
         self.last = 0
         self.bytes = 0
         self.full = False  # the disk is
+        self.replica: Stream | None = None  # one that lags, while there is one
+        self.deposed = False  # the replica takes itself for the leader
         self._duplicates: dict[str, tuple[int, int]] = {}
         self._created_ns = now_ns
         self._watch = watch
@@ -145,6 +147,13 @@ class Stream:
         for one in found:
             self.remove(one.sequence)
         return len(found)
+
+    def lag(self) -> None:
+        """A replica gets nothing from here on."""
+        self.replica = Stream(self.config, self._created_ns, self.created, lambda *_: None)
+        self.replica.messages = dict(self.messages)
+        self.replica.subjects = {subject: dict(held) for subject, held in self.subjects.items()}
+        self.replica.last = self.last
 
     def restarted(self) -> None:
         """The server came up again: it rebuilds the duplicate window from the messages that are still there."""

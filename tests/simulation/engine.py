@@ -1,0 +1,45 @@
+"""Stands in for Spark: evaluates packets as its workers would, in process, slowly, and fails now and then."""
+
+import random
+from typing import Any, Self
+
+import anyio
+
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser_core.errors import DvuError
+from tests.simulation.checker import Checker
+from tests.simulation.faults import SeededFaults
+from tests.simulation.loop import PROCESS
+
+
+class Engine:
+    """One server's; `checker` counts how many updates run at once. `fails` is a chance."""
+
+    state = "ready"
+
+    def __init__(self, checker: Checker, faults: SeededFaults, fails: float, rng: random.Random) -> None:
+        self._checker = checker
+        self._faults = faults
+        self._fails = fails
+        self._rng = rng
+        self.ready = anyio.Event()
+
+    async def __aenter__(self) -> Self:
+        self.ready.set()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def evaluate(self, packets: Any, *, label: str, timeout: float | None = None) -> list[list[bytes]]:  # noqa: ASYNC109
+        process = PROCESS.get()
+        assert process is not None
+        rng = self._rng
+        self._checker.dvu_began(process.name, label)
+        try:
+            await anyio.sleep(rng.choice((0.001, 0.05, 0.5)) if rng.random() < 0.9 else 3.0)
+            if self._faults.on and rng.random() < self._fails:
+                raise DvuError("the simulated engine fails", code="simulated")
+            return [evaluate_packet(packet) for packet in packets]
+        finally:
+            self._checker.dvu_ended(process.name, label)

@@ -1,0 +1,83 @@
+"""What still waits, and for how long: nothing may be stranded, and where nothing goes wrong nobody may be late.
+
+Times are virtual seconds.
+"""
+
+from collections.abc import Iterator
+
+from rebaser_core.commit import Outcome
+from rebaser_core.subjects import Subjects
+from tests.simulation.checker import Checker, History
+from tests.simulation.model.store import Stream
+
+DECIDED_WITHIN = 10.0  # of being stored; three change sets may share one slot
+COVERED_WITHIN = 20.0  # of a commit that owes; an update of the slow kind takes 3, and two may stand in front
+TIDY_WITHIN = 5.0  # of being decided: copied if it is dead, deleted
+
+
+class Rest:
+    def __init__(self, checker: Checker, subjects: Subjects, streams: dict[str, Stream]) -> None:
+        self._checker = checker
+        self._subjects = subjects
+        self._streams = streams
+        self._stranded: dict[str, float] = {}
+
+    def waits(self) -> str:
+        """What is not settled, empty at rest."""
+        for history in self._checker.histories.values():
+            for why in _open(history):
+                return why
+            for sequence, (decision, _) in history.decided.items():
+                if decision.outcome is Outcome.DEAD and sequence not in history.dead:
+                    return f"request {sequence} of {history.key} is dead, and no copy is stored"
+        for subject in self._tasks.subjects:
+            if subject != self._subjects.sweep:
+                return f"{subject} is held"
+        return ""
+
+    def stranded(self, now: float, bound: float) -> str:
+        """What has waited without a task for longer than `bound`, by what was seen at each call."""
+        seen: dict[str, float] = {}
+        for history in self._checker.histories.values():
+            subject = self._subjects.task(history.key)
+            why = next(_open(history), "")
+            if why and subject not in self._tasks.subjects:
+                since = seen[subject] = self._stranded.get(subject, now)
+                if now - since > bound:
+                    return f"{why}, and nobody was told for {now - since:.1f} s"
+        self._stranded = seen
+        return ""
+
+    def late(self, now: float) -> str:
+        """What takes longer than it may where nothing goes wrong."""
+        queue = self._streams[self._subjects.requests_stream].messages
+        for history in self._checker.histories.values():
+            for asked in history.asked.values():
+                decided = history.decided.get(asked.sequence)
+                done = asked.at if decided is None else history.times[decided[1]]
+                name = f"request {asked.sequence} ({asked.request_id}) of {history.key}"
+                if decided is None:
+                    if asked.request_id not in history.outcomes and now - asked.at > DECIDED_WITHIN:
+                        return f"{name} is not decided after {now - asked.at:.1f} s"
+                elif now - done > TIDY_WITHIN:
+                    if decided[0].outcome is Outcome.DEAD and asked.sequence not in history.dead:
+                        return f"{name} is not copied to the dead letters"
+                    if asked.sequence in queue:
+                        return f"{name} is still in the queue"
+            if history.debt:
+                began = min(at for sequence, at in history.times.items() if sequence > history.covers)
+                if now - began > COVERED_WITHIN:
+                    return f"{history.key} owes an update for {now - began:.1f} s"
+        return ""
+
+    @property
+    def _tasks(self) -> Stream:
+        return self._streams[self._subjects.tasks_stream]
+
+
+def _open(history: History) -> Iterator[str]:
+    for asked in history.asked.values():
+        if asked.sequence not in history.decided and asked.request_id not in history.outcomes:
+            yield f"request {asked.sequence} ({asked.request_id}) of {history.key} is not decided"
+    if history.debt:
+        yield f"{history.key} owes an update"

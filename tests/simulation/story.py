@@ -1,0 +1,257 @@
+"""A run from start to rest: faults strike while the clients work, then they stop, the dead are started again, and
+everything has to come to rest in time and be as promised.
+"""
+
+import asyncio
+import random
+import warnings
+from dataclasses import dataclass
+
+from rebaser_client import RebaserClient
+from tests.simulation.book import FAULT
+from tests.simulation.checker import Violation
+from tests.simulation.clients import Programme, Told, draw_operations
+from tests.simulation.environment import replaced
+from tests.simulation.loop import Livelock, Process, State
+from tests.simulation.model.consumers import PushConsumer
+from tests.simulation.operators import Operator
+from tests.simulation.rest import Rest
+from tests.simulation.setup import Mode
+from tests.simulation.storms import trouble
+from tests.simulation.trace import Trace
+from tests.simulation.world import URL, Slot, World
+
+TROUBLE = 30.0  # virtual seconds of faults, at most
+STRANDED = 15.0  # virtual seconds until a client that is slow, or not answered, has woken somebody, at most
+REST = 120.0  # virtual seconds in which everything has to come to rest
+# After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
+RECOVERED = 15.0
+
+
+@dataclass
+class Result:
+    seed: int
+    mode: Mode
+    violation: Violation | None
+    trace: Trace
+    counts: dict[str, int]  # faults, by kind
+    requests: int
+    commits: int
+    seconds: float  # virtual
+
+    def report(self, last: int = 80) -> str:
+        """What to print of a run that failed."""
+        lines = "\n".join(self.trace.lines(last))
+        again = f"PYTHONHASHSEED=0 python -m tests.simulation --seed {self.seed} --mode {self.mode.value}"
+        return f"{lines}\n\nseed {self.seed}, {self.mode.value}: {self.violation}\n  {again}"
+
+
+def simulate(seed: int, mode: Mode | None = None) -> Result:
+    """One run; the seed decides on the mode as well if none is given."""
+    return Story(World(seed, mode or Mode.of(seed))).run()
+
+
+class Story:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._setup = world.setup
+        self._rest = Rest(world.checker, world.subjects, world.model.streams)
+        self._calm = world.setup.mode is Mode.CALM
+
+    def run(self) -> Result:
+        world = self._world
+        with replaced(world.loop, world.network, world.seed, world.engine, world.log, world.poison.taste):
+            try:
+                for number in range(self._setup.servers):
+                    world.add_server(f"s{number + 1}")
+                self._draw_programmes()
+                try:
+                    world.loop.run_until_complete(self._tell())
+                except (Violation, Livelock) as problem:
+                    world.checker.broken(str(problem))
+                self._reap()
+            finally:
+                world.loop.close()
+        histories = world.checker.histories.values()
+        return Result(
+            world.seed,
+            self._setup.mode,
+            world.checker.violation,
+            world.trace,
+            world.faults.counts,
+            sum(len(history.asked) for history in histories),
+            sum(history.commits for history in histories),
+            world.loop.time(),
+        )
+
+    def _draw_programmes(self) -> None:
+        world, setup = self._world, self._setup
+        for number in range(setup.clients):
+            name = f"c{number + 1}"
+            rng = random.Random(f"client {name} {world.seed}")
+            lanes = [
+                draw_operations(
+                    rng,
+                    f"{name}l{lane}",
+                    setup.keys,
+                    setup.requests,
+                    garbage=setup.garbage,
+                    newer=not self._calm,
+                    large=setup.max_payload < 10_000,
+                    quiet=min(setup.quiescent_period, 1.0) if setup.timed else None,
+                )
+                for lane in range(rng.choice((1, 2)))
+            ]
+            once = setup.mode is Mode.FORGETFUL
+            stubborn = setup.mode is not Mode.HARSH or rng.random() < 0.5
+            world.add_client(
+                Programme(name, lanes, stubborn, once, rng, world.check_answer, world.refused, world.trace)
+            )
+            world.checker.good |= {one.id for lane in lanes for one in lane if not one.garbage}
+        world.checker.sent = set(world.checker.good)
+        if setup.poison:
+            chosen = world.rng.choice(sorted(world.checker.good))
+            world.poison.bites[chosen] = world.rng.choice((1, 2, 100, 100))
+            world.checker.good.discard(chosen)
+        if setup.poison or (setup.garbage and setup.mode is Mode.HARSH):
+            world.add_client(Operator("op", random.Random(f"operator {world.seed}"), world.poison, world.trace))
+
+    def _reap(self) -> None:
+        self._world.faults.on = False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # some of what is cancelled had not begun
+            for slot in self._world.slots:
+                for process in slot.processes:
+                    self._world.loop.reap(process)
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    async def _tell(self) -> None:
+        world = self._world
+        for slot in world.slots:
+            if self._calm and slot.client and slot.incarnation == 0:
+                await self._sleep(1.0)  # who comes before the streams are there is told so
+            world.start(slot)
+            await self._sleep(world.rng.random() * 0.1)
+        troubles = None if self._calm else world.loop.create_task(trouble(world))
+        began = world.loop.time()
+        while world.loop.time() < began + TROUBLE and not self._all_told():
+            await self._sleep(0.25)
+        if troubles is not None:
+            troubles.cancel()
+        self._stop_faults()
+        await self._come_to_rest()
+        self._check_told()
+        if self._calm:
+            await self._check_tidy()
+        await self._check_reading()
+
+    async def _sleep(self, seconds: float) -> None:
+        world = self._world
+        await asyncio.sleep(seconds)
+        if self._calm and world.subjects.requests_stream in world.model.streams:
+            late = self._rest.late(world.loop.time())
+            if late:
+                raise Violation(late)
+        if self._setup.mode is Mode.GENTLE and world.subjects.tasks_stream in world.model.streams:
+            stranded = self._rest.stranded(world.loop.time(), STRANDED)
+            if stranded:
+                raise Violation(stranded)
+        if world.checker.violation is not None:
+            raise world.checker.violation
+
+    def _all_told(self) -> bool:
+        return all(self._finished(slot) for slot in self._world.slots if slot.client)
+
+    def _finished(self, slot: Slot) -> bool:
+        return (
+            slot.task is not None
+            and slot.task.done()
+            and slot.process is not None
+            and slot.process.state is State.RUNNING
+        )
+
+    def _stop_faults(self) -> None:
+        world = self._world
+        world.trace("world", "faults stop")
+        world.faults.on = False
+        world.network.down = False
+        for stream in list(world.model.leaderless):
+            world.model.elect(stream, forget_pushes=False)
+        for name, stream_ in world.model.streams.items():
+            stream_.full = False
+            world.model.catch_up(name)
+
+    async def _come_to_rest(self) -> None:
+        """Wait until nothing waits any more."""
+        loop = self._world.loop
+        began = loop.time()
+        while True:
+            await self._sleep(0.5)
+            waits = self._unsettled()
+            if not waits:
+                return
+            if loop.time() > began + REST:
+                raise Violation(f"no rest {REST:g} s after the last fault: {waits}")
+            if self._setup.sweep_interval < REST and loop.time() > began + RECOVERED:
+                # Two intervals are the promise; what a sweep itself takes comes on top.
+                stranded = self._rest.stranded(loop.time(), 2 * self._setup.sweep_interval + 1.0)
+                if stranded:
+                    raise Violation(stranded)
+
+    def _unsettled(self) -> str:
+        if not self._all_told():
+            programmes = self._world.programmes
+            left = [one.id for programme in programmes for one in programme.operations if one.told is Told.NOTHING]
+            return f"clients wait for {left}"
+        return self._rest.waits()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _check_told(self) -> None:
+        """Whatever a client was told is stored, was decided."""
+        checker = self._world.checker
+        for programme in self._world.programmes:
+            for operation in programme.operations:
+                if operation.told is Told.NOTHING or operation.garbage:
+                    continue
+                if operation.id not in checker.history(operation.key).outcomes:
+                    raise Violation(f"{operation.id} was {operation.told.value} and is lost")
+
+    async def _check_tidy(self) -> None:
+        """Nothing lingers: no request, no consumer. Where slots were enough, a long quiet time has one owner."""
+        world, setup = self._world, self._setup
+        await self._sleep(10.0)
+        requests = world.subjects.requests_stream
+        if world.model.streams[requests].messages:
+            raise Violation("the queue is not empty at rest")
+        for stream, consumers in world.model.consumers.items():
+            left = [name for name, consumer in consumers.items() if isinstance(consumer, PushConsumer)]
+            if left:
+                raise Violation(f"consumers linger on {stream}: {left}")
+        if setup.quiescent_period > 10 and setup.concurrency >= len(setup.keys):
+            for history in world.checker.histories.values():
+                if len(history.owners) > 1:
+                    raise Violation(f"{history.key} was owned by {history.owners}, though nobody had to let it go")
+
+    async def _check_reading(self) -> None:
+        """A new client reads what a recompute from scratch gives, and its requests are served: everybody rejoined."""
+        world = self._world
+        process = Process(world.loop, "reader")
+        world.slots.append(Slot("reader", lambda: None, process=process, processes=[process]))
+        task = process.start(self._read())
+        while not task.done():
+            await self._sleep(0.5)
+        await task
+
+    async def _read(self) -> None:
+        async with RebaserClient.connect(URL) as client:
+            for key, history in self._world.checker.histories.items():
+                state = await client.state(key.workspace, key.change_set)
+                if state.last != history.last:
+                    raise Violation(f"{key} is read at commit {state.last}, its last is {history.last}")
+                found = {id_: FAULT if one.error else one.value for id_, one in state.values().items()}
+                wanted = history.book.values()
+                if found != wanted:
+                    wrong = {id_: (found.get(id_), wanted.get(id_)) for id_ in {*found, *wanted}}
+                    raise Violation(f"{key} is read wrong: { {k: v for k, v in wrong.items() if v[0] != v[1]} }")

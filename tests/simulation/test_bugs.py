@@ -1,0 +1,48 @@
+"""The simulation finds bugs that are planted for it, tells of them so that one can follow, and repeats itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.simulation.bugs import BUGS
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str, expected: int, timeout: float = 900) -> str:
+    """What a process of its own prints: a seed repeats exactly only under the same hash seed."""
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == expected, f"{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def test_the_simulation_finds_each_planted_bug() -> None:
+    found = run("tests.simulation.bugs", expected=0)
+    assert found.count(": seed ") == len(BUGS) >= 20
+
+
+def test_a_violation_is_told_with_its_seed_and_a_trace() -> None:
+    told = run("tests.simulation", "--bug", "the reply is sent before the commit", "--seed", "1", expected=1)
+    *trace, _, violation, again = told.strip().splitlines()
+    assert "!!!" in "".join(trace)
+    assert "starts" in trace[0]
+    assert violation.startswith("seed 1, harsh: ")
+    assert "no commit holds it" in violation
+    assert again.strip() == "PYTHONHASHSEED=0 python -m tests.simulation --seed 1 --mode harsh"
+
+
+def test_a_seed_gives_the_same_trace_again() -> None:
+    """Whatever ran before it in the same process."""
+    first = run("tests.simulation", "--seed", "5", "--runs", "4", "--digest", expected=0).splitlines()
+    second = run("tests.simulation", "--seed", "7", "--runs", "2", "--digest", expected=0).splitlines()
+    assert first[2:4] == second[:2]
+    assert len({line.split()[1] for line in first[:4]}) == 4
