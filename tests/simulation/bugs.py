@@ -69,7 +69,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        2,
+        17,
         COMMIT_LOG,
         """                doubtful = True
 """,
@@ -162,7 +162,7 @@ BUGS = (
     bug(
         "requests are deleted before the commit",
         "harsh",
-        2,
+        5,
         PROCESSOR,
         "                sequence = await commits.append(commit)\n",
         """                self._context.deleter.add([message.stream_sequence for message in messages])
@@ -232,7 +232,7 @@ BUGS = (
         "harsh",
         9,
         PROBATION,
-        "            await self._write(replace(before, deaths=before.deaths + 1))\n",
+        "    await _write(commits, replace(before, deaths=before.deaths + 1))\n",
         "",
     ),
     bug(

@@ -151,10 +151,11 @@ def draw_operations(
     newer: bool,
     large: bool,
     quiet: float | None,
+    repeats: float,
 ) -> list[Operation]:
     """`count` requests to change sets of `keys`; `garbage`: some are none, `newer`: some of these than any server.
 
-    `quiet` (seconds): most pauses are about that.
+    `quiet` (seconds): most pauses are about that. `repeats`: the chance that one is sent twice.
     """
     operations = []
     hurry = rng.choice((0.0, 0.05, 0.5, 2.0))  # seconds between requests, about
@@ -173,7 +174,7 @@ def draw_operations(
         if large and rng.random() < 0.2:
             updates = (*updates, *(Set(f"n{at}", rng.randrange(10**15)) for at in range(60)))
         elsewhere = "other" if rng.random() < 0.1 else None
-        twice = rng.random() < 0.15
+        twice = rng.random() < repeats
         operations.append(Operation(id_, key, updates, pause, rng.choice(waits), elsewhere, twice=twice))
     return operations
 

@@ -88,6 +88,7 @@ class Story:
         world, setup = self._world, self._setup
         for number in range(setup.clients):
             name = f"c{number + 1}"
+            once = setup.mode is Mode.FORGETFUL
             rng = random.Random(f"client {name} {world.seed}")
             lanes = [
                 draw_operations(
@@ -99,10 +100,10 @@ class Story:
                     newer=not self._calm,
                     large=setup.max_payload < 10_000,
                     quiet=min(setup.quiescent_period, 1.0) if setup.timed else None,
+                    repeats=0.0 if once else 0.15,
                 )
                 for lane in range(rng.choice((1, 2)))
             ]
-            once = setup.mode is Mode.FORGETFUL
             stubborn = setup.mode is not Mode.HARSH or rng.random() < 0.5
             world.add_client(
                 Programme(name, lanes, stubborn, once, rng, world.check_answer, world.refused, world.trace)
