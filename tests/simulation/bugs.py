@@ -134,14 +134,6 @@ BUGS = (
     ),
     bug("recorded outcomes are forgotten", "harsh", 2, DECIDE, "    return recorded\n", "    return None\n"),
     bug(
-        "the same request twice in a batch is decided twice",
-        "harsh",
-        31,
-        DECIDE,
-        "        here[request.request_id] = decision\n",
-        "",
-    ),
-    bug(
         "`applied` does not move",
         "gentle",
         1,
@@ -291,7 +283,7 @@ BUGS = (
     bug(
         "no last look",
         "gentle",
-        10,
+        2,
         OWNER,
         "                found = left is not None or commits.state.owes\n",
         "                found = False\n",
@@ -299,7 +291,7 @@ BUGS = (
     bug(
         "the last look comes before the ack",
         "gentle",
-        2,
+        7,
         LIFECYCLE,
         "return replace(life, phase=Phase.LOOKING), (Do.LOOK,)",
         "return replace(life, phase=Phase.DONE), ()",
@@ -307,7 +299,7 @@ BUGS = (
     bug(
         "the last look does not wait until the task is gone",
         "gentle",
-        7,
+        20,
         TASKS,
         "if left is None or left.sequence != self.task.sequence:",
         "if True:",
@@ -376,16 +368,6 @@ BUGS = (
         "waiting: set[str] = set()",
     ),
     # -- dead letters ----------------------------------------------------------------------------------------------
-    bug(
-        "a dead letter is dropped before its request is sent again",
-        "harsh",
-        2,
-        "rebaser_client.dead_letters",
-        "        await self._publish(letter, payload)\n",
-        """        await self.drop(letter)
-        await self._publish(letter, payload)
-""",
-    ),
     bug(
         "a request that was redriven is answered as dead",
         "harsh",
