@@ -60,6 +60,12 @@ def load() -> bool:
     return _kernel is not None
 
 
+def kept() -> bool:
+    """Whether compiled code of this release is on this machine already."""
+    folder = _folder()
+    return bool(folder) and any(Path(folder).rglob("*.nbc"))
+
+
 def _folder() -> str:
     """Where compiled code of this very release is kept; empty if nothing can be kept."""
     caches = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
@@ -123,3 +129,8 @@ class Linked:
             *(self._kinds, self._ints, self._floats, self._scratch),
         )
         return stopped
+
+
+if __name__ == "__main__":  # as a process of its own, beside a server
+    os.nice(10)
+    load()

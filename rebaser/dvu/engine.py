@@ -96,6 +96,7 @@ class Engine:
         self._limiter = anyio.CapacityLimiter(4 * _JOBS)
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(self._keeper.run)
+        self._tasks.start_soon(self._keeper.compile)
         for _ in range(_JOBS):
             self._tasks.start_soon(self._work)
         return self

@@ -173,6 +173,7 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
         # Over TCP each job waits 40 ms for a delayed ack.
         "spark.python.unix.domain.socket.enabled": "true" if sockets else "false",
         "spark.python.unix.domain.socket.dir": str(sockets or folder),
+        "spark.python.daemon.module": "rebaser.dvu.daemon",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }

@@ -6,6 +6,7 @@ those that run on it are over.
 
 import os
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from rebaser.dvu import fingerprint
+from rebaser.dvu import compiled, fingerprint
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.jvm import Jvm, check_java
 from rebaser.dvu.packet import NEVER, Packet, Results, Shape
@@ -117,6 +118,15 @@ class Keeper:
                 await held.idle.wait()
             self._held = None
             await self._end(held)
+
+    async def compile(self) -> None:
+        """Have numbers' compiled code made for this machine, once Spark is up and if nobody has yet. The workers of a
+        Spark elsewhere compile when they first need it."""
+        if not self._embedded or await to_thread.run_sync(compiled.kept):
+            return
+        await self.ready.wait()
+        done = await anyio.run_process([sys.executable, "-m", "rebaser.dvu.compiled"], check=False, stderr=None)
+        _log.info("compiled", ok=done.returncode == 0)
 
     async def close(self) -> None:
         """End the session and the embedded Spark; bounded, and to be shielded."""

@@ -14,6 +14,11 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def command(pid: int) -> str:
+    """What a process was started with."""
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
 def workers(jvm: int) -> list[int]:
     """Python workers of a Spark in `jvm`: the children of its daemon."""
     return [worker for daemon in children(jvm) for worker in children(daemon)]

@@ -12,14 +12,17 @@ import pytest
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from rebaser.dvu import compiled
 from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.run import update
 from rebaser_core.errors import ConfigError, DvuError
 from rebaser_core.updates import Derive, Set
+from tests.benchmarks.evaluate import graph
 from tests.conftest import Events
 from tests.spark.graphs import Book, expected
 from tests.spark.packets import foreign, slow, small
-from tests.spark.processes import any_ended, workers
+from tests.spark.processes import any_ended, children, command, workers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
@@ -45,6 +48,14 @@ async def test_an_update_on_spark_is_what_a_naive_evaluator_says(engine: Engine)
     with book.state.view() as view:
         book.commit(await update(view, engine, label="test"), view.sequence)
     assert book.values() == expected(book.state.updates())
+
+
+async def test_a_large_packet_of_numbers_is_compiled_code_s_in_workers_too(engine: Engine, jvm_pid: int) -> None:
+    """And workers are forked from our daemon, which has loaded what they need."""
+    data = graph("islands", compiled.COLD + 10_000).encode()
+    here = await to_thread.run_sync(evaluate_packet, data)
+    assert await engine.evaluate([data], label="large") == [here]
+    assert any("rebaser.dvu.daemon" in command(pid) for pid in children(jvm_pid))
 
 
 async def test_what_needs_no_function_needs_no_spark(engine: Engine) -> None:

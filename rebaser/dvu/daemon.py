@@ -1,0 +1,28 @@
+"""Spark's Python daemon (`spark.python.daemon.module`), with what its workers need loaded before they are forked.
+
+Invariant: nothing here decides a result. A worker takes a tenth of a second to start instead of seconds; Spark ends one
+that has been idle for a minute, so that is not only a matter of the first job.
+"""
+
+import contextlib
+
+from pyspark.daemon import manager
+
+
+def preload() -> None:
+    """Load the modules of a worker, and compiled code if it is kept on this machine. A failure is the worker's to
+    tell, to whoever sent the job."""
+    with contextlib.suppress(Exception):
+        import pyspark.worker  # noqa: F401, PLC0415
+
+        from rebaser.dvu import compiled, evaluate  # noqa: F401, PLC0415
+        from rebaser.dvu.functions import registry  # noqa: PLC0415
+
+        registry()
+        if compiled.kept():
+            compiled.load()
+
+
+if __name__ == "__main__":
+    preload()
+    manager()

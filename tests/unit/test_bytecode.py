@@ -1,0 +1,81 @@
+"""What becomes a program, and what is left to Python."""
+
+import pytest
+
+from rebaser.dvu import ops
+from rebaser.dvu.bytecode import translate
+from rebaser.dvu.functions import Function, builtins
+from rebaser.dvu.packet import Shape
+from rebaser_core.values import Json
+
+NAMES = (("a", -1), ("b", -1), ("c", -1))
+
+
+def program(function: str, *inputs: tuple[str, int], **params: Json) -> ops.Program | None:
+    return translate(Shape(function, inputs, params), builtins()[function])
+
+
+@pytest.mark.parametrize(
+    ("expression", "doubles"),
+    [
+        ("a + 1", True),
+        ("(a * b + c) / 3", True),
+        ("-a - math.abs(b)", True),
+        ("a > b ? a : b", True),
+        ("a > 1 && !(b < 2 || c == 3.5) ? a : -0.5", True),
+        ("math.greatest(a, math.least(b, c))", True),
+        ("a > b", False),
+        ("1 + 2", False),
+        ("a > 1 ? 1 : b", False),
+        ("a % b", False),
+        ("int(a) + math.round(b)", False),
+        ("a == null ? 0.0 : a", False),
+        ("a > 9007199254740993 ? a : b", False),
+    ],
+)
+def test_formulas_over_numbers_are_programs(expression: str, doubles: bool) -> None:
+    """`doubles`: whether one for doubles alone is the same, which is the fastest."""
+    made = program("cel", *NAMES, expr=expression)
+    assert made is not None
+    assert (ops.in_doubles(made) is not None) == doubles
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'text'",
+        "[a][0]",
+        "{'k': a}.k",
+        "a in [1]",
+        "1u + 2u",
+        "size('x')",
+        "a.b",
+        "d",
+        "a +",
+        "string(a)",
+        "[1].all(x, x > a)",
+    ],
+)
+def test_what_is_not_about_numbers_is_left(expression: str) -> None:
+    assert program("cel", *NAMES, expr=expression) is None
+
+
+def test_lists_many_inputs_and_odd_params_are_left() -> None:
+    assert program("cel", ("a", 2), expr="a") is None
+    assert program("cel", ("a", 2), ("b", -1), expr="b") is not None
+    assert program("cel", ("a", -1), ("b", ops.INPUTS), expr="a") is None
+    assert program("cel", ("a", -1)) is None
+    assert program("cel", ("not a name", -1), expr="1") is None
+    assert program("if", ("condition", 1)) is None
+    assert program("if", ("condition", -1), then="text") is None
+    assert program("coalesce", ("x", 3), default=[]) is None
+    assert program("round", ("x", -1), digits=-1) is None
+    assert program("concat", ("x", 2)) is None
+
+
+def test_functions_of_all_inputs_are_programs_and_namesakes_are_not() -> None:
+    for name in ("sum", "product", "mean", "min", "max", "count", "abs", "round", "coalesce"):
+        assert program(name, ("x", 3)) is not None
+    own = Function(name="sum", call=lambda *_: 1, takes="values")
+    assert translate(Shape("sum", (), {}), own) is None
+    assert translate(Shape("nope", (), {}), None) is None
