@@ -14,13 +14,14 @@ from io import BytesIO
 from itertools import islice
 from typing import Any
 
+from rebaser_core.columns import CODES
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import read_decision, write_decision
 from rebaser_core.payload import CBOR, check_tree, dumps, malformed, read_item, read_unchecked
-from rebaser_core.state import UNSET_CELL, Cell, ChangeSetState, Recorded, View
-from rebaser_core.updates import Derive, Inputs, iter_input_ids
+from rebaser_core.state import ChangeSetState, Recorded, View
+from rebaser_core.updates import Derive
 from rebaser_core.values import Fault, State
 
 FORMAT = "rebaser-checkpoint"
@@ -172,22 +173,16 @@ class CheckpointReader:
         derived_at = dict(self._read_definition(row, ids) for row in _list(definitions))
         if not (fault_at.keys() | derived_at.keys()) <= set(range(len(ids))):
             raise malformed("an error or a definition belongs to no cell")
-        cells, dependents = self._state.cells, self._state.dependents
+        here = self._state.cells.columns
         for position, (id_, letter, value) in enumerate(zip(ids, letters, values, strict=True)):
             definition = derived_at.get(position)
             if definition is None:
-                fault = fault_at.get(position)
-                unset = letter == "u" and value is None and fault is None
-                cells[id_] = UNSET_CELL if unset else Cell(value, _STATES[letter], fault)
-                continue
-            inputs = _distinct(definition.inputs)
-            cells[id_] = Cell(value, _STATES[letter], fault_at.get(position), definition, inputs)
-            for input_id in inputs:
-                waiting = dependents.get(input_id)
-                if waiting is None:
-                    dependents[input_id] = {id_}
-                else:
-                    waiting.add(id_)
+                here.set(id_, value)
+            else:
+                here.derive(definition)
+            row = here.index[id_]
+            here.put(row, value, fault_at.get(position))
+            here.state[row] = CODES[_STATES[letter]]
 
     def _read_fault(self, row: object) -> tuple[int, Fault]:
         position, *texts = _list(row, exactly=4)
@@ -237,13 +232,6 @@ class CheckpointReader:
         if self._source.tell() != self._size:
             raise malformed("something follows the checkpoint")
         self._done = True
-
-
-def _distinct(inputs: Inputs) -> tuple[str, ...]:
-    """Distinct input ids in declared order, as `fold` has them."""
-    if set(map(type, inputs.values())) <= {str}:
-        return tuple(dict.fromkeys(inputs.values()))  # type: ignore[arg-type]
-    return tuple(dict.fromkeys(iter_input_ids(inputs)))
 
 
 class _Interned(dict[str, str]):

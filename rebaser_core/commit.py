@@ -3,6 +3,7 @@
 Invariant: a commit is complete in itself. Folding the same commits in the same order gives the same state, anywhere.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -89,7 +90,7 @@ class Computed:
     fault: Fault | None = None
 
 
-Delta: TypeAlias = tuple[Update, ...] | tuple[Computed, ...]
+Delta: TypeAlias = Sequence[Update] | Sequence[Computed]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,17 @@
 Invariant: state changes only in `ChangeSetState.fold`, by one commit at a time, and `fold` is the same function for
 the owner and for every reader. Applying an update costs what the update touches, never what the change set holds.
 
-A DVU plans on a `View` (the state at one commit) while later commits are folded. `fold` saves what it is about to
-overwrite into every open view first, and a view looks there last; so a thread may read a view while the loop folds.
+Values stand in columns (`rebaser_core.columns`). While a view is open the columns are frozen, so that another thread
+may work on them at the speed of arrays, and what is folded meanwhile is laid over them (`rebaser_core.cells`); once it
+is closed, what was laid over is worked in, a little with each fold.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeVar
 
+from rebaser_core.cells import UNSET_CELL, Cell, Cells
 from rebaser_core.commit import (
     DVU_ATTEMPT,
     Applied,
@@ -21,29 +24,18 @@ from rebaser_core.commit import (
     Decision,
     Kind,
 )
+from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import TransientError
-from rebaser_core.updates import Derive, Remove, Set, Unset, Update
-from rebaser_core.values import Fault, Json, State, Value
+from rebaser_core.updates import Derive, Remove, Update
+from rebaser_core.values import State, Value
+
+__all__ = ["REDRIVE_MEMORY_MS", "UNSET_CELL", "BrokenChain", "Cell", "ChangeSetState", "Recorded", "View"]
 
 
 class BrokenChain(TransientError):  # noqa: N818 - what it is, not who is to blame
     """A commit does not follow the one before it: read again from the newest checkpoint."""
 
     default_code = "broken_chain"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One stored value. Replaced, never changed, so that a view may keep it.
-
-    `state` is `ok`, `error` or `unset`, or `stale` for a derived value that no DVU has computed yet.
-    """
-
-    value: Json
-    state: State
-    fault: Fault | None = None
-    definition: Derive | None = None
-    inputs: tuple[str, ...] = ()  # distinct input ids of the definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +51,30 @@ class Recorded:
 # that was redriven, but could not be deleted any more, is not applied again however late somebody redrives it.
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
-Dependents: TypeAlias = set[str]
-_NONE: frozenset[str] = frozenset()
-UNSET_CELL = Cell(None, State.UNSET)
+T = TypeVar("T")
+
+_A_FOLD = 256  # cells that a fold works into the columns, besides its own
 
 
 class ChangeSetState:
     """State of one change set after the commit at log sequence `last` (0: no commit yet).
 
-    Attributes: `cells` by id; `dependents` by input id, ids that do not exist yet included; `roots` by id, with the
-    log sequence that last touched it; `covers`; `applied`; `outcomes` by request id, oldest first, and `redriven`, the
-    same for requests that came back from the dead letters; `attempts` by request sequence, or `DVU_ATTEMPT`;
-    `checkpoint`, the newest one named. Treat all as read-only outside this module.
+    Attributes: `cells` by id; `roots` by id, with the log sequence that last touched it; `covers`; `applied`;
+    `outcomes` by request id, oldest first, and `redriven`, the same for requests that came back from the dead letters;
+    `attempts` by request sequence, or `DVU_ATTEMPT`; `checkpoint`, the newest one named. Treat all as read-only
+    outside this module.
     """
 
     def __init__(self) -> None:
         self.last = 0
         self.covers = 0
-        self.cells: dict[str, Cell] = {}
-        self.dependents: dict[str, Dependents] = {}
+        self.cells = Cells()
         self.roots: dict[str, int] = {}
         self.applied: Applied | None = None
         self.outcomes: dict[str, Recorded] = {}
         self.redriven: dict[str, Recorded] = {}
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None
-        self._views: list[View] = []
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -102,28 +92,32 @@ class ChangeSetState:
 
         As `fold` has it: removing what is not there touches nothing. What the same updates made before has woken.
         """
-        dependents, cells = self.dependents, self.cells
+        cells = self.cells
         return any(
-            type(update) is Derive or (update.id in dependents and (type(update) is not Remove or update.id in cells))
+            type(update) is Derive or (cells.is_input(update.id) and (type(update) is not Remove or update.id in cells))
             for update in updates
         )
 
     def view(self) -> "View":
-        """The state as it is now, for as long as the view is open; use as a context manager or `close` it."""
-        view = View(self)
-        self._views.append(view)
-        return view
+        """The state as it is now, for as long as the view is open; use as a context manager or `close` it.
+
+        Views that are open at the same time are of the same commit: raises `RuntimeError` where an open one is older.
+        """
+        return View(self)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether a view is open, or a thread still at work on one."""
+        return self.cells.frozen > 0
+
+    def settle(self, at_most: int) -> bool:
+        """Work up to `at_most` values that were folded beside a view into the columns. Whether there are more."""
+        return self.cells.work_in(at_most)
 
     def stale(self) -> set[str]:
         """Ids of derived values that a DVU has yet to bring up to date; costs what they number."""
-        found = {id_ for id_ in self.roots if (cell := self.cells.get(id_)) and cell.definition}
-        todo = list(self.roots)
-        while todo:
-            for dependent in self.dependents.get(todo.pop(), _NONE):
-                if dependent not in found:
-                    found.add(dependent)
-                    todo.append(dependent)
-        return found
+        self._work_in()
+        return self.cells.reached(self.roots)
 
     def value(self, id_: str, stale: set[str]) -> Value | None:
         """The value of `id_` as a reader should see it, given `stale()`."""
@@ -138,19 +132,12 @@ class ChangeSetState:
         """All values by id, derived ones that are not yet up to date as `stale`."""
         stale = self.stale()
         return {
-            id_: Value(cell.value, State.STALE if id_ in stale else cell.state, None if id_ in stale else cell.fault)
-            for id_, cell in self.cells.items()
+            id_: Value(value.value, State.STALE, None) if id_ in stale else value for id_, value in self.cells.shown()
         }
 
     def updates(self) -> Iterator[Update]:
         """Updates that rebuild everything set or derived here, in an empty change set."""
-        for id_, cell in self.cells.items():
-            if cell.definition is not None:
-                yield cell.definition
-            elif cell.state is State.UNSET:
-                yield Unset(id_)
-            else:
-                yield Set(id_, cell.value)
+        return self.cells.updates()
 
     # -- folding ---------------------------------------------------------------------------------------------------
 
@@ -164,8 +151,11 @@ class ChangeSetState:
         if commit.kind is Kind.DVU:
             self._apply_computed(commit)
         else:
+            self.cells.work_in(_A_FOLD)
+            apply, roots = self.cells.apply, self.roots
             for update in commit.delta:
-                self._apply(update, sequence)  # type: ignore[arg-type]
+                if apply(update):  # type: ignore[arg-type] # updates, in what is no DVU
+                    roots[update.id] = sequence
         self.last = sequence
         self.covers = sequence if commit.covers is None else commit.covers
         if commit.covers is None:
@@ -178,49 +168,19 @@ class ChangeSetState:
         """Count a message on the log that is no commit."""
         self.last = sequence
 
-    def _apply(self, update: Update, sequence: int) -> None:
-        id_ = update.id
-        old = self.cells.get(id_)
-        new: Cell | None
-        if type(update) is Set:
-            new = Cell(update.value, State.OK)
-        elif type(update) is Derive:
-            inputs = tuple(dict.fromkeys(update.input_ids()))
-            new = Cell(old.value if old else None, State.STALE, None, update, inputs)
-        elif type(update) is Unset:
-            new = UNSET_CELL
-        else:
-            new = None
-        self._replace(id_, old, new)
-        if old is not None or new is not None:
-            self.roots[id_] = sequence
-
-    def _replace(self, id_: str, old: Cell | None, new: Cell | None) -> None:
-        for view in self._views:
-            view.save(id_, old)
-        if old is not None and old.inputs:
-            for input_id in old.inputs:
-                dependents = self.dependents[input_id]
-                dependents.discard(id_)
-                if not dependents:
-                    del self.dependents[input_id]
-        if new is None:
-            self.cells.pop(id_, None)
-            return
-        for input_id in new.inputs:
-            self.dependents.setdefault(input_id, set()).add(id_)
-        self.cells[id_] = new
-
     def _apply_computed(self, commit: Commit) -> None:
+        self._work_in()
+        if isinstance(commit.delta, ComputedTable):
+            self.cells.compute_all(commit.delta)
+            return
+        compute = self.cells.compute
         for item in commit.delta:
             assert type(item) is Computed  # noqa: S101 - the decoder gives a DVU nothing else
-            cell = self.cells.get(item.id)
-            if cell is None or cell.definition is None:
-                continue  # its writer drops these; a reader that meets one must not invent a value
-            state = State.OK if item.fault is None else State.ERROR
-            for view in self._views:
-                view.save(item.id, cell)
-            self.cells[item.id] = Cell(item.value, state, item.fault, cell.definition, cell.inputs)
+            compute(item.id, item.value, item.fault)  # its writer drops what is gone; no reader must invent a value
+
+    def _work_in(self) -> None:
+        while self.cells.work_in(_A_FOLD):
+            pass
 
     def _record(self, sequence: int, commit: Commit) -> None:
         if commit.applied is not None:
@@ -262,17 +222,26 @@ def _forget(outcomes: dict[str, Recorded], before_ms: int) -> None:
 
 
 class View:
-    """A `ChangeSetState` as it was when the view was opened. May be read from one other thread."""
+    """A `ChangeSetState` as it was when the view was opened.
+
+    `columns` has all values of it; nothing writes there until the view is closed. Other threads work on it within
+    `run`, and one that is still at work when the view is closed keeps the columns as they are until it ends.
+    """
 
     def __init__(self, state: ChangeSetState) -> None:
+        cells = state.cells
+        if cells.frozen and not cells.untouched:
+            raise RuntimeError("a view of an older commit is open")
+        state._work_in()  # noqa: SLF001 - view and state are two halves of one thing
+        cells.frozen += 1
         self.sequence = state.last
         self.covers = state.covers
         self.roots = dict(state.roots)
-        self._state = state
-        self._cells = state.cells
-        self._dependents = state.dependents
-        self._saved: dict[str, Cell | None] = {}
-        self._lost: dict[str, list[str]] = {}
+        self.columns = cells.columns
+        self._cells = cells
+        self._open = True
+        self._users: list[None] = []  # threads within `run`; appending and popping is atomic
+        self._hold = [None]  # whoever gets it out ends the freeze
 
     def __enter__(self) -> Self:
         return self
@@ -281,40 +250,39 @@ class View:
         self.close()
 
     def close(self) -> None:
-        """Stop saving for this view. Reading it afterwards gives no particular state."""
-        if self in self._state._views:  # noqa: SLF001 - view and state are two halves of one thing
-            self._state._views.remove(self)  # noqa: SLF001
+        """Let the columns go. Reading the view afterwards gives no particular state."""
+        self._open = False
+        self._let_go()
 
-    def save(self, id_: str, cell: Cell | None) -> None:
-        """Keep what stood at `id_`; called by `fold` before it writes there."""
-        if id_ in self._saved:
+    def _let_go(self) -> None:
+        if self._open or self._users:
             return
-        self._saved[id_] = cell
-        if cell is not None:
-            for input_id in cell.inputs:
-                self._lost.setdefault(input_id, []).append(id_)
+        with suppress(IndexError):
+            self._hold.pop()
+            self._cells.frozen -= 1
+
+    def run(self, function: Callable[..., T], *args: Any) -> T:
+        """`function(*args)`, for another thread. Raises `RuntimeError` if the view was closed before that."""
+        self._users.append(None)
+        try:
+            if not self._open:  # looked at after this thread was counted, as `close` counts after it closed
+                raise RuntimeError("the view is closed")
+            return function(*args)
+        finally:
+            self._users.pop()
+            self._let_go()
 
     def cell(self, id_: str) -> Cell | None:
-        """The cell at `id_`, or None. The order of the two look-ups is what makes it safe beside a fold."""
-        now = self._cells.get(id_)
-        return self._saved.get(id_, now)
+        """The cell at `id_`, or None."""
+        return self._cells.under(id_)
 
     def dependents(self, id_: str) -> list[str]:
         """Ids whose definitions name `id_` as an input, in no particular order."""
-        live = self._dependents.get(id_)
-        found = list(live) if live else []  # one C call: a fold cannot interleave
-        if not self._saved:
-            return found
-        saved = self._saved
-        kept = [one for one in found if one not in saved]
-        for one in {*self._lost.get(id_, ()), *(one for one in found if one in saved)}:
-            cell = saved[one]
-            if cell is not None and id_ in cell.inputs:
-                kept.append(one)
-        return kept
+        columns = self.columns
+        row = columns.index.get(id_, -1)
+        return [columns.ids[one] for one in columns.dependents(row)] if row >= 0 else []
 
     def ids(self) -> list[str]:
         """Every id that exists in this view."""
-        ids = [id_ for id_ in list(self._cells) if id_ not in self._saved]
-        ids.extend(id_ for id_, cell in list(self._saved.items()) if cell is not None)
-        return ids
+        ids = self.columns.ids
+        return [ids[row] for row in self.columns.rows().tolist()]

@@ -25,7 +25,7 @@ async def write(context: Context, commits: CommitLog) -> None:
     """Store the state as it is now, name it in a commit, purge what no reader needs any more."""
     weight, before = commits.weight, commits.state.checkpoint
     chunks: list[bytes] = []
-    with commits.state.view() as view:
+    async with commits.view() as view:
         for chunk in write_checkpoint(commits.state, view):
             chunks.append(chunk)
             await anyio.lowlevel.checkpoint()  # a large one must not hold up the requests

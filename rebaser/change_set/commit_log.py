@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import structlog
+from anyio import to_thread
 
 from rebaser.context import Context
 from rebaser_client.blobs import BlobStore
@@ -19,15 +21,19 @@ from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, Req
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log_reader import COMMIT_OVERHEAD, Tail
 from rebaser_core.commit import BlobRef, Commit, Kind
+from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import FencedError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_commit, encode_commit, encode_delta
+from rebaser_core.state import View
 from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
 APPEND_TIMEOUT = 5.0  # seconds for one try
 RETRY_MAX = 1.0  # seconds between tries, at most
+THREAD_WAIT = 0.05  # seconds
+SETTLED = 500  # values at a time, a few milliseconds
 
 
 class CommitLog:
@@ -64,6 +70,7 @@ class CommitLog:
         self._now_ms = now_ms
         self._new_id = new_id
         self._lock = anyio.Lock(fast_acquire=True)
+        self._viewing = anyio.Lock()
         self._publishing = anyio.CancelScope(shield=True)
         self._abandoned = False
 
@@ -72,6 +79,19 @@ class CommitLog:
         """The right to append. What is built inside rests on a state that nobody else changes."""
         async with self._lock:
             yield
+
+    @asynccontextmanager
+    async def view(self) -> AsyncIterator[View]:
+        """A view of the state as it is then. One is open at a time: who comes second waits."""
+        async with self._viewing:
+            while self.state.frozen:  # noqa: ASYNC110 - by a thread that nobody waits for, and that knows no event
+                await anyio.sleep(THREAD_WAIT)
+            while self.state.settle(SETTLED):
+                await anyio.lowlevel.checkpoint()
+            with self.state.view() as view:
+                yield view
+        while self.state.settle(SETTLED):
+            await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:
         """Stop repeating an append that is not answered; it fails as fenced. For a shutdown that ran out of time."""
@@ -100,10 +120,11 @@ class CommitLog:
         Raises `FencedError` if the log moved (or the append was abandoned), `TransientError` if it certainly did not
         land. Once published, it is settled even if the caller is cancelled.
         """
-        headers, payload = encode_commit(commit)
         size = 0
-        if len(payload) > self._inline_max and commit.delta:
-            data = encode_delta(commit.delta)
+        table = isinstance(commit.delta, ComputedTable)  # columns are a blob's
+        headers, payload = encode_commit(commit if not table else replace(commit, delta=()))
+        if table or (len(payload) > self._inline_max and commit.delta):
+            data = encode_delta(commit.delta) if not table else await to_thread.run_sync(encode_delta, commit.delta)
             size = len(data)
             blob = BlobRef(await self._blobs.put(data), size)
             headers, payload = encode_commit(replace(commit, delta=(), delta_blob=blob))

@@ -90,7 +90,7 @@ class SerialDvu:
         context, commits = self._context, self._commits
         started = context.now()
         seconds = context.settings.dvu_timeout
-        with commits.state.view() as view:
+        async with commits.view() as view:
             try:
                 with anyio.fail_after(seconds):
                     computed = await update(view, context.engine, label=str(commits.key))

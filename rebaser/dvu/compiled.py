@@ -131,6 +131,27 @@ class Linked:
         return stopped
 
 
+def module(functions: Any) -> Any:
+    """The functions of a module, compiled where that can be had; they hold no lock while they run."""
+    from types import SimpleNamespace  # noqa: PLC0415
+
+    try:
+        import numba  # noqa: PLC0415 - a second to load
+        from numba import config  # noqa: PLC0415
+    except ImportError:
+        return functions
+    kept, config.CACHE_DIR = config.CACHE_DIR, _folder()
+    try:
+        compile_ = numba.njit(cache=True, nogil=True)
+        found = {name: compile_(one) for name, one in vars(functions).items() if callable(one)}
+    finally:
+        config.CACHE_DIR = kept
+    return SimpleNamespace(**found)
+
+
 if __name__ == "__main__":  # as a process of its own, beside a server
     os.nice(10)
     load()
+    from rebaser.dvu.plan import warm
+
+    warm()

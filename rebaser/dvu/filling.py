@@ -1,71 +1,108 @@
-"""A packet in the making.
+"""Packets from what is settled: constants, and what stood at each node.
 
-Invariant: what was added after a mark can be taken out again, and costs no byte then.
+Invariant: what is read here, rows of a view and results of earlier waves, does not change while a packet is out.
 """
 
-from rebaser.dvu import faults, fingerprint
-from rebaser.dvu.packet import IN_ERROR, NEVER, Item, Mark, Packet, Shape, weight
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rebaser.dvu import faults
+from rebaser.dvu.column import DIGEST, FAULT, IN_ERROR, MISSING, NOT_THERE, NULL, OTHER, UNKNOWN, Column, Item
+from rebaser.dvu.graph import Affected, Ints
+from rebaser.dvu.packet import Shape, weight
 from rebaser.dvu.same import own_fault, remember
-from rebaser_core.state import Cell
-from rebaser_core.updates import Derive
-from rebaser_core.values import State, canonical
+from rebaser_core.columns import ABSENT, ERROR, STALE, UNSET, Columns
+from rebaser_core.values import Fault, Json
+
+_NUMBER = weight(0)
+_NOTHING = 1  # bytes of a constant that is in error or missing
 
 
-class Filling:
-    """`packet`, and what the planner needs to undo the last island or to read the results."""
+@dataclass(slots=True)
+class Found:
+    """What is new by position: where `changed`, a value (`kinds`, `bits`, `others`) or a fault."""
 
-    def __init__(self, number: int) -> None:
-        self.packet = Packet(number, fingerprint.code())
-        self.nodes: list[int] = []  # positions in the plan, by place in the packet
-        self.constants: dict[str, int] = {}  # id -> place
-        self.shapes: dict[object, int] = {}
-        self._constant_ids: list[str] = []
-        self.bytes = 0
-        self.work = 0
+    changed: npt.NDArray[np.bool_]
+    kinds: npt.NDArray[np.uint8]
+    bits: npt.NDArray[np.int64]
+    others: dict[int, Json] = field(default_factory=dict)
+    faults: dict[int, Fault] = field(default_factory=dict)
 
-    def shape(self, definition: Derive) -> int:
-        """The place of the shape of `definition` among the packet's shapes."""
-        inputs = tuple([(name, -1 if isinstance(ids, str) else len(ids)) for name, ids in definition.inputs.items()])
-        params = dict(definition.params)
-        key = (definition.function, inputs, canonical(params) if params else b"")
-        place = self.shapes.get(key)
-        if place is None:
-            place = self.shapes[key] = len(self.packet.shapes)
-            self.packet.shapes.append(Shape(definition.function, inputs, params))
-            self.bytes += 64 + weight(params)
-        return place
+    @classmethod
+    def none(cls, count: int) -> "Found":
+        """Nothing new at any of `count` positions."""
+        return cls(np.zeros(count, np.bool_), np.zeros(count, np.uint8), np.zeros(count, np.int64))
 
-    def constant_id(self, place: int) -> str:
-        """The id behind a constant."""
-        if len(self._constant_ids) != len(self.constants):
-            self._constant_ids = list(self.constants)
-        return self._constant_ids[place]
-
-    def mark(self) -> tuple[int, int, int, int]:
-        return len(self.nodes), len(self.packet.constants), self.bytes, self.work
-
-    def undo(self, mark: tuple[int, int, int, int]) -> list[int]:
-        """Take out what came after `mark` and return those nodes. Nothing may be added any more."""
-        count, constants, self.bytes, self.work = mark
-        packet = self.packet
-        refs = sum(packet.shapes[shape].arity for shape in packet.shape[count:])
-        out = self.nodes[count:]
-        for column in (self.nodes, packet.shape, packet.dirty, packet.old):
-            del column[count:]
-        del packet.refs[len(packet.refs) - refs :]
-        del packet.constants[constants:]
-        return out
+    def value(self, at: int) -> Json:
+        """The new value at a position."""
+        kind = self.kinds[at]
+        if kind == OTHER:
+            return self.others[at]
+        found: Any = Column(self.kinds[at : at + 1], self.bits[at : at + 1])[0]
+        return None if found is IN_ERROR else found
 
 
-def item_weight(item: Item) -> int:
-    """About how many bytes a constant takes."""
-    return 1 if isinstance(item, Mark) else weight(item)  # type: ignore[arg-type] # a digest is no constant
+def row_kinds(columns: Columns, rows: Ints) -> npt.NDArray[np.uint8]:
+    """What the values in `rows` are as inputs."""
+    state, kinds = columns.state[rows], columns.kind[rows]
+    kinds[state == UNSET] = NULL
+    kinds[state == ERROR] = FAULT
+    kinds[state == ABSENT] = MISSING
+    return kinds
 
 
-def old_item(cell: Cell) -> Item:
-    """What stood there, as a worker needs it to tell whether it changed."""
-    if cell.state is State.STALE:
-        return NEVER
-    if cell.fault is not None:
-        return IN_ERROR if cell.fault.code in faults.FROM_INPUTS else own_fault(cell.fault.code, cell.fault.message)
-    return remember(cell.value)
+def row_weights(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
+    """About how many bytes each value in `rows` takes as a constant."""
+    kinds = row_kinds(columns, rows)
+    weights = np.full(len(rows), _NUMBER, np.int64)
+    weights[(kinds == FAULT) | (kinds == MISSING)] = _NOTHING
+    for at in np.flatnonzero(kinds == OTHER).tolist():
+        weights[at] = weight(columns.other[rows[at]])
+    return weights
+
+
+def constants_of(codes: Ints, columns: Columns, graph: Affected, found: Found) -> Column:
+    """The inputs behind `codes`: `-k - 1` is constant k of the graph, any other a settled position."""
+    positions = np.maximum(codes, 0)
+    inside = codes >= 0
+    rows = graph.rows[positions]
+    rows[~inside] = graph.outside[-codes[~inside] - 1]
+    fresh = inside & found.changed[positions] if len(found.changed) else inside
+    kinds, bits = row_kinds(columns, rows), columns.num[rows]
+    if fresh.any():
+        kinds[fresh], bits[fresh] = found.kinds[positions[fresh]], found.bits[positions[fresh]]
+    others: dict[int, Any] = {}
+    for at in np.flatnonzero(kinds == OTHER).tolist():
+        others[at] = found.others[int(codes[at])] if fresh[at] else columns.other[int(rows[at])]
+    return Column(kinds, bits, others)
+
+
+def input_item(column: Column, at: int) -> Item:
+    """One constant; an input that is missing or in error is a mark."""
+    return NOT_THERE if column.kinds[at] == MISSING else column[at]
+
+
+def olds_of(rows: Ints, columns: Columns) -> Column:
+    """What stood in `rows`, as a worker needs it to tell whether it changed."""
+    state, kinds, bits = columns.state[rows], columns.kind[rows], columns.num[rows]
+    kinds[state == STALE] = UNKNOWN
+    others: dict[int, Any] = {}
+    for at in np.flatnonzero(state == ERROR).tolist():
+        fault = columns.faults[int(rows[at])]
+        kinds[at] = FAULT if fault.code in faults.FROM_INPUTS else DIGEST
+        if kinds[at] == DIGEST:
+            others[at] = own_fault(fault.code, fault.message)
+    for at in np.flatnonzero(kinds == OTHER).tolist():
+        others[at] = remembered = remember(columns.other[int(rows[at])])
+        if not isinstance(remembered, str):
+            kinds[at] = DIGEST
+    return Column(kinds, bits, others)
+
+
+def shapes_of(numbers: list[int], columns: Columns) -> list[Shape]:
+    """The shapes with these numbers, as a packet has them."""
+    shapes = [columns.shapes[number] for number in numbers]
+    return [Shape(shape.function, shape.inputs, dict(shape.params)) for shape in shapes]

@@ -1,101 +1,128 @@
 """The part of a graph that roots reach, in an order in which it can be computed.
 
-Invariant: costs what is affected, edges included, and never what the change set holds. Nothing here recurses, so a
-chain of a million values is as good as a bush.
+Invariant: costs what is affected, edges included, and never what the change set holds (zeroed memory that is not
+touched costs nothing). Nothing here recurses, so a chain of a million values is as good as a bush.
 """
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
 
-from rebaser_core.state import Cell, View
+import numpy as np
+import numpy.typing as npt
+
+from rebaser.dvu import graph_kernel
+from rebaser_core.state import View
+
+Ints: TypeAlias = npt.NDArray[np.int32]
+
+FEW = 300  # positions up to which Python is done before compiled code is loaded
 
 
 @dataclass(slots=True)
 class Affected:
-    """Derived values that may change, by position; `ids[i]` is the id at position i.
+    """Derived values that may change, by position: `rows[i]` is the row at position i.
 
-    `dirty[i]` is 1 where a root is the value itself or one of its inputs: it is computed whatever its inputs say.
-    `order` lists every position outside cycles, inputs before dependents, nearest to the roots first; `cycles` lists
-    the members of each cycle.
+    `idx[ptr[i]:ptr[i + 1]]` are its inputs in declared order, a position each, or `-k - 1` for constant k, which stands
+    in row `outside[k]`; `sidx[sptr[i]:sptr[i + 1]]` are those that name it. `dirty[i]` is 1 where a root is the value
+    itself or one of its inputs: it is computed whatever its inputs say. `order` lists every position outside cycles,
+    inputs before dependents, nearest to the roots first; `cycles` lists the members of each cycle.
     """
 
-    ids: list[str]
-    index: dict[str, int]
-    cells: list[Cell]
-    successors: list[list[int]]
-    dirty: bytearray
-    order: list[int]
+    rows: Ints
+    ptr: Ints
+    idx: Ints
+    outside: Ints
+    sptr: Ints
+    sidx: Ints
+    dirty: npt.NDArray[np.uint8]
+    order: Ints
     cycles: list[list[int]]
 
 
-def affected(view: View) -> Affected:
+def loops(size: int, few: int) -> Any:
+    """The loops over arrays for about `size` positions, compiled if there are more than `few`."""
+    return graph_kernel if size <= few else _compiled()
+
+
+@cache
+def _compiled() -> Any:
+    from rebaser.dvu import compiled  # noqa: PLC0415 - small graphs do without
+
+    return compiled.module(graph_kernel)
+
+
+def affected(view: View, few: int = FEW) -> Affected:
     """Everything derived that the roots of `view` are or reach; inputs outside it are constants."""
-    index = _woken(view)
-    ids = list(index)
-    woken = len(ids)
-    successors: list[list[int]] = []
-    dependents = view.dependents
-    for id_ in ids:  # grows while it is walked
-        reached: list[int] = []
-        for dependent in dependents(id_):
-            at = index.get(dependent)
-            if at is None:
-                at = index[dependent] = len(ids)
-                ids.append(dependent)
-            reached.append(at)
-        successors.append(reached)
-    cells = [view.cell(id_) for id_ in ids]
-    dirty = bytearray(b"\x01") * woken + bytearray(len(ids) - woken)
-    order, cycles = _sort(successors)
-    return Affected(ids, index, cells, successors, dirty, order, cycles)  # type: ignore[arg-type] # all derived: exist
+    columns = view.columns
+    columns.tidy()
+    index = columns.index
+    known = [row for id_ in view.roots if (row := index.get(id_, -1)) >= 0]
+    roots = np.array(known, np.int32)
+    mark = np.zeros(columns.count, np.uint8)
+    rows, woken = _reach(view, roots, mark, few)
+    arity = columns.arity
+    count = len(rows)
+    edges = int(arity[columns.shape[rows]].sum()) if count else 0
+    run = loops(count + edges, few)
+    ptr, idx = np.zeros(count + 1, np.int32), np.empty(edges, np.int32)
+    outside = np.empty(edges, np.int32)
+    constants = run.local(
+        *(rows, columns.shape, columns.in_at, arity, columns.refs, mark),
+        *(np.empty(columns.count, np.int32), np.zeros(columns.count, np.int32), ptr, idx, outside),
+    )
+    waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(edges, np.int32)
+    run.successors(ptr, idx, waiting, sptr, sidx)
+    order, cycles = _sort(run, sptr, sidx, waiting)
+    dirty = np.zeros(count, np.uint8)
+    dirty[:woken] = 1
+    return Affected(rows, ptr, idx, outside[:constants], sptr, sidx, dirty, order, cycles)
 
 
-def _woken(view: View) -> dict[str, int]:
-    """Derived roots and the direct dependents of every root; the old value of a root is not known, so no cutoff."""
-    index: dict[str, int] = {}
-    for root in view.roots:
-        cell = view.cell(root)
-        if cell is not None and cell.definition is not None:
-            index.setdefault(root, len(index))
-        for dependent in view.dependents(root):
-            index.setdefault(dependent, len(index))
-    return index
+def _reach(view: View, roots: Ints, mark: npt.NDArray[np.uint8], few: int) -> tuple[Ints, int]:
+    columns = view.columns
+    edges = columns.edges
+    out = np.empty(columns.count, np.int32)
+    given = (
+        *(roots, columns.state, columns.shape, columns.in_at, columns.arity, columns.refs),
+        *(edges.start, edges.to, edges.head, edges.next, edges.late, edges.lost > 0),
+    )
+    woken, found = -1, 0
+    if len(roots) <= few:
+        woken, found = loops(0, few).reach(*given, few, mark, out)
+        if woken < 0:
+            mark[out[:found]] = 0
+    if woken < 0:
+        woken, found = _compiled().reach(*given, columns.count + 1, mark, out)
+    return out[:found].copy(), woken
 
 
-def _sort(successors: list[list[int]]) -> tuple[list[int], list[list[int]]]:
+def _sort(run: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tuple[Ints, list[list[int]]]:
     """Positions outside cycles in topological order, first in first out and so level by level; and the cycles."""
-    waiting = [0] * len(successors)
-    for reached in successors:
-        for at in reached:
-            waiting[at] += 1
-    order = [at for at, count in enumerate(waiting) if not count]
-    _settle(order, 0, successors, waiting)
-    if len(order) == len(successors):
+    count = len(waiting)
+    order = np.empty(count, np.int32)
+    ready = np.flatnonzero(waiting == 0)
+    order[: len(ready)] = ready
+    filled = run.settle(0, len(ready), sptr, sidx, waiting, order)
+    if filled == count:
         return order, []
-    cycles = _cycles([at for at, count in enumerate(waiting) if count], successors)
-    members = {at for cycle in cycles for at in cycle}
-    start = len(order)
-    for member in members:
-        for at in successors[member]:
+    rest = np.flatnonzero(waiting).tolist()
+    cycles = _cycles(rest, {at: sidx[sptr[at] : sptr[at + 1]].tolist() for at in rest})
+    members = np.zeros(count, np.uint8)
+    members[[at for cycle in cycles for at in cycle]] = 1
+    start = filled
+    for member in np.flatnonzero(members).tolist():
+        for at in sidx[sptr[member] : sptr[member + 1]].tolist():
             waiting[at] -= 1
-            if not waiting[at] and at not in members:
-                order.append(at)
-    _settle(order, start, successors, waiting)
-    return order, cycles
+            if not waiting[at] and not members[at]:
+                order[filled] = at
+                filled += 1
+    waiting[members == 1] = -1  # never ready
+    filled = run.settle(start, filled, sptr, sidx, waiting, order)
+    return order[:filled], cycles
 
 
-def _settle(order: list[int], start: int, successors: list[list[int]], waiting: list[int]) -> None:
-    """Append to `order` what becomes ready through `order[start:]`."""
-    append = order.append
-    position = start
-    while position < len(order):
-        for at in successors[order[position]]:
-            left = waiting[at] = waiting[at] - 1
-            if not left:
-                append(at)
-        position += 1
-
-
-def _cycles(rest: list[int], successors: list[list[int]]) -> list[list[int]]:
+def _cycles(rest: list[int], successors: dict[int, list[int]]) -> list[list[int]]:
     """Strongly connected components of two or more, and self-references (Tarjan 1972, with its own stack)."""
     number: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -141,27 +168,15 @@ def _close(path: list[int], on_path: set[int], at: int) -> list[int]:
             return component
 
 
-def islands(order: list[int], successors: list[list[int]]) -> list[list[int]]:
-    """`order` cut into weakly connected parts, each still in order. Cycle members connect nothing: they are known."""
-    parent = list(range(len(successors)))
-    alive = bytearray(len(successors))
-    for at in order:
-        alive[at] = 1
-    for at in order:
-        root = _find(parent, at)
-        for reached in successors[at]:
-            if alive[reached]:
-                other = _find(parent, reached)
-                if other != root:
-                    parent[other] = root
-    parts: dict[int, list[int]] = {}
-    for at in order:
-        parts.setdefault(_find(parent, at), []).append(at)
-    return list(parts.values())
-
-
-def _find(parent: list[int], at: int) -> int:
-    while parent[at] != at:
-        parent[at] = parent[parent[at]]
-        at = parent[at]
-    return at
+def islands(found: Affected, order: Ints, few: int = FEW) -> tuple[Ints, Ints]:
+    """`order` cut into weakly connected parts, each still in order, and where each begins. Cycle members connect
+    nothing: they are known."""
+    count = len(found.rows)
+    alive = np.zeros(count, np.uint8)
+    alive[order] = 1
+    begin, parts = np.zeros(len(order) + 1, np.int32), np.empty(len(order), np.int32)
+    how_many = loops(len(order), few).islands(
+        *(order, found.ptr, found.idx, alive, np.arange(count, dtype=np.int32), np.full(count, -1, np.int32)),
+        *(begin, parts),
+    )
+    return parts, begin[: how_many + 1]

@@ -10,30 +10,40 @@ what waits for a packet of this wave goes into the next.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from rebaser.dvu import faults, graph
-from rebaser.dvu.filling import Filling, item_weight, old_item
+import numpy as np
+
+from rebaser.dvu import faults, fingerprint, graph
+from rebaser.dvu.column import FAULT, NULL, OTHER, Mark
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights, shapes_of
 from rebaser.dvu.functions.registry import Registry, registry
-from rebaser.dvu.packet import IN_ERROR, NOT_THERE, Item, Mark, RawFault, Results
+from rebaser.dvu.packet import RawFault, Results, Work, weight
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
-from rebaser_core.commit import Computed
+from rebaser_core.columns import ERROR
+from rebaser_core.commit import Commit, Computed, Kind
+from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import DvuError
-from rebaser_core.state import View
-from rebaser_core.updates import Derive
-from rebaser_core.values import Fault, State
+from rebaser_core.state import ChangeSetState, View
+from rebaser_core.updates import Derive, Set
+from rebaser_core.values import Fault
 
 _SETTLED, _WAITING = 0, -1  # other numbers: the packet of this wave that computes the node
+_SHAPE_BYTES = 64
+_TABLE = 256  # values found from which on they stand in columns
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
     """How work is cut. `packet_bytes` bounds a packet (a single value with more inputs than that goes alone);
     `parallelism` is how many tasks run at once, and `task_work` (nodes and edges) what a task of its own must be worth:
-    a second task costs 30 to 45 ms before it helps."""
+    a second task costs 30 to 45 ms before it helps. `few` values are planned by Python, more by compiled code."""
 
     packet_bytes: int = 8 * 1024 * 1024
     parallelism: int = 2
     task_work: int = 150_000
+    few: int = graph.FEW
 
 
 DEFAULT_PLAN_LIMITS = PlanLimits()
@@ -44,188 +54,193 @@ def plan(view: View, limits: PlanLimits = DEFAULT_PLAN_LIMITS, functions: Regist
     return Plan(view, limits, functions or registry())
 
 
+def warm() -> None:
+    """Have all compiled code that planning needs made, where nobody has yet."""
+    state = ChangeSetState()
+    edits = (Set("a", 1), Derive("b", "sum", {"values": ("a",)}), Derive("c", "sum", {"values": ("b",)}))
+    state.fold(1, Commit("", 0, Kind.REBASE, 0, "", None, 0, delta=edits))
+    with state.view() as view:
+        made = plan(view, PlanLimits(packet_bytes=1, task_work=1, few=-1))
+        while packets := made.next_wave():
+            made.absorb([part for packet in packets for part in evaluate_packet(packet)])
+
+
+@dataclass(slots=True)
+class _Flying:
+    """A packet on its way: its positions by place, and the codes of its constants."""
+
+    nodes: graph.Ints
+    codes: graph.Ints
+
+
 class Plan:
     """Iterate `while packets := plan.next_wave(): plan.absorb(results of these packets)`, then read `computed()`."""
 
     def __init__(self, view: View, limits: PlanLimits, functions: Registry) -> None:
-        self._view = view
+        self._columns = view.columns
         self._limits = limits
         self._functions = functions
-        self._graph = found = graph.affected(view)
-        self._found: dict[int, Computed] = {}  # what changed, by position
-        self._where = [_WAITING] * len(found.ids)
-        self._place = [0] * len(found.ids)  # in its packet
+        self._graph = found = graph.affected(view, limits.few)
+        count, constants = len(found.rows), len(found.outside)
+        self._found = Found.none(count)
+        self._run = graph.loops(count + len(found.idx), limits.few)
+        self._where = np.full(count, _WAITING, np.int32)
+        self._place = np.zeros(count, np.int32)  # in its packet
+        self._seen = np.zeros(count, np.int32)
+        self._constant_seen = np.zeros(constants, np.int32)
+        self._weights: Any = None
+        self._shapes, self._shape = np.unique(self._columns.shape[found.rows], return_inverse=True)
+        self._shape_seen = np.zeros(len(self._shapes), np.int32)
         self._filled = 0
-        self._flying: dict[int, Filling] = {}
-        self._islands = [found.order] if found.order else []
-        self._cut = False  # whether `_islands` are islands yet
+        self._flying: dict[int, _Flying] = {}
+        self._parts, self._begin = found.order, np.array([0, len(found.order)], np.int32)
+        self._cut = False  # whether `_parts` are islands yet
         for members in found.cycles:
-            fault = faults.cycle(found.ids[at] for at in members)
+            ids = self._columns.ids
+            fault = faults.cycle(ids[found.rows[at]] for at in members)
             for at in members:
                 self._settle_fault(at, fault)
 
     @property
     def size(self) -> int:
         """How many values are affected."""
-        return len(self._graph.ids)
+        return len(self._graph.rows)
 
-    def computed(self) -> tuple[Computed, ...]:
+    def computed(self) -> Sequence[Computed]:
         """What changed against the stored cells. Complete once `next_wave` has returned nothing."""
-        return tuple(self._found.values())
+        found, ids, rows = self._found, self._columns.ids, self._graph.rows
+        places = np.flatnonzero(found.changed)
+        if len(places) >= _TABLE:
+            return self._table(places)
+        return tuple([Computed(ids[rows[at]], found.value(at), found.faults.get(at)) for at in places.tolist()])
+
+    def _table(self, places: Any) -> ComputedTable:
+        found, ids = self._found, self._columns.ids
+        rows, kinds, bits = self._graph.rows[places], found.kinds[places], found.bits[places]
+        kinds[kinds == FAULT] = NULL
+        others = {at: found.others[int(places[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}
+        new_places = np.searchsorted(places, list(found.faults)).tolist()
+        faults = dict(zip(new_places, found.faults.values(), strict=True))
+        return ComputedTable([ids[row] for row in rows.tolist()], kinds, bits, others, faults, rows, self._columns)
 
     def next_wave(self) -> list[bytes]:
         """Packets that can be computed now, in any order and place; none when all is done."""
         if self._flying:
             raise DvuError("the results of the last wave are not absorbed yet")
-        while self._islands:
-            filled = self._fill_wave()
-            if filled:
-                self._flying = {one.packet.number: one for one in filled}
-                for one in filled:
-                    one.packet.functions = self._functions.fingerprints({shape.function for shape in one.packet.shapes})
-                return [one.packet.encode() for one in filled]
+        while len(self._parts):
+            packets = self._fill_wave()
+            if packets:
+                return packets
         return []
 
     # -- filling packets -------------------------------------------------------------------------------------------
 
-    def _fill_wave(self) -> list[Filling]:
-        """Fill packets with all that waits for nothing in this wave; the rest becomes `_islands` of the next."""
-        if not self._cut and self._work(self._islands) < 2 * self._limits.task_work:
-            filling = self._new()
-            deferred, rest = self._fill(filling, self._islands[0])
-            if not rest:
-                self._islands = [deferred] if deferred else []
-                return [filling] if filling.nodes else []
-            self._put_back(filling, (0, 0, 0, 0))
+    def _fill_wave(self) -> list[bytes]:
+        """Fill packets with all that waits for nothing in this wave; the rest becomes `_parts` of the next."""
+        limits = self._limits
+        left = self._work()
+        if not self._cut and left < 2 * limits.task_work:
+            packets = self._fill(left, left + 1, one_only=True)
+            if packets is not None:
+                return packets
         if not self._cut:
-            self._islands = graph.islands(self._graph.order, self._graph.successors)
+            self._parts, self._begin = graph.islands(self._graph, self._parts, limits.few)
             self._cut = True
-        return self._fill_islands()
+        enough = -(-left // min(limits.parallelism, left // limits.task_work + 1))
+        return self._fill(left, enough, one_only=False) or []
 
-    def _fill_islands(self) -> list[Filling]:
-        left = self._work(self._islands)
-        enough = -(-left // min(self._limits.parallelism, left // self._limits.task_work + 1))
-        filled = [self._new()]
-        later: list[list[int]] = []
-        for island in self._islands:
-            if filled[-1].work >= enough and left > self._limits.task_work // 4:  # crumbs are worth no task
-                filled.append(self._new())
-            left -= self._work([island])
-            mark = filled[-1].mark()
-            deferred, rest = self._fill(filled[-1], island)
-            if rest and mark[0]:  # it does not fit into what is left of this packet: it gets one of its own
-                self._put_back(filled[-1], mark)
-                rest, deferred = island, []
-            while rest:
-                filled.append(self._new())
-                more, rest = self._fill(filled[-1], rest)
-                deferred += more
-            if deferred:
-                later.append(deferred)
-        self._islands = later
-        return [one for one in filled if one.nodes]
+    def _work(self) -> int:
+        ptr, parts = self._graph.ptr, self._parts
+        return len(parts) + int((ptr[parts + 1] - ptr[parts]).sum())
 
-    def _work(self, islands: list[list[int]]) -> int:
-        cells = self._graph.cells
-        return sum([1 + len(cells[at].inputs) for island in islands for at in island])
+    def _fill(self, left: int, enough: int, *, one_only: bool) -> list[bytes] | None:
+        """The packets of a wave, or None if it takes more than one and only one was wanted."""
+        found, limits, count = self._graph, self._limits, len(self._parts)
+        constant_weights, weights, shape_weights = self._all_weights()
+        while True:
+            taken, later, heavy = (np.empty(count, np.int32) for _ in range(3))
+            ends, later_begin = np.zeros(count + 2, np.int32), np.zeros(count + 2, np.int32)
+            packets, rest, heavy_count, gave_up = self._run.fill(
+                *(self._parts, self._begin, found.ptr, found.idx, found.dirty),
+                *(constant_weights, weights, self._shape, shape_weights),
+                *(
+                    self._filled + 1,
+                    limits.packet_bytes,
+                    MAX_INPUT_BYTES,
+                    enough,
+                    left,
+                    limits.task_work // 4,
+                    one_only,
+                ),
+                *(self._where, self._place, self._constant_seen, self._seen, self._shape_seen),
+                *(taken, ends, later, later_begin, heavy),
+            )
+            first, self._filled = self._filled + 1, self._filled + int(packets)
+            if not heavy_count and not gave_up:
+                break
+            self._where[taken[: ends[packets - 1]] if packets else taken[:0]] = _WAITING
+            if gave_up:
+                return None
+            for at in heavy[:heavy_count].tolist():
+                self._settle_fault(at, self._too_large(at))
+        self._begin = later_begin[: rest + 1]
+        self._parts = later[: self._begin[-1]]
+        starts = [0, *ends[:packets].tolist()]
+        made = []
+        for number in range(int(packets)):
+            nodes = taken[starts[number] : starts[number + 1]]
+            if len(nodes):
+                made.append(self._packet(first + number, nodes))
+        return made
 
-    def _new(self) -> Filling:
-        self._filled += 1
-        return Filling(self._filled)
+    def _all_weights(self) -> Any:
+        """About how many bytes constants, positions and shapes take; positions as of now."""
+        found, columns = self._graph, self._columns
+        if self._weights is None:
+            shapes = [_SHAPE_BYTES + weight(dict(columns.shapes[at].params)) for at in self._shapes.tolist()]
+            self._weights = (
+                row_weights(columns, found.outside),
+                row_weights(columns, found.rows),
+                np.array(shapes, np.int64),
+            )
+        return self._weights
 
-    def _put_back(self, filling: Filling, mark: tuple[int, int, int, int]) -> None:
-        for at in filling.undo(mark):
-            self._where[at] = _WAITING
+    def _packet(self, number: int, nodes: graph.Ints) -> bytes:
+        found = self._graph
+        counts = found.ptr[nodes + 1] - found.ptr[nodes]
+        refs, codes = np.empty(int(counts.sum()), np.int32), np.empty(int(counts.sum()), np.int32)
+        constants = self._run.assemble(
+            *(nodes, found.ptr, found.idx, self._where, number, self._place),
+            *(np.full(len(found.outside), -1, np.int32), np.full(len(found.rows), -1, np.int32), refs, codes),
+        )
+        self._flying[number] = _Flying(nodes, codes[:constants])
+        local, shape = np.unique(self._shape[nodes], return_inverse=True)
+        shapes = shapes_of(self._shapes[local].tolist(), self._columns)
+        return Work(
+            number,
+            fingerprint.code(),
+            self._functions.fingerprints({one.function for one in shapes}),
+            shapes,
+            constants_of(codes[:constants], self._columns, found, self._found),
+            shape.astype(np.int32),
+            refs,
+            found.dirty[nodes].view(np.bool_),
+            olds_of(found.rows[nodes], self._columns),
+        ).encode()
 
-    def _fill(self, filling: Filling, nodes: list[int]) -> tuple[list[int], list[int]]:
-        """Add `nodes` in order. Returns those that wait for another packet, and those left when the packet is full."""
-        where, dirty, cells = self._where, self._graph.dirty, self._graph.cells
-        packet, number, budget = filling.packet, filling.packet.number, self._limits.packet_bytes
-        deferred: list[int] = []
-        for done, at in enumerate(nodes):
-            if where[at] == _SETTLED:
-                continue
-            cell = cells[at]
-            definition: Derive = cell.definition  # type: ignore[assignment] # everything affected is derived
-            inputs = self._inputs(filling, definition)
-            if inputs is None:
-                deferred.append(at)
-                continue
-            refs, fresh, items, inside = inputs
-            if not inside and not dirty[at]:
-                where[at] = _SETTLED  # nothing it depends on changed
-                continue
-            size = 16 + 4 * len(refs) + sum(map(item_weight, items))
-            if size > MAX_INPUT_BYTES:
-                if inside:
-                    deferred.append(at)  # whether one of these fails comes before what they weigh
-                else:
-                    self._settle_fault(at, self._too_large(at, definition))
-                continue
-            if filling.nodes and filling.bytes + size > budget:
-                return deferred, nodes[done:]
-            packet.refs += refs
-            packet.constants += items
-            filling.constants.update(fresh)
-            packet.shape.append(filling.shape(definition))
-            packet.dirty.append(dirty[at])
-            packet.old.append(old_item(cell))
-            where[at] = number
-            self._place[at] = len(filling.nodes)
-            filling.nodes.append(at)
-            filling.bytes += size
-            filling.work += 1 + len(cell.inputs)
-        return deferred, []
-
-    def _inputs(
-        self, filling: Filling, definition: Derive
-    ) -> tuple[list[int], dict[str, int], list[Item], bool] | None:
-        """Refs of all inputs; places and values of the constants new to the packet; whether any ref is a node.
-
-        None if an input is computed elsewhere in this wave, or later.
-        """
-        index, where, number, constants = self._graph.index, self._where, filling.packet.number, filling.constants
-        refs: list[int] = []
-        fresh: dict[str, int] = {}
-        items: list[Item] = []
-        inside = False
-        for ids in definition.inputs.values():
-            for id_ in (ids,) if isinstance(ids, str) else ids:
-                at = index.get(id_)
-                if at is not None and where[at] != _SETTLED:
-                    if where[at] != number:
-                        return None
-                    refs.append(self._place[at])
-                    inside = True
-                    continue
-                place = constants.get(id_)
-                if place is None:
-                    place = fresh.get(id_)
-                if place is None:
-                    place = fresh[id_] = len(constants) + len(items)
-                    items.append(self._item(id_, at))
-                refs.append(~place)
-        return refs, fresh, items, inside
-
-    def _item(self, id_: str, at: int | None) -> Item:
-        """What an input is, its value being settled."""
-        if at is not None and at in self._found:
-            computed = self._found[at]
-            return computed.value if computed.fault is None else IN_ERROR
-        cell = self._view.cell(id_)
-        if cell is None:
-            return NOT_THERE
-        return IN_ERROR if cell.state is State.ERROR else cell.value  # an unset one has the value None
-
-    def _too_large(self, at: int, definition: Derive) -> Fault:
+    def _too_large(self, at: int) -> Fault:
         """The fault of a value whose inputs, all settled, are too large to send; as a worker would find it."""
-        if definition.function not in self._functions.functions:
-            return Fault(*faults.unknown_function(definition.function), definition.id)
-        for id_ in definition.input_ids():
-            item = self._item(id_, self._graph.index.get(id_))
-            if type(item) is Mark:
-                return self._input_fault(at, id_, missing=item is NOT_THERE)
-        return Fault(*faults.inputs_too_large(MAX_INPUT_BYTES), definition.id)
+        columns, found = self._columns, self._graph
+        id_ = columns.ids[found.rows[at]]
+        function = columns.shapes[columns.shape[found.rows[at]]].function
+        if function not in self._functions.functions:
+            return Fault(*faults.unknown_function(function), id_)
+        codes = found.idx[found.ptr[at] : found.ptr[at + 1]]
+        inputs = constants_of(codes, columns, found, self._found)
+        for place, code in enumerate(codes.tolist()):
+            if type(input_item(inputs, place)) is Mark:
+                return self._input_fault(at, code)
+        return Fault(*faults.inputs_too_large(MAX_INPUT_BYTES), id_)
 
     # -- reading results -------------------------------------------------------------------------------------------
 
@@ -241,55 +256,58 @@ class Plan:
             found.sort(key=lambda part: part.part)
             if [part.part for part in found] != list(range(len(found))) or not found or not found[-1].last:
                 raise DvuError("results of a packet are not complete")
-        for number, filling in self._flying.items():
+        for number, flying in self._flying.items():
             for part in parts[number]:
-                self._absorb_part(filling, part)
-            for at in filling.nodes:
-                self._where[at] = _SETTLED
+                self._absorb_part(flying, part)
+        for flying in self._flying.values():
+            self._where[flying.nodes] = _SETTLED
         self._flying = {}
 
-    def _absorb_part(self, filling: Filling, part: Results) -> None:
-        raw = iter(part.faults)
-        for node, value in zip(part.nodes.tolist(), part.values, strict=True):
-            at = filling.nodes[node]
-            if value is IN_ERROR:
-                self._settle_fault(at, self._fault(filling, at, next(raw)))
-            else:
-                self._found[at] = Computed(self._graph.ids[at], value)  # type: ignore[arg-type] # else it is JSON
-                self._wake(at)
+    def _absorb_part(self, flying: _Flying, part: Results) -> None:
+        found, values = self._found, part.values
+        at = flying.nodes[part.nodes]
+        failed = values.kinds == FAULT
+        good = at[~failed]
+        found.changed[good], found.kinds[good], found.bits[good] = True, values.kinds[~failed], values.bits[~failed]
+        for place in np.flatnonzero(values.kinds == OTHER).tolist():
+            found.others[int(at[place])] = value = values.others[place]  # type: ignore[assignment] # no digest
+            if self._weights is not None:
+                self._weights[1][at[place]] = weight(value)  # type: ignore[arg-type]
+        self._wake(good)
+        for node, raw in zip(at[failed].tolist(), part.faults, strict=True):
+            self._settle_fault(node, self._fault(flying, node, raw))
 
-    def _fault(self, filling: Filling, at: int, raw: RawFault) -> Fault:
+    def _fault(self, flying: _Flying, at: int, raw: RawFault) -> Fault:
         """The words for what a worker said in slots."""
         if not isinstance(raw, int):
-            return Fault(*raw, self._graph.ids[at])
-        base = len(filling.packet.constants)
-        if raw >= base:
-            return self._input_fault(at, self._graph.ids[filling.nodes[raw - base]], missing=False)
-        return self._input_fault(at, filling.constant_id(raw), missing=filling.packet.constants[raw] is NOT_THERE)
+            return Fault(*raw, self._id(at))
+        base = len(flying.codes)
+        return self._input_fault(at, int(flying.nodes[raw - base] if raw >= base else flying.codes[raw]))
 
-    def _input_fault(self, at: int, input_id: str, *, missing: bool) -> Fault:
-        if missing:
-            return faults.missing_input(self._graph.ids[at], input_id)
-        position = self._graph.index.get(input_id)
-        if position is not None and position in self._found:
-            fault = self._found[position].fault
-        else:
-            cell = self._view.cell(input_id)
-            fault = cell.fault if cell is not None else None
+    def _id(self, code: int) -> str:
+        """The id at a position, or of constant `-code - 1`."""
+        found = self._graph
+        return self._columns.ids[int(found.rows[code] if code >= 0 else found.outside[-code - 1])]
+
+    def _input_fault(self, at: int, code: int) -> Fault:
+        columns, input_id = self._columns, self._id(code)
+        row = int(self._graph.rows[code] if code >= 0 else self._graph.outside[-code - 1])
+        if not columns.state[row]:
+            return faults.missing_input(self._id(at), input_id)
+        fresh = code >= 0 and bool(self._found.changed[code])
+        fault = self._found.faults.get(code) if fresh else columns.faults.get(row)
         if fault is None:
             raise DvuError(f"a worker calls {faults.quote(input_id)} failed, and it is not")
         return faults.failed_input(input_id, fault)
 
     def _settle_fault(self, at: int, fault: Fault) -> None:
         self._where[at] = _SETTLED
-        cell = self._graph.cells[at]
-        if cell.state is not State.ERROR or cell.fault != fault:
-            self._found[at] = Computed(self._graph.ids[at], fault=fault)
-            self._wake(at)
+        row = int(self._graph.rows[at])
+        if self._columns.state[row] != ERROR or self._columns.faults.get(row) != fault:
+            found = self._found
+            found.changed[at], found.kinds[at], found.faults[at] = True, FAULT, fault
+            self._wake(np.array([at], np.int32))
 
-    def _wake(self, at: int) -> None:
-        if not self._islands:
-            return  # everything is in a packet already, and its worker wakes what it must
-        dirty = self._graph.dirty
-        for reached in self._graph.successors[at]:
-            dirty[reached] = 1
+    def _wake(self, changed: graph.Ints) -> None:
+        if len(self._parts):  # else everything is in a packet already, and its worker wakes what it must
+            self._run.wake(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)

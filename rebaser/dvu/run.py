@@ -5,14 +5,18 @@ view; the computing happens in Spark, and only if there is anything to compute. 
 its thread: what that one still does changes nothing.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 from anyio import to_thread
 
 from rebaser.dvu.plan import plan
 from rebaser_core.commit import Computed
+from rebaser_core.computed import ComputedTable
 from rebaser_core.state import ChangeSetState, View
+
+T = TypeVar("T")
 
 
 class Evaluator(Protocol):
@@ -29,31 +33,33 @@ class Evaluator(Protocol):
         ...
 
 
-async def update(view: View, engine: Evaluator, *, label: str) -> tuple[Computed, ...]:
+async def update(view: View, engine: Evaluator, *, label: str) -> Sequence[Computed]:
     """All derived values of `view` that are not what they should be, as they should be.
 
     `view` must stay open meanwhile; commits may be folded beside it. `label` names the work to an operator. Where
     nothing needs a function (nothing affected, cycles only), Spark is not asked. Raises `DvuError`.
     """
-    made = await to_thread.run_sync(plan, view, abandon_on_cancel=True)
-    while packets := await to_thread.run_sync(made.next_wave, abandon_on_cancel=True):
+    made = await _aside(view, plan, view)
+    while packets := await _aside(view, made.next_wave):
         found = await engine.evaluate(packets, label=label)
-        parts = [part for results in found for part in results]
-        await to_thread.run_sync(made.absorb, parts, abandon_on_cancel=True)
-    return made.computed()
+        await _aside(view, made.absorb, [part for results in found for part in results])
+    return await _aside(view, made.computed)
 
 
-def still_valid(state: ChangeSetState, computed: Iterable[Computed], planned_at: int) -> tuple[Computed, ...]:
+async def _aside(view: View, function: Callable[..., T], *args: Any) -> T:
+    return await to_thread.run_sync(view.run, function, *args, abandon_on_cancel=True)
+
+
+def still_valid(state: ChangeSetState, computed: Sequence[Computed], planned_at: int) -> Sequence[Computed]:
     """What of an update planned at log sequence `planned_at` may still be committed to `state`.
 
     A value that an edit has touched since (set, derived anew, unset, removed) is dropped: it is a root of the next
     update, which wakes all that depends on it. What else the edit made stale is not: the next update starts from it.
     """
-    roots, cells = state.roots, state.cells
-    return tuple(
-        one
-        for one in computed
-        if roots.get(one.id, 0) <= planned_at
-        and (cell := cells.get(one.id)) is not None
-        and cell.definition is not None
-    )
+    roots, is_derived = state.roots, state.cells.is_derived
+    if isinstance(computed, ComputedTable):
+        touched = {id_ for id_, at in roots.items() if at > planned_at}
+        if not touched:
+            return computed
+        return computed.keep(np.array([id_ not in touched for id_ in computed.ids], np.bool_))
+    return tuple([one for one in computed if roots.get(one.id, 0) <= planned_at and is_derived(one.id)])

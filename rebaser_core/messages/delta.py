@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 import cbor2
 
 from rebaser_core.commit import Computed, Delta, Kind
+from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
+from rebaser_core.messages.computed_blob import decode_table, encode_table
 from rebaser_core.payload import CBOR, dumps, malformed, read_item
 from rebaser_core.updates import Update, check_id, parse_update, parse_updates
 from rebaser_core.values import Fault, check_json
@@ -76,7 +78,10 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 # -- blobs -------------------------------------------------------------------------------------------------------------
 #
 # `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Written and read item by item: one call for a
-# million items would hold the interpreter, and with it the event loop, for a second.
+# million items would hold the interpreter, and with it the event loop, for a second. What a large update found stands
+# in columns (`rebaser_core.messages.computed_blob`), as `v2`.
+
+_V2 = dumps(CBOR, {"v2": 0})[:4]
 
 
 def encode_updates_blob(updates: Sequence[Update]) -> bytes:
@@ -91,6 +96,8 @@ def decode_updates_blob(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[U
 
 def encode_delta(delta: Delta) -> bytes:
     """Content of the blob for a delta too large for its commit; an empty one needs none."""
+    if isinstance(delta, ComputedTable):
+        return encode_table(delta)
     field, write = _writer(delta)
     head = BytesIO()
     cbor2.CBOREncoder(head).encode_length(4, len(delta))
@@ -101,6 +108,10 @@ def encode_delta(delta: Delta) -> bytes:
 def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Delta:
     """The delta of a commit of `kind`; raises `UnprocessableError` or `UnsupportedVersion`."""
     if kind is Kind.DVU:
+        if data[:4] == _V2:
+            if len(data) > limits.max_request_bytes:
+                raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
+            return decode_table(data, limits)
         return _decode("computed", data, limits, read_one_computed)
     return _decode("updates", data, limits, parse_update)
 

@@ -28,7 +28,7 @@ def test_an_empty_state_comes_back_empty() -> None:
 
 def test_edges_are_rebuilt_from_definitions() -> None:
     state = read_checkpoint(sequence(HEADER, CELLS, END))
-    assert state.dependents == {"a": {"b"}, "z": {"b"}}
+    assert state.cells.dependents("a") == state.cells.dependents("z") == ["b"]
     assert state.cells["b"].inputs == ("a", "z")
 
 

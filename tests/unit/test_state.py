@@ -1,5 +1,7 @@
 """The folded state: what commits add up to, and what a view still sees while they do."""
 
+from threading import Event, Thread
+
 import pytest
 
 from rebaser_core.commit import DVU_ATTEMPT, Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
@@ -72,7 +74,8 @@ def test_removed_values_are_roots_and_leave_no_edges() -> None:
     state = ChangeSetState()
     state.fold(1, rebase(state, Set("a", 1), Derive("b", "sum", {"values": ["a"]})))
     state.fold(2, rebase(state, Remove("b")))
-    assert state.dependents == {}
+    assert not state.cells.is_input("a")
+    assert state.cells.dependents("a") == []
     assert state.roots == {"a": 1, "b": 2}
     state.fold(3, rebase(state, Remove("nothing")))
     assert "nothing" not in state.roots
@@ -181,3 +184,30 @@ def test_a_view_keeps_its_graph_while_commits_are_folded() -> None:
     with state.view() as view:
         assert view.dependents("a") == ["d"]
         assert view.dependents("z") == ["b"]
+
+
+def test_a_thread_keeps_what_it_works_on_until_it_ends() -> None:
+    """Whoever cancelled it has closed the view long ago."""
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Set("a", 1)))
+    view = state.view()
+    begun, over = Event(), Event()
+    seen: list[object] = []
+
+    def work() -> None:
+        begun.set()
+        over.wait(60)
+        seen.append(view.columns.value(view.columns.index["a"]))
+
+    thread = Thread(target=view.run, args=(work,))
+    thread.start()
+    begun.wait(60)
+    view.close()
+    assert state.frozen
+    state.fold(2, rebase(state, Set("a", 2)))
+    over.set()
+    thread.join(60)
+    assert (seen, state.frozen, state.values()["a"].value) == ([1], False, 2)
+    with pytest.raises(RuntimeError, match="closed"):
+        view.run(work)
+    assert not state.frozen

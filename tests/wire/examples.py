@@ -9,13 +9,14 @@ which writes what is missing and refuses to touch what is there.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rebaser_core.checkpoint import read_checkpoint, write_checkpoint
+from rebaser_core.columns import Columns
 from rebaser_core.commit import (
     Applied,
     Attempt,
@@ -27,6 +28,7 @@ from rebaser_core.commit import (
     Kind,
     Outcome,
 )
+from rebaser_core.computed import ComputedTable
 from rebaser_core.envelope import ContentType
 from rebaser_core.messages import (
     REGISTRY,
@@ -191,12 +193,14 @@ def redriven_state() -> ChangeSetState:
 
 def parts(folded: ChangeSetState) -> dict[str, Any]:
     """What a checkpoint must bring back; `outcomes` in order, the rest in none."""
-    dependents = {id_: sorted(waiting) for id_, waiting in sorted(folded.dependents.items())}
+    cells = folded.cells
+    named = {input_id for cell in cells.values() for input_id in cell.inputs}
+    dependents = {id_: sorted(cells.dependents(id_)) for id_ in sorted(named)}
     return {
         "last": folded.last,
         "covers": folded.covers,
         "applied": folded.applied,
-        "cells": sorted(folded.cells.items(), key=lambda item: item[0]),
+        "cells": sorted(cells.items(), key=lambda item: item[0]),
         "dependents": dependents,
         "roots": sorted(folded.roots.items()),
         "outcomes": list(folded.outcomes.items()),
@@ -213,6 +217,16 @@ def checkpoint(make: Callable[[], ChangeSetState], _: Any) -> tuple[None, bytes]
 
 def bare(write: Callable[[Any], bytes], message: Any) -> tuple[None, bytes]:
     return None, write(message)
+
+
+def table(items: Sequence[Computed]) -> ComputedTable:
+    """`items` as a large update has them."""
+    columns = Columns()
+    for row, item in enumerate(items):
+        columns.set(item.id, None)
+        columns.put(row, item.value, item.fault)
+    count = len(items)
+    return ComputedTable(columns.ids, columns.kind[:count], columns.num[:count], columns.other, columns.faults)
 
 
 def read_delta_blob(kind: Kind, _: dict[str, str], data: bytes) -> Any:
@@ -254,6 +268,12 @@ def examples() -> Iterator[Example]:
             partial(read_delta_blob, kind_),
             partial(bare, encode_delta),
         )
+    yield Example(
+        "DeltaBlob.v2.computed.cbor",
+        COMPUTED,
+        lambda _, data: tuple(decode_delta(Kind.DVU, data)),
+        partial(bare, lambda items: encode_delta(table(items))),
+    )
     for variant, make in (("full", state), ("redriven", redriven_state)):
         yield Example(
             f"Checkpoint.v1.{variant}.cbor",

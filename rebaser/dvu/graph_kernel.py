@@ -1,0 +1,303 @@
+"""Loops of planning over arrays, written so that Numba can compile them and Python can run them as they are.
+
+Invariant: plain functions of their arguments, none calls another; arrays that are filled come last. A graph that is
+planned is numbered by position; `ptr` and `idx` give the inputs of position i as `idx[ptr[i]:ptr[i + 1]]`, an input
+outside the graph being `~k` for constant k.
+"""
+
+# ruff: noqa: PLR0912, PLR0917, PLR0915, C901 - compiled code: a call costs what a branch saves
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
+
+CHECKED = 16  # inputs up to which an edge is checked where some are no longer true
+
+
+def reach(roots, state, shape, in_at, arity, refs, start, to, head, next_, late, check, limit, mark, out):
+    """Derived rows that `roots` are or reach, into `out`, marked. Returns how many roots wake directly, and how many in
+    all; a derived root counts as woken. Gives up with -1 where there are more than `limit`."""
+    found = 0
+    for root in roots:
+        if shape[root] >= 0 and state[root] and not mark[root]:
+            mark[root] = 1
+            out[found] = root
+            found += 1
+    woken = found
+    place = 0
+    while place < len(roots) + found:
+        row = roots[place] if place < len(roots) else out[place - len(roots)]
+        edge = start[row] if row + 1 < len(start) else 0
+        end = start[row + 1] if row + 1 < len(start) else 0
+        link = head[row] if row < len(head) else -1
+        while edge < end or link >= 0:
+            if edge < end:
+                one = to[edge]
+                edge += 1
+            else:
+                one = late[link]
+                link = next_[link]
+            if mark[one] or shape[one] < 0 or not state[one]:
+                continue
+            if check and arity[shape[one]] <= CHECKED:
+                true = False
+                for at in range(in_at[one], in_at[one] + arity[shape[one]]):
+                    true = true or refs[at] == row
+                if not true:
+                    continue
+            if found == limit:
+                return -1, found
+            mark[one] = 1
+            out[found] = one
+            found += 1
+        place += 1
+        if place == len(roots):
+            woken = found
+    return woken, found
+
+
+def local(rows, shape, in_at, arity, refs, mark, position, constant, ptr, idx, outside):
+    """`ptr` and `idx` of the graph of `rows`, and the rows of its constants into `outside`. Returns how many.
+
+    `position` and `constant` are by row; the second is all zero.
+    """
+    for place in range(len(rows)):
+        position[rows[place]] = place
+    at = known = 0
+    for place in range(len(rows)):
+        row = rows[place]
+        for ref in range(in_at[row], in_at[row] + arity[shape[row]]):
+            given = refs[ref]
+            if mark[given]:
+                idx[at] = position[given]
+            else:
+                if not constant[given]:
+                    outside[known] = given
+                    known += 1
+                    constant[given] = known
+                idx[at] = -constant[given]
+            at += 1
+        ptr[place + 1] = at
+    return known
+
+
+def successors(ptr, idx, waiting, sptr, sidx):
+    """The way back: those that name position i are `sidx[sptr[i]:sptr[i + 1]]`; `waiting` counts inputs inside."""
+    count = len(ptr) - 1
+    for place in range(count):
+        for edge in range(ptr[place], ptr[place + 1]):
+            if idx[edge] >= 0:
+                waiting[place] += 1
+                sptr[idx[edge] + 1] += 1
+    for place in range(count):
+        sptr[place + 1] += sptr[place]
+    for place in range(count):
+        for edge in range(ptr[place], ptr[place + 1]):
+            one = idx[edge]
+            if one >= 0:
+                sidx[sptr[one]] = place
+                sptr[one] += 1
+    for place in range(count, 0, -1):
+        sptr[place] = sptr[place - 1]
+    if count:
+        sptr[0] = 0
+
+
+def settle(start, filled, sptr, sidx, waiting, order):
+    """Append to `order`, which is full up to `filled`, what becomes ready through its entries from `start` on."""
+    place = start
+    while place < filled:
+        for edge in range(sptr[order[place]], sptr[order[place] + 1]):
+            one = sidx[edge]
+            waiting[one] -= 1
+            if not waiting[one]:
+                order[filled] = one
+                filled += 1
+        place += 1
+    return filled
+
+
+def islands(order, ptr, idx, alive, parent, label, begin, parts):
+    """`order` cut into weakly connected parts, each in order, into `parts`; they begin at `begin`. Returns how many.
+
+    Positions that are not `alive` connect nothing. `parent` counts up, `label` is all -1.
+    """
+    for place in order:
+        root = place
+        while parent[root] != root:
+            parent[root] = parent[parent[root]]
+            root = parent[root]
+        for edge in range(ptr[place], ptr[place + 1]):
+            one = idx[edge]
+            if one < 0 or not alive[one]:
+                continue
+            while parent[one] != one:
+                parent[one] = parent[parent[one]]
+                one = parent[one]
+            if one != root:
+                parent[one] = root
+    count = 0
+    for place in order:
+        root = place
+        while parent[root] != root:
+            parent[root] = parent[parent[root]]
+            root = parent[root]
+        if label[root] < 0:
+            label[root] = count
+            count += 1
+        label[place] = label[root]
+        begin[label[place] + 1] += 1
+    for part in range(count):
+        begin[part + 1] += begin[part]
+    for place in order:
+        parts[begin[label[place]]] = place
+        begin[label[place]] += 1
+    for part in range(count, 0, -1):
+        begin[part] = begin[part - 1]
+    begin[0] = 0
+    return count
+
+
+def fill(
+    parts, begin, ptr, idx, dirty, constant_weight, weight, shape, shape_weight,
+    first, budget, largest, enough, left, crumbs, one_only,
+    where, place, constant_seen, seen, shape_seen, taken, ends, later, later_begin, heavy,
+):  # fmt: skip
+    """Fill packets from number `first` on with what waits for nothing in this wave.
+
+    `parts` from `begin[i]` to `begin[i + 1]` is an island in order. A packet holds up to `budget` bytes, and is full
+    with `enough` work while more than `crumbs` is left. Fills `where` (by position: the packet, 0 settled, -1
+    waiting), `place` in its packet, `taken` (all positions in packets, packet after packet, each ending at `ends`),
+    and `later`, islands of what is left. Positions whose inputs are settled and weigh more than `largest` go into
+    `heavy`, and nothing else counts then. With `one_only` it gives up where one packet is not enough.
+
+    Returns the numbers of: packets, islands left, heavy positions, and whether it gave up.
+    """
+    packet, bytes_, nodes, work = first, 0, 0, 0
+    filled = rest_count = heavy_count = packets = deferred = 0
+    for island in range(len(begin) - 1):
+        low, high = begin[island], begin[island + 1]
+        if work >= enough and left > crumbs:
+            ends[packets] = filled
+            packets += 1
+            packet, bytes_, nodes, work = packet + 1, 0, 0, 0
+        for at in range(low, high):
+            left -= 1 + ptr[parts[at] + 1] - ptr[parts[at]]
+        mark_filled, mark_nodes, mark_bytes, mark_work, mark_deferred = filled, nodes, bytes_, work, deferred
+        at = low
+        while at < high:
+            node = parts[at]
+            if where[node] == 0:
+                at += 1
+                continue
+            ready, inside, size = True, False, 16
+            for edge in range(ptr[node], ptr[node + 1]):
+                one = idx[edge]
+                size += 4
+                if one < 0:
+                    if constant_seen[-one - 1] != packet and constant_seen[-one - 1] != -packet:
+                        constant_seen[-one - 1] = -packet
+                        size += constant_weight[-one - 1]
+                elif where[one] == 0:
+                    if seen[one] != packet and seen[one] != -packet:
+                        seen[one] = -packet
+                        size += weight[one]
+                elif where[one] == packet:
+                    inside = True
+                else:
+                    ready = False
+                    break
+            fits = not nodes or bytes_ + size <= budget
+            accept = ready and (inside or dirty[node]) and size <= largest and fits
+            for edge in range(ptr[node], ptr[node + 1]):  # what was seen counts, or was not seen
+                one = idx[edge]
+                if one < 0:
+                    if constant_seen[-one - 1] == -packet:
+                        constant_seen[-one - 1] = packet if accept else 0
+                elif seen[one] == -packet:
+                    seen[one] = packet if accept else 0
+            if not ready or (size > largest and inside):  # whether an input fails comes before what they weigh
+                later[deferred] = node
+                deferred += 1
+            elif not inside and not dirty[node]:
+                where[node] = 0  # nothing it depends on changed
+            elif size > largest:
+                heavy[heavy_count] = node
+                heavy_count += 1
+            elif not fits:
+                if one_only:
+                    ends[packets] = filled
+                    return packets + 1, rest_count, heavy_count, True
+                if mark_nodes:  # it does not fit into what is left of this packet: it gets one of its own
+                    for back in range(mark_filled, filled):
+                        where[taken[back]] = -1
+                    filled, nodes, bytes_, work, deferred = (
+                        mark_filled,
+                        mark_nodes,
+                        mark_bytes,
+                        mark_work,
+                        mark_deferred,
+                    )
+                    mark_nodes = 0
+                    at = low
+                ends[packets] = filled
+                packets += 1
+                packet, bytes_, nodes, work = packet + 1, 0, 0, 0
+                continue
+            else:
+                if shape_seen[shape[node]] != packet:
+                    shape_seen[shape[node]] = packet
+                    bytes_ += shape_weight[shape[node]]
+                where[node] = packet
+                place[node] = nodes
+                taken[filled] = node
+                filled += 1
+                nodes += 1
+                bytes_ += size
+                work += 1 + ptr[node + 1] - ptr[node]
+            at += 1
+        if deferred > later_begin[rest_count]:
+            rest_count += 1
+            later_begin[rest_count] = deferred
+    if nodes:
+        ends[packets] = filled
+        packets += 1
+    return packets, rest_count, heavy_count, False
+
+
+def assemble(nodes, ptr, idx, where, packet, place, constant_slot, slot, refs, constants):
+    """Inputs of the `nodes` of a packet as slots, into `refs`; its constants (`-k - 1`: constant k of the graph, else a
+    settled position) into `constants`. Returns how many. `constant_slot` and `slot` are all -1, and are so again."""
+    far = 1 << 30
+    at = known = 0
+    for node in nodes:
+        for edge in range(ptr[node], ptr[node + 1]):
+            one = idx[edge]
+            if one >= 0 and where[one] == packet:
+                refs[at] = far + place[one]
+            elif one < 0:
+                if constant_slot[-one - 1] < 0:
+                    constant_slot[-one - 1] = known
+                    constants[known] = one
+                    known += 1
+                refs[at] = constant_slot[-one - 1]
+            else:
+                if slot[one] < 0:
+                    slot[one] = known
+                    constants[known] = one
+                    known += 1
+                refs[at] = slot[one]
+            at += 1
+    for edge in range(at):
+        if refs[edge] >= far:
+            refs[edge] += known - far
+    for one in constants[:known]:
+        if one < 0:
+            constant_slot[-one - 1] = -1
+        else:
+            slot[one] = -1
+    return known
+
+
+def wake(changed, sptr, sidx, dirty):
+    """Mark as dirty what depends on the positions `changed`."""
+    for place in changed:
+        for edge in range(sptr[place], sptr[place + 1]):
+            dirty[sidx[edge]] = 1

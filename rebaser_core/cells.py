@@ -1,0 +1,242 @@
+"""All values of a change set by id: columns, and what is laid over them while they are frozen.
+
+Invariant: looked at from outside there is one set of cells, wherever each of them stands.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebaser_core.columns import CODES, STATES, Columns
+from rebaser_core.computed import ComputedTable
+from rebaser_core.updates import Derive, Set, Unset, Update
+from rebaser_core.values import Fault, Json, State, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One stored value.
+
+    `state` is `ok`, `error` or `unset`, or `stale` for a derived value that no DVU has computed yet.
+    """
+
+    value: Json
+    state: State
+    fault: Fault | None = None
+    definition: Derive | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Distinct input ids of the definition, in declared order."""
+        return tuple(dict.fromkeys(self.definition.input_ids())) if self.definition is not None else ()
+
+
+UNSET_CELL = Cell(None, State.UNSET)
+
+
+class Cells(Mapping[str, Cell]):
+    """A cell is made when it is asked for. `frozen`: how many views rest on `columns`."""
+
+    def __init__(self) -> None:
+        self.columns = Columns()
+        self.frozen = 0
+        self._over: dict[str, Cell | None] = {}
+        self._uses: dict[str, int] = {}  # how much more often than in `columns` definitions name an id
+        self._size = 0  # how many more there are than in `columns`
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.columns.size + self._size
+
+    def __contains__(self, id_: object) -> bool:
+        if id_ in self._over:
+            return self._over[id_] is not None
+        return self.columns.find(id_) >= 0  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[str]:
+        over, ids = self._over, self.columns.ids
+        yield from [id_ for row in self.columns.rows().tolist() if (id_ := ids[row]) not in over]
+        yield from [id_ for id_, cell in over.items() if cell is not None]
+
+    def __getitem__(self, id_: str) -> Cell:
+        cell = self._over[id_] if id_ in self._over else self.under(id_)
+        if cell is None:
+            raise KeyError(id_)
+        return cell
+
+    def under(self, id_: str) -> Cell | None:
+        """What stands in the columns."""
+        row = self.columns.find(id_)
+        return self.at(row) if row >= 0 else None
+
+    def at(self, row: int) -> Cell:
+        """The cell in a row of the columns."""
+        columns = self.columns
+        return Cell(columns.value(row), STATES[columns.state[row]], columns.faults.get(row), columns.definition(row))
+
+    def shown(self) -> Iterator[tuple[str, Value]]:
+        """All ids and values; cheaper than the cells, whose definitions would be made."""
+        columns, over = self.columns, self._over
+        ids, value, state, faults = columns.ids, columns.value, columns.state, columns.faults
+        for row in columns.rows().tolist():
+            if (id_ := ids[row]) not in over:
+                yield id_, Value(value(row), STATES[state[row]], faults.get(row))
+        for id_, cell in over.items():
+            if cell is not None:
+                yield id_, Value(cell.value, cell.state, cell.fault)
+
+    def is_derived(self, id_: str) -> bool:
+        """Whether `id_` is there and has a definition."""
+        if id_ in self._over:
+            cell = self._over[id_]
+            return cell is not None and cell.definition is not None
+        row = self.columns.find(id_)
+        return row >= 0 and self.columns.shape[row] >= 0
+
+    def is_input(self, id_: str) -> bool:
+        """Whether a definition names `id_`, which need not exist."""
+        return self.columns.used(id_) + self._uses.get(id_, 0) > 0
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing is laid over the columns."""
+        return not self._over
+
+    def apply(self, update: Update) -> bool:
+        """Apply an edit. Returns whether it touched anything: removing what is not there does not."""
+        if self.frozen or self._over:
+            return self._lay(update)
+        columns = self.columns
+        if type(update) is Set:
+            columns.set(update.id, update.value)
+        elif type(update) is Derive:
+            columns.derive(update)
+        elif type(update) is Unset:
+            columns.unset(update.id)
+        elif columns.find(update.id) < 0:
+            return False
+        else:
+            columns.remove(update.id)
+        return True
+
+    def _lay(self, update: Update) -> bool:
+        id_ = update.id
+        old = self.get(id_)
+        new: Cell | None = None
+        if type(update) is Set:
+            new = Cell(update.value, State.OK)
+        elif type(update) is Derive:
+            new = Cell(old.value if old else None, State.STALE, None, update)
+        elif type(update) is Unset:
+            new = UNSET_CELL
+        elif old is None:
+            return False
+        uses = self._uses
+        for cell, one in ((old, -1), (new, 1)):
+            if cell is not None and cell.definition is not None:
+                for input_id in cell.definition.input_ids():
+                    uses[input_id] = uses.get(input_id, 0) + one
+        self._size += (new is not None) - (old is not None)
+        self._over[id_] = new
+        return True
+
+    def work_in(self, at_most: int) -> bool:
+        """Move up to `at_most` cells from above into the columns. Returns whether there are more."""
+        if self.frozen:
+            return False
+        over = self._over
+        while over and at_most:
+            at_most -= 1
+            self._work_in(*over.popitem())
+        if not over:
+            self._uses.clear()
+            self._size = 0
+        return bool(over)
+
+    def _work_in(self, id_: str, cell: Cell | None) -> None:
+        columns = self.columns
+        before = columns.size
+        uses = self._uses
+        for definition, one in (
+            (columns.definition(row) if (row := columns.find(id_)) >= 0 else None, 1),
+            (cell.definition if cell else None, -1),
+        ):
+            for input_id in definition.input_ids() if definition is not None else ():
+                uses[input_id] = uses.get(input_id, 0) + one
+        if cell is None:
+            columns.remove(id_)
+        elif cell.definition is not None:
+            columns.derive(cell.definition)
+            row = columns.index[id_]
+            columns.put(row, cell.value, cell.fault)
+            columns.state[row] = CODES[cell.state]
+        elif cell.state is State.UNSET:
+            columns.unset(id_)
+        else:
+            columns.set(id_, cell.value)
+        self._size -= columns.size - before
+
+    def compute(self, id_: str, value: Json, fault: Fault | None) -> None:
+        """Store what an update found for `id_`, if it is there and derived."""
+        if self.frozen or self._over:
+            cell = self.get(id_)
+            if cell is not None and cell.definition is not None:
+                self._over[id_] = Cell(value, State.OK if fault is None else State.ERROR, fault, cell.definition)
+            return
+        columns = self.columns
+        row = columns.find(id_)
+        if row >= 0 and columns.shape[row] >= 0:
+            columns.computed(row, value, fault)
+
+    def compute_all(self, table: ComputedTable) -> None:
+        """Store what a large update found."""
+        columns = self.columns
+        rows = table.rows
+        if self.frozen or self._over:
+            for one in table:
+                self.compute(one.id, one.value, one.fault)
+            return
+        if rows is None or table.columns is not columns:
+            index = columns.index
+            found = np.array([index.get(id_, -1) for id_ in table.ids], np.int32)
+            there = (found >= 0) & (columns.shape[found] >= 0)
+            if not there.all():
+                table, found = table.keep(there), found[there]
+            rows = found
+        columns.computed_all(rows, table.kinds, table.bits, table.others, table.faults)
+
+    def updates(self) -> Iterator[Update]:
+        """Updates that rebuild everything set or derived here, in an empty change set."""
+        for id_ in self:
+            cell = self[id_]
+            if cell.definition is not None:
+                yield cell.definition
+            else:
+                yield Unset(id_) if cell.state is State.UNSET else Set(id_, cell.value)
+
+    def dependents(self, id_: str) -> list[str]:
+        """Ids whose definitions name `id_`, in no particular order."""
+        over = self._over
+        columns = self.columns
+        row = columns.index.get(id_, -1)
+        found = [columns.ids[one] for one in columns.dependents(row)] if row >= 0 else []
+        if over:
+            found = [one for one in found if one not in over]
+            found += [one for one, cell in over.items() if cell is not None and id_ in cell.inputs]
+        return found
+
+    def reached(self, roots: Iterable[str]) -> set[str]:
+        """Derived values among `roots` and all that depend on any of them."""
+        todo = list(roots)
+        found = {id_ for id_ in todo if self.is_derived(id_)}
+        dependents = self.dependents
+        while todo:
+            for dependent in dependents(todo.pop()):
+                if dependent not in found:
+                    found.add(dependent)
+                    todo.append(dependent)
+        return found

@@ -1,0 +1,73 @@
+"""What a large update found, in columns.
+
+Invariant: a sequence of `Computed` like any other, to whoever asks for its items; nobody has to.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebaser_core.columns import FLOAT, INT, NULL, OTHER, TRUE, Columns
+from rebaser_core.commit import Computed
+from rebaser_core.values import Fault, Json
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComputedTable(Sequence[Computed]):
+    """By position: `ids`; `kinds` (uint8, as in `rebaser_core.columns`) and `bits` (int64: an integer, or the bits of a
+    double); `others` where the kind says so; `faults` where there is one, the kind being NULL there.
+
+    `rows` are theirs in `columns`, if they came from there; both None for what was read.
+    """
+
+    ids: list[str]
+    kinds: NDArray[np.uint8]
+    bits: NDArray[np.int64]
+    others: dict[int, Json] = field(default_factory=dict)
+    faults: dict[int, Fault] = field(default_factory=dict)
+    rows: NDArray[np.int32] | None = None
+    columns: Columns | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def value(self, at: int) -> Json:
+        """The value at a position."""
+        kind = self.kinds[at]
+        if kind == FLOAT:
+            return float(self.bits[at : at + 1].view(np.float64)[0])
+        if kind == INT:
+            return int(self.bits[at])
+        if kind == OTHER:
+            return self.others[at]
+        return None if kind == NULL else bool(kind == TRUE)
+
+    @overload
+    def __getitem__(self, at: int) -> Computed: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Computed]: ...
+    def __getitem__(self, at: int | slice) -> Computed | Sequence[Computed]:
+        if isinstance(at, slice):
+            return tuple(self[place] for place in range(*at.indices(len(self))))
+        place = range(len(self.ids))[at]
+        return Computed(self.ids[place], self.value(place), self.faults.get(place))
+
+    def __iter__(self) -> Iterator[Computed]:
+        return (self[at] for at in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment] # as a list
+
+    def keep(self, mask: NDArray[np.bool_]) -> "ComputedTable":
+        """The items where `mask` is true."""
+        places = np.flatnonzero(mask).tolist()
+        others = {new: self.others[old] for new, old in enumerate(places) if old in self.others}
+        faults = {new: self.faults[old] for new, old in enumerate(places) if old in self.faults}
+        rows = None if self.rows is None else self.rows[mask]
+        ids = [self.ids[old] for old in places]
+        return ComputedTable(ids, self.kinds[mask], self.bits[mask], others, faults, rows, self.columns)

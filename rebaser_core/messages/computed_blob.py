@@ -1,0 +1,110 @@
+"""What a large update found, as a blob in columns.
+
+Invariant: what `encode_table` writes, `decode_table` gives back equal; bytes that are no such table, or hold a value
+that may not be stored, are refused.
+
+`{"v2": {"computed": {ids, kinds, numbers, others, errors}}}` in CBOR. `ids` is one text, an id a line (an id has no
+line break in it); `kinds` a byte each (0 null, 1 false, 2 true, 3 integer, 4 double, 5 other); `numbers` 8 bytes,
+little endian, for each integer or double in order; `others` the values of kind 5 in order; `errors` rows of a position,
+a code, a message and an origin.
+"""
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from rebaser_core.columns import FLOAT, INT, NULL, OTHER
+from rebaser_core.computed import ComputedTable
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.limits import Limits
+from rebaser_core.payload import CBOR, check_tree, dumps, malformed, read_unchecked
+from rebaser_core.values import Fault
+
+_BITS = np.dtype("<i8")
+
+
+def encode_table(table: ComputedTable) -> bytes:
+    """The blob of `table`."""
+    kinds = table.kinds
+    numbers = (kinds == INT) | (kinds == FLOAT)
+    bits = table.bits if numbers.all() else table.bits[numbers]
+    body = {
+        "ids": "\n".join(table.ids),
+        "kinds": kinds.tobytes(),
+        "numbers": bits.astype(_BITS, copy=False).tobytes(),
+        "others": [table.others[at] for at in np.flatnonzero(kinds == OTHER).tolist()],
+        "errors": [[at, fault.code, fault.message, fault.origin] for at, fault in sorted(table.faults.items())],
+    }
+    return dumps(CBOR, {"v2": {"computed": body}})
+
+
+def decode_table(data: bytes, limits: Limits) -> ComputedTable:
+    """The table in `data`. Raises `UnprocessableError`."""
+    source = BytesIO(data)
+    raw = read_unchecked(source, limits)  # columns are checked as such, the rest below
+    if source.tell() != len(data):
+        raise malformed("something follows the table")
+    body = _only(_only(raw, "v2"), "computed")
+    if type(body) is not dict or set(body) != {"ids", "kinds", "numbers", "others", "errors"}:
+        raise malformed("a table has ids, kinds, numbers, others and errors")
+    ids = _ids(body["ids"], limits)
+    kinds = np.frombuffer(_bytes(body["kinds"]), np.uint8)
+    if len(kinds) != len(ids) or (len(kinds) and kinds.max() > OTHER):
+        raise malformed("the kinds of a table do not fit")
+    bits = _bits(_bytes(body["numbers"]), kinds)
+    places = np.flatnonzero(kinds == OTHER).tolist()
+    given, errors = body["others"], body["errors"]
+    if type(given) is not list or len(given) != len(places) or type(errors) is not list:
+        raise malformed("the other values of a table do not fit")
+    check_tree(given)
+    faults = dict(_fault(row, kinds) for row in errors)
+    return ComputedTable(ids, kinds, bits, dict(zip(places, given, strict=True)), faults)
+
+
+def _only(raw: object, key: str) -> Any:
+    if type(raw) is not dict or list(raw) != [key]:
+        raise malformed(f"a blob is a map of {key} alone")
+    return raw[key]
+
+
+def _bytes(raw: object) -> bytes:
+    if type(raw) is not bytes:
+        raise malformed("a column of a table is no bytes")
+    return raw
+
+
+def _ids(raw: object, limits: Limits) -> list[str]:
+    if type(raw) is not str:
+        raise malformed("the ids of a table are no text")
+    ids = raw.split("\n") if raw else []
+    if len(ids) > limits.max_updates:
+        raise UnprocessableError(f"{len(ids)} computed; at most {limits.max_updates}", code="too_large")
+    lengths = set(map(len, ids))
+    if lengths and (min(lengths) == 0 or max(lengths) > limits.max_id_length):
+        raise malformed("an id of a table is empty or too long")
+    if not raw.replace("\n", "").isprintable():
+        raise malformed("an id of a table has a character that is not printable")
+    return ids
+
+
+def _bits(raw: bytes, kinds: Any) -> Any:
+    numbers = (kinds == INT) | (kinds == FLOAT)
+    if len(raw) != 8 * int(numbers.sum()):
+        raise malformed("the numbers of a table do not fit")
+    bits = np.zeros(len(kinds), np.int64)
+    bits[numbers] = np.frombuffer(raw, _BITS)
+    if not np.isfinite(bits[kinds == FLOAT].view(np.float64)).all():
+        raise malformed("a number of a table is not finite")
+    return bits
+
+
+def _fault(row: object, kinds: Any) -> tuple[int, Fault]:
+    if type(row) is not list or len(row) != 4:
+        raise malformed("an error of a table is a row of 4")
+    at, code, message, origin = row
+    if type(at) is not int or not 0 <= at < len(kinds) or kinds[at] != NULL:
+        raise malformed("an error of a table has no place")
+    if not (type(code) is str and type(message) is str and type(origin) is str):
+        raise malformed("a code, message or origin is not text")
+    return at, Fault(code, message, origin)

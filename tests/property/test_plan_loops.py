@@ -1,0 +1,44 @@
+"""The loops of planning give the same packets, compiled and run by Python."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.plan import PlanLimits, plan
+from rebaser_core.state import View
+from rebaser_core.updates import Derive, Remove, Set, Update
+from tests.spark.graphs import Book
+
+IDS = [f"v{at}" for at in range(12)]
+LIMITS = [PlanLimits(), PlanLimits(packet_bytes=150, parallelism=2, task_work=4), PlanLimits(packet_bytes=1)]
+
+ids = st.sampled_from(IDS)
+updates: st.SearchStrategy[Update] = st.one_of(
+    st.builds(Set, ids, st.sampled_from([1, 2.5, "text", None])),
+    st.builds(Remove, ids),
+    st.builds(lambda id_, given: Derive(id_, "sum", {"values": tuple(given)}), ids, st.lists(ids, max_size=4)),
+    st.builds(lambda at: Derive(IDS[at], "sum", {"values": tuple(IDS[:at])}), st.integers(1, len(IDS) - 1)),
+)
+
+
+def packets(view: View, limits: PlanLimits) -> list[list[bytes]]:
+    made = plan(view, limits)
+    waves = []
+    while wave := made.next_wave():
+        waves.append(wave)
+        made.absorb([result for packet in wave for result in evaluate_packet(packet)])
+    return waves
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(updates, min_size=1, max_size=20), min_size=1, max_size=3), st.sampled_from(LIMITS))
+def test_compiled_or_not_the_packets_are_the_same(edits: list[list[Update]], limits: PlanLimits) -> None:
+    book = Book()
+    for some in edits:
+        book.edit(*some)
+        with book.state.view() as view:
+            plain = packets(view, limits)
+            assert packets(view, replace(limits, few=-1)) == plain
+        book.update()
