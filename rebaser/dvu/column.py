@@ -151,14 +151,14 @@ class Column(Sequence[Item]):
             if these.any():
                 numbers[these] = self.bits.view(numbers.dtype)[these]
 
-    def pick(self, places: npt.NDArray[np.int64]) -> "Column":
-        """The column of the items at `places`, which ascend."""
-        others = self.others
-        picked: dict[int, Json | Digest] = {}
-        if others:
-            wanted = np.flatnonzero((self.kinds[places] == OTHER) | (self.kinds[places] == DIGEST)).tolist()
-            picked = {at: others[int(places[at])] for at in wanted}
-        return Column(self.kinds[places], self.bits[places], picked)
+    def part(self, start: int, end: int) -> "Column":
+        """The column of the items from `start` to before `end`, in the same memory."""
+        others: dict[int, Json | Digest] = {}
+        kinds = self.kinds[start:end]
+        if self.others:
+            wanted = np.flatnonzero((kinds == OTHER) | (kinds == DIGEST)).tolist()
+            others = {at: self.others[start + at] for at in wanted}
+        return Column(kinds, self.bits[start:end], others)
 
     def packed(self, name: str) -> dict[str, Any]:
         """As columns of a message: kinds (one, if all are the same), the bits of the numbers, and the rest."""

@@ -19,8 +19,8 @@ from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.packet import Work
 from rebaser_core.values import Json
 
-COLD = 100_000  # nodes that are worth loading compiled code for
-WARM = 200  # nodes that are worth calling it for
+COLD = 200_000  # nodes and inputs that are worth loading compiled code for
+WARM = 400  # and calling it for
 _MANY = 16  # nodes that are worth translating a formula for
 _FOLDER = "NUMBA_CACHE_DIR"  # as Numba has it: where compiled code is kept
 
@@ -84,7 +84,7 @@ def linked(work: Work, functions: Registry, most: int) -> "Linked | None":
     A node with more than `most` inputs is left to Python.
     """
     count = len(work.shape)
-    if count < (COLD if _kernel is None else WARM):
+    if count + len(work.refs) < (COLD if _kernel is None else WARM):
         return None
     uses = np.bincount(work.shape, minlength=len(work.shapes))
     from rebaser.dvu.bytecode import translate  # noqa: PLC0415 - small packets do without

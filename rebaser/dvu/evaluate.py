@@ -55,14 +55,13 @@ def evaluate_packet(data: bytes | pa.Buffer, functions: Registry | None = None) 
 
 def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[RawFault]) -> Iterator[Results]:
     """Results in parts of about `RESULT_BYTES`."""
-    ends = np.cumsum(_sizes(values, raw))
+    ends = np.cumsum(_sizes(values, raw), dtype=np.int64)
     count = len(nodes)
     part = at = failed = 0
     while True:
         room = RESULT_BYTES + (int(ends[at - 1]) if at else 0)
         end = min(max(int(np.searchsorted(ends, room, "right")), at + 1), count)
-        places = np.arange(at, end)
-        found = values.pick(places)
+        found = values.part(at, end)
         faulty = int((found.kinds == FAULT).sum())
         yield Results(number, part, end == count, nodes[at:end], found, raw[failed : failed + faulty])
         if end == count:
@@ -70,9 +69,9 @@ def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[RawFa
         at, part, failed = end, part + 1, failed + faulty
 
 
-def _sizes(values: Column, raw: list[RawFault]) -> npt.NDArray[np.int64]:
+def _sizes(values: Column, raw: list[RawFault]) -> npt.NDArray[np.int32]:
     """About how many bytes each takes."""
-    sizes = np.full(len(values), 13, np.int64)
+    sizes = np.full(len(values), 13, np.int32)
     for at in np.flatnonzero(values.kinds == OTHER).tolist():
         sizes[at] = 4 + weight(values.others[at])  # type: ignore[arg-type] # a result is no digest
     sizes[values.kinds == FAULT] = [16 if isinstance(fault, int) else 16 + len(fault[1]) for fault in raw]

@@ -95,13 +95,14 @@ class Sweep:
     def results(self) -> tuple[Any, Column, list[RawFault]]:
         """The changed nodes, ascending; their values; and the faults of those in error."""
         nodes = np.flatnonzero(self.changed[self.base :])
-        slots = nodes + self.base
+        slots: Any = nodes + self.base if len(nodes) < self.count else slice(self.base, None)
         kinds, bits = self.kinds[slots], self.floats.view(np.int64)[slots]
-        whole = np.flatnonzero(kinds == INT)
-        bits[whole] = self.ints[slots[whole]]
-        others = {at: self.others[int(slots[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}
+        whole = kinds == INT
+        if whole.any():
+            bits = np.where(whole, self.ints[slots], bits)
+        others = {at: self.others[self.base + int(nodes[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}
         values = Column(kinds, bits, others)
-        failed = slots[values.kinds == FAULT].tolist()
+        failed = (nodes[kinds == FAULT] + self.base).tolist()
         raw: list[RawFault] = [self.own[slot] if slot in self.own else self._ints[slot] for slot in failed]
         return nodes, values, raw
 

@@ -255,7 +255,7 @@ def test_where_it_stops_at_every_other_node_it_is_asked_less_and_less(calls: lis
 def test_small_packets_and_machines_without_compiled_code_do_without(
     monkeypatch: pytest.MonkeyPatch, calls: list[int]
 ) -> None:
-    data = numbers(compiled.WARM - 1).encode()
+    data = numbers(compiled.WARM // 3 - 1).encode()
     evaluate_packet(data)
     monkeypatch.setattr(compiled, "_absent", False)
     monkeypatch.setattr(compiled, "_kernel", None)
