@@ -1,0 +1,114 @@
+"""Reads logs of change sets for the data source.
+
+Invariant: what `commits` gives for a range of log sequences is the same each time, and if part of it was purged it
+says so, unless told not to.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Self
+
+from rebaser_client.blobs import open_blobs
+from rebaser_client.entries import Entry, read_entries
+from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.log_reader import FOREIGN, LogReader
+from rebaser_client.overview import key_counts
+from rebaser_client.sender import no_stream_means_not_ready
+from rebaser_client.spark.options import SourceOptions
+from rebaser_core.commit import Commit
+from rebaser_core.errors import TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.state import ChangeSetState
+from rebaser_core.subjects import Subjects
+
+
+class Logs:
+    """The logs that `options` name. Make one with `connect`."""
+
+    def __init__(self, options: SourceOptions, js: JetStream, subjects: Subjects, reader: LogReader) -> None:
+        self._options = options
+        self._js = js
+        self._subjects = subjects
+        self._reader = reader
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, options: SourceOptions) -> AsyncIterator[Self]:
+        """Raises as `RebaserClient.connect`. All else raises `NotReadyError` if no server has set up the streams."""
+        subjects = Subjects(options.prefix)
+        async with Connection.connect(
+            options.nats,
+            name="rebaser-spark",
+            inbox_prefix=options.inbox_prefix,
+            creds=options.credentials,
+            token=options.token,
+        ) as connection:
+            js = JetStream(connection)
+            reader = LogReader(js, subjects, open_blobs(options.blobs, js, subjects.blobs_bucket))
+            yield cls(options, js, subjects, reader)
+
+    async def keys(self) -> list[ChangeSetKey]:
+        """The change sets that were named, or those of the workspace that have a log."""
+        named = self._options.keys()
+        if named is not None:
+            return named
+        with no_stream_means_not_ready():  # no stream is an error, an empty one is not
+            await self._js.stream_info(self._subjects.commits_stream)
+        counts = await key_counts(
+            self._js, self._subjects, self._subjects.commits_stream, "commits", self._options.workspace
+        )
+        return sorted(counts)
+
+    async def last(self) -> int:
+        """The log sequence of the newest commit; 0 if there is none."""
+        named = self._options.keys()
+        subjects = (
+            [f"{self._subjects.root}.commits.{self._options.workspace}.*"]
+            if named is None
+            else [self._subjects.commits(key) for key in named]
+        )
+        with no_stream_means_not_ready():
+            found = [await self._js.last(self._subjects.commits_stream, subject) for subject in subjects]
+        return max((one.sequence for one in found if one is not None), default=0)
+
+    async def state(self, key: ChangeSetKey) -> ChangeSetState:
+        """The state of `key` now."""
+        with no_stream_means_not_ready():
+            return (await self._reader.load(key)).state
+
+    async def commits(
+        self, keys: Iterable[ChangeSetKey] | None, after: int, until: int
+    ) -> list[tuple[ChangeSetKey, Commit]]:
+        """Commits of `keys` (None: of the workspace) behind log sequence `after` up to `until`, deltas included.
+
+        Raises `TransientError` for one that cannot be read, or, where `after` is not 0, if some were purged.
+        """
+        found: list[tuple[ChangeSetKey, Commit]] = []
+        for name in [None] if keys is None else [key.change_set for key in keys]:
+            seen: dict[ChangeSetKey, int] = {}
+            async with aclosing(
+                read_entries(self._js, self._subjects, "commits", self._options.workspace, name, start=after + 1)
+            ) as entries:
+                async for entry in entries:
+                    if entry.sequence <= until and entry.key is not None:
+                        commit = self._commit(entry, seen.get(entry.key, after), after)
+                        seen[entry.key] = entry.sequence
+                        if commit is not None:
+                            found.append((entry.key, await self._reader.with_delta(commit)))
+                    if entry.sequence >= until:
+                        break
+        return found
+
+    def _commit(self, entry: Entry, seen: int, after: int) -> Commit | None:
+        """The commit in `entry`, the next one behind log sequence `seen`; None for a message that is none."""
+        if not isinstance(entry.content, Commit):
+            if entry.problem is None or entry.problem.code == FOREIGN:
+                return None
+            raise TransientError(f"commit {entry.sequence} cannot be read: {entry.problem.message}")
+        if after and entry.content.previous > seen and self._options.fail_on_data_loss:
+            raise TransientError(
+                f"commits of {entry.key} behind log sequence {seen} are purged (a checkpoint stands for them): begin "
+                'again with a new checkpointLocation, or go on without them with .option("failOnDataLoss", "false")'
+            )
+        return replace(entry.content, sequence=entry.sequence)

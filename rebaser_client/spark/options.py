@@ -1,0 +1,92 @@
+"""What `.option(…)` of the data source may say.
+
+Invariant: no error repeats an option's value that may be a secret.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from rebaser_core.errors import ConfigError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey, check_token
+
+Table: TypeAlias = Literal["values", "commits"]
+
+_KNOWN = (
+    "nats", "workspace", "changeSet", "table", "start", "partitions", "failOnDataLoss", "prefix", "blobs",
+    "credentials", "token", "inboxPrefix",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """See `RebaserDataSource`. `change_sets` is None for all of the workspace; `start` a log sequence, or None: new."""
+
+    nats: str = field(repr=False)
+    workspace: str
+    change_sets: tuple[str, ...] | None
+    table: Table
+    start: int | None
+    partitions: int
+    fail_on_data_loss: bool
+    prefix: str
+    blobs: str | None
+    credentials: Path | None
+    token: str | None = field(repr=False)
+    inbox_prefix: str
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> "SourceOptions":
+        """From Spark's options, whose names have no case. Raises `ConfigError` with what to write instead."""
+        known = {name.lower(): name for name in _KNOWN}
+        options: dict[str, str] = {}
+        for name, value in given.items():
+            if name.lower() not in known:
+                raise ConfigError(f"there is no option {name!r}: the data source has {', '.join(_KNOWN)}")
+            options[known[name.lower()]] = value.strip()
+        if not options.get("workspace"):
+            raise ConfigError('say which workspace: .option("workspace", "…")')
+        try:
+            workspace = check_token(options["workspace"], "workspace")
+            names = [name.strip() for name in options.get("changeSet", "").split(",") if name.strip()]
+            change_sets = tuple(dict.fromkeys(check_token(name, "change set") for name in names))
+        except UnprocessableError as error:
+            raise ConfigError(error.message) from None
+        table = options.get("table", "values")
+        if table not in get_args(Table):
+            raise ConfigError(f"the option 'table' is values or commits, not {table[:40]!r}")
+        loss = options.get("failOnDataLoss", "true").lower()
+        if loss not in ("true", "false"):
+            raise ConfigError(f"the option 'failOnDataLoss' is true or false, not {loss[:40]!r}")
+        credentials = options.get("credentials")
+        return cls(
+            nats=options.get("nats", "nats://127.0.0.1:4222"),
+            workspace=workspace,
+            change_sets=change_sets or None,
+            table="values" if table == "values" else "commits",
+            start=_start(options.get("start", "all")),
+            partitions=_number("partitions", options.get("partitions", "32"), least=1),
+            fail_on_data_loss=loss == "true",
+            prefix=options.get("prefix", ""),
+            blobs=options.get("blobs") or None,
+            credentials=Path(credentials) if credentials else None,
+            token=options.get("token") or None,
+            inbox_prefix=options.get("inboxPrefix", "_INBOX"),
+        )
+
+    def keys(self) -> list[ChangeSetKey] | None:
+        """The change sets that were named; None: all of the workspace."""
+        return None if self.change_sets is None else [ChangeSetKey(self.workspace, name) for name in self.change_sets]
+
+
+def _start(text: str) -> int | None:
+    if text in ("all", "new"):
+        return 0 if text == "all" else None
+    return _number("start", text, least=0, besides="all, new or ")
+
+
+def _number(name: str, text: str, *, least: int, besides: str = "") -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise ConfigError(f"the option {name!r} is {besides}a number from {least} on, not {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,144 @@
+"""The data source that Spark calls, in processes of its own: to plan in one, to read in others.
+
+Invariant: errors leave as one line that says what to do, without what led to them: Spark shows whole tracebacks.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from rebaser_client.spark.blocking import BlockingLogs
+from rebaser_client.spark.logs import Logs
+from rebaser_client.spark.options import SourceOptions
+from rebaser_client.spark.tables import COMMITS, VALUES, commit_batches, value_batches
+from rebaser_core.errors import ConfigError
+from rebaser_core.ids import ChangeSetKey
+
+
+class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped here
+    """`spark.read.format("rebaser")` and `spark.readStream.format("rebaser")`, once it is registered:
+    `spark.dataSource.register(RebaserDataSource)`. Spark's machines need this package, and reach NATS.
+
+    Options: `workspace` (needed); `changeSet`, one or several separated by commas (default: all of the workspace);
+    `table`, `values` (default) or `commits`; `nats`, the URL; `start` of commits, `all` (default), `new` (streams
+    only) or the log sequence behind which to begin; `partitions`, at most so many (default 32; a change set is never
+    cut); `failOnDataLoss`, whether a stream that comes back too late, to purged commits, fails (default true);
+    `credentials`, a NATS credentials file on Spark's machines, or `token`; `prefix`, `blobs` and `inboxPrefix`, as the
+    servers have them.
+
+    Values: `workspace`, `change_set`, `sequence` (the log sequence they are read at, one for a change set), `id`,
+    `state` (ok, stale, error, unset), `kind` (null, boolean, integer, float, text, array, object), `number` (a double),
+    `text`, `json` (the value, exactly), `error_code`, `error_message`, `error_origin`.
+
+    Commits: `workspace`, `change_set`, `sequence`, `previous`, `kind`, `at`, `owner`, `covers`, `requests` (`sequence`,
+    `id`, `outcome`, `performed`, `code`, `message`) and `changes` (`op`: set, derive, unset, remove or computed; `id`,
+    `function` of a derive, and `kind` to `error_origin` as in values). A stream's offsets are log sequences.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "rebaser"
+
+    def schema(self) -> str:
+        return VALUES if self._read_options().table == "values" else COMMITS
+
+    def reader(self, schema: StructType) -> "BatchReader":
+        options = self._read_options()
+        if options.start is None:
+            raise ConfigError('start "new" is for streams: a table begins at "all" or behind a log sequence')
+        return BatchReader(options, to_arrow_schema(schema, timezone="UTC"))
+
+    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802 - Spark's name
+        options = self._read_options()
+        if options.table != "commits":
+            raise ConfigError('a stream is of commits: .option("table", "commits")')
+        return StreamReader(options, to_arrow_schema(schema, timezone="UTC"))
+
+    def _read_options(self) -> SourceOptions:
+        return SourceOptions.read(self.options)
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):  # type: ignore[misc] # as above
+    """What one task reads: `keys` (None: the workspace), and of their commits those behind `after` up to `until`."""
+
+    keys: tuple[ChangeSetKey, ...] | None
+    after: int = 0
+    until: int = 0
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc] # as above
+    """Reads values as they are when a task reads them, or commits up to the newest when it was planned."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[Part]:
+        with closing(BlockingLogs(self._options)) as logs:
+            keys, last = logs.call(Logs.keys), logs.call(Logs.last)
+        # No change set at all is a part with none: Spark makes up one of its own for an empty list.
+        return _parts(keys, self._options, self._options.start or 0, last) or [Part(())]
+
+    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
+        if self._options.table == "commits":
+            yield from _commits(self._options, partition, self._schema)
+            return
+        with closing(BlockingLogs(self._options)) as logs:
+            for key in partition.keys or ():
+                state = logs.call(Logs.state, key)
+                yield from value_batches(key, state, self._schema)
+
+
+class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # as above
+    """Reads commits as they come. An offset is `{"sequence": the last log sequence that was read}`."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._logs: BlockingLogs | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"sequence": self._last() if self._options.start is None else self._options.start}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002, N802 - Spark's
+        return {"sequence": max(start["sequence"], self._last())}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Part]:
+        """One part for all of a workspace, whose commits stand in one order; otherwise as for a table."""
+        after, until = start["sequence"], end["sequence"]
+        if after >= until:
+            return []
+        keys = self._options.keys()
+        return [Part(None, after, until)] if keys is None else _parts(keys, self._options, after, until)
+
+    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
+        return _commits(self._options, partition, self._schema)
+
+    def stop(self) -> None:
+        if self._logs is not None:
+            self._logs.close()
+            self._logs = None
+
+    def _last(self) -> int:
+        """Spark asks many times a second: over a connection that is kept."""
+        if self._logs is None:
+            self._logs = BlockingLogs(self._options)
+        return self._logs.call(Logs.last)
+
+
+def _parts(keys: list[ChangeSetKey], options: SourceOptions, after: int, until: int) -> list[Part]:
+    """`keys` in at most as many parts as `options` say."""
+    count = min(options.partitions, len(keys))
+    return [Part(tuple(keys[first::count]), after, until) for first in range(count)]
+
+
+def _commits(options: SourceOptions, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with closing(BlockingLogs(options)) as logs:
+        commits = logs.call(Logs.commits, part.keys, part.after, part.until)
+    return commit_batches(commits, schema)

@@ -1,0 +1,69 @@
+"""What the data source reads: commits in a range of log sequences, and that purged ones are missed."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rebaser_client.jetstream import JetStream
+from rebaser_client.spark.logs import Logs
+from rebaser_client.spark.options import SourceOptions
+from rebaser_core.commit import Commit, Kind
+from rebaser_core.errors import TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import encode_commit
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Set
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEY, OTHER = ChangeSetKey("shop", "main"), ChangeSetKey("shop", "draft")
+CHAIN = [(KEY, 0), (KEY, 1), (OTHER, 0), (KEY, 2)]  # change set and `previous` of the commits 1 to 4
+
+
+@pytest.fixture
+async def log(js: JetStream, subjects: Subjects) -> None:
+    for sequence, (key, previous) in enumerate(CHAIN, 1):
+        commit = Commit(f"c{sequence}", previous, Kind.REBASE, 0, "owner", None, None, delta=(Set("a", sequence),))
+        headers, payload = encode_commit(commit)
+        await js.publish(subjects.commits(key), payload, headers)
+    await js.publish(subjects.commits(KEY), b"?", {"X-MESSAGE-TYPE": "Foreign"})
+    headers, payload = encode_commit(Commit("c6", 5, Kind.REBASE, 0, "owner", None, None))
+    await js.publish(subjects.commits(KEY), payload, headers)
+
+
+@pytest.fixture
+async def logs(nats_url: str, subjects: Subjects, log: None) -> AsyncIterator[Logs]:
+    async with Logs.connect(_options(nats_url, subjects)) as logs:
+        yield logs
+
+
+def _options(nats_url: str, subjects: Subjects, **more: str) -> SourceOptions:
+    return SourceOptions.read({"nats": nats_url, "prefix": subjects.prefix, "workspace": "shop", **more})
+
+
+async def read(logs: Logs, keys: list[ChangeSetKey] | None, after: int, until: int) -> list[int]:
+    found = await logs.commits(keys, after, until)
+    assert all(commit.id == f"c{commit.sequence}" for _, commit in found)
+    return [commit.sequence for _, commit in found]
+
+
+async def test_a_range_is_read_of_some_change_sets_or_all(logs: Logs) -> None:
+    """A message that is no commit is passed over, and nothing is missed because of it."""
+    assert await logs.keys() == [OTHER, KEY]
+    assert await logs.last() == 6
+    assert await read(logs, None, 0, 6) == [1, 2, 3, 4, 6]
+    assert await read(logs, None, 1, 3) == [2, 3]
+    assert await read(logs, [KEY, OTHER], 1, 6) == [2, 4, 6, 3]
+    assert await read(logs, [ChangeSetKey("shop", "nobody")], 0, 6) == []
+
+
+async def test_commits_that_were_purged_are_missed(
+    logs: Logs, js: JetStream, subjects: Subjects, nats_url: str
+) -> None:
+    await js.delete_message(subjects.commits_stream, 2)
+    assert await read(logs, None, 0, 3) == [1, 3]  # whoever begins, begins with what there is
+    assert await read(logs, None, 2, 4) == [3, 4]
+    with pytest.raises(TransientError, match=r"commits of shop\.main behind log sequence 1 are purged.*failOnDataLoss"):
+        await read(logs, None, 1, 4)
+    async with Logs.connect(_options(nats_url, subjects, failOnDataLoss="false")) as lenient:
+        assert await read(lenient, None, 1, 4) == [3, 4]

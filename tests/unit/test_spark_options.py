@@ -1,0 +1,40 @@
+"""What the options of the data source may say, and what is said about others."""
+
+from pathlib import Path
+
+import pytest
+
+from rebaser_client.spark.options import SourceOptions
+from rebaser_core.errors import ConfigError
+
+
+def test_options_have_defaults_and_no_case() -> None:
+    options = SourceOptions.read({"WORKSPACE": "shop", "changeset": " main, draft,main ", "Credentials": "/a/b"})
+    assert (options.table, options.start, options.partitions, options.fail_on_data_loss) == ("values", 0, 32, True)
+    assert [str(key) for key in options.keys() or ()] == ["shop.main", "shop.draft"]
+    assert options.credentials == Path("/a/b")
+    assert SourceOptions.read({"workspace": "shop"}).keys() is None
+    assert SourceOptions.read({"workspace": "shop", "start": "new"}).start is None
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"workspace": ""}, "say which workspace"),
+        ({"workspace": "a.b"}, "workspace 'a.b' is not"),
+        ({"changeSet": "a,*"}, "change set '.' is not"),
+        ({"tabel": "values"}, "there is no option 'tabel': the data source has nats, "),
+        ({"table": "edits"}, "'table' is values or commits, not 'edits'"),
+        ({"start": "-1"}, "'start' is all, new or a number from 0 on"),
+        ({"partitions": "0"}, "'partitions' is a number from 1 on"),
+        ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' is true or false"),
+    ],
+)
+def test_what_cannot_be_says_what_can(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        SourceOptions.read({"workspace": "shop", **given})
+
+
+def test_secrets_are_not_shown() -> None:
+    options = SourceOptions.read({"workspace": "shop", "nats": "nats://joe:s3same@host", "token": "s3same"})
+    assert "s3same" not in repr(options)
