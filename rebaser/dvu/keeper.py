@@ -7,24 +7,27 @@ those that run on it are over.
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 import structlog
 from anyio import to_thread
 
 from rebaser.dvu import compiled, fingerprint
+from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.jvm import Jvm, check_java
 from rebaser.dvu.packet import NEVER, Packet, Results, Shape
-from rebaser.dvu.session import Session
+from rebaser.dvu.session import Session, SessionError
 from rebaser_core.errors import ConfigError, DvuError, RebaserError
 
 _log = structlog.get_logger(__name__)
 
 _GRACE = 5.0  # seconds a server has to let a session go
+_HINT = "install the plug-in for the Python that Spark's workers run; until then change sets that use it wait"
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
 
 
@@ -161,6 +164,8 @@ class Keeper:
 
         try:
             await guard(lambda: _try_out(session, self._settings.parallelism), cut, seconds=seconds)
+            if not self._embedded:
+                await guard(lambda: _name_missing(session), cut, seconds=seconds)
         except BaseException:
             session.cut()
             if self._jvm is not None:  # whatever it has, a new one has not
@@ -182,8 +187,20 @@ def _try_out(session: Session, tasks: int) -> None:
             raise DvuError("the workers do not count as this server does")
 
 
-def _warm_up() -> bytes:
-    """A packet that adds 1 and 2."""
-    packet = Packet(0, fingerprint.code(), {"sum": ""}, [Shape("sum", (("values", 2),), {})], [1, 2])
+def _name_missing(session: Session) -> None:
+    """Log each plug-in of this process that the workers have not, or have another release of."""
+    for name, function in registry().functions.items():
+        if function.fingerprint:
+            try:
+                session.run([_warm_up({name: function.fingerprint})], tag="rebaser-plug-ins", tasks=1)
+            except SessionError:
+                raise
+            except DvuError as error:
+                _log.warning("dvu_plugin_not_on_workers", plugin=name, reason=error.message, hint=_HINT)
+
+
+def _warm_up(plugin: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """A packet that adds 1 and 2, and wants `plugin` (name and fingerprint) to be there."""
+    packet = Packet(0, fingerprint.code(), {"sum": "", **plugin}, [Shape("sum", (("values", 2),), {})], [1, 2])
     packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER]
     return packet.encode()

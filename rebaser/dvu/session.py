@@ -20,6 +20,7 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",  # a row is a packet, and may be big
 }
+_HOW = "install this release of rebaser, and its plug-ins, for the Python that the workers run (PYSPARK_PYTHON)"
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.*)$", re.MULTILINE)
 
 
@@ -91,6 +92,8 @@ class Session:
         if isinstance(error, PythonException):
             raised = _RAISED.findall(str(error))  # the text holds the worker's traceback; its last line says what
             name, message = raised[-1] if raised else ("PythonException", _first_line(error))
+            if name == "ModuleNotFoundError":
+                return DvuError(f"Spark's workers lack a package ({message[:200]}): {_HOW}", code="other_code")
             return DvuError(message[:300] if name == "DvuError" else f"a Spark worker failed: {name}: {message[:300]}")
         with contextlib.suppress(*self._foreign):
             self._spark.conf.get("spark.sql.adaptive.enabled")  # it answers: only the job is lost
