@@ -5,6 +5,9 @@ that has been idle for a minute, so that is not only a matter of the first job.
 """
 
 import contextlib
+import os
+import sys
+from collections.abc import Iterator
 
 from pyspark.daemon import manager
 
@@ -23,6 +26,21 @@ def preload() -> None:
             compiled.load()
 
 
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What is said on stdout meanwhile, by log events or plug-ins, goes to stderr: Spark takes the first bytes there
+    for the daemon's address, and waits for ever if they are not."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 if __name__ == "__main__":
-    preload()
+    with quiet():
+        preload()
     manager()
