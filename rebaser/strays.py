@@ -12,6 +12,7 @@ import structlog
 from anyio.lowlevel import checkpoint
 
 from rebaser.change_set.dead_letters import DeadLetters
+from rebaser.side_by_side import side_by_side
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError
@@ -21,8 +22,9 @@ from rebaser_core.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 STRAY = ChangeSetKey("-", "-")
-MOST = 1000  # moved in one sweep
-CHUNK = 512  # subjects that are looked at before others get a turn
+MOST = 256  # and the rest of a chunk, moved in one sweep: stranded change sets wait for the next
+AT_ONCE = 32
+CHUNK = 256  # subjects that are looked at before others get a turn
 SILENCE = 1.0  # seconds without a message until the rest was deleted meanwhile
 
 
@@ -53,28 +55,31 @@ class Strays:
                     await consumer.wait()
                 if not consumer.pending and await self._js.next(stream, pattern, self._seen + 1) is None:
                     self._seen = info.last_sequence
-                for message in consumer.take(CHUNK):
-                    moved += await self._look(message)
-                    self._seen = message.stream_sequence
+                messages = consumer.take(CHUNK)
+                strays = [(message, error) for message in messages if (error := self._problem(message))]
+                await side_by_side(strays, self._move_one, AT_ONCE)
+                moved += len(strays)
+                self._seen = messages[-1].stream_sequence if messages else self._seen
                 await checkpoint()
         if moved:
             log.error("requests_without_change_set", count=moved, dlq=str(STRAY))
         return moved
 
-    async def _look(self, message: Message) -> bool:
+    def _problem(self, message: Message) -> UnprocessableError | None:
+        """What is wrong with the subject, if anything is."""
         try:
             self._subjects.parse(message.subject)
         except UnprocessableError as error:
-            return await self._move_one(message, error)
-        return False
+            return error
+        return None
 
-    async def _move_one(self, message: Message, error: UnprocessableError) -> bool:
+    async def _move_one(self, stray: tuple[Message, UnprocessableError]) -> None:
+        message, error = stray
         stream, sequence = self._subjects.requests_stream, message.stream_sequence
         stored = await self._js.get(stream, sequence)
         if stored is None:
-            return False
+            return
         whole = Message(message.subject, message.reply, stored.data, stored.headers)
         decision = Decision(sequence, f"@{sequence}", Outcome.DEAD, 0, error.code, error.message)
         await self._letters.bury(STRAY, whole, decision, self._now_ms())
         await self._js.delete_message(stream, sequence)
-        return True

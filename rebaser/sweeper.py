@@ -18,6 +18,7 @@ import anyio
 import structlog
 from anyio.lowlevel import checkpoint
 
+from rebaser.side_by_side import side_by_side
 from rebaser.strays import Strays
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
@@ -98,21 +99,17 @@ class Sweeper:
 
     async def _publish(self, names: Iterable[str]) -> int:
         published = 0
-        left = iter(names)
 
-        async def work() -> None:
+        async def publish(name: str) -> None:
             nonlocal published
-            for name in left:  # shared: each takes the next
-                try:
-                    key = ChangeSetKey.of(*name.split("."))
-                except UnprocessableError:
-                    continue  # nobody could own it
-                had_none = await publish_task(self._js, self._subjects, key)
-                published += had_none
+            try:
+                key = ChangeSetKey.of(*name.split("."))
+            except UnprocessableError:
+                return  # nobody could own it
+            had_none = await publish_task(self._js, self._subjects, key)
+            published += had_none
 
-        async with anyio.create_task_group() as group:
-            for _ in range(AT_ONCE):
-                group.start_soon(work)
+        await side_by_side(names, publish, AT_ONCE)
         return published
 
     async def _turn(self, message: PullMessage) -> None:

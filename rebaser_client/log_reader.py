@@ -4,15 +4,17 @@ Invariant: what `load` returns is the state after some commit that was the last 
 Reads that decide something go to the stream leader.
 """
 
+import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import anyio
-import anyio.lowlevel
 import structlog
 
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import JetStream, OrderedConsumer, StoredMessage
+from rebaser_client.rounds import turn
 from rebaser_core.checkpoint import CheckpointReader
 from rebaser_core.commit import CheckpointRef, Commit
 from rebaser_core.errors import TransientError, UnprocessableError
@@ -25,6 +27,7 @@ log = structlog.get_logger(__name__)
 
 COMMIT_OVERHEAD = 512  # what reading one commit costs beyond its bytes, in bytes: for weighing a tail
 MAX_BLOB = 2**31
+TAILS = 8  # read at once: NATS drops a connection that has 64 MiB in front of it
 LOAD_TRIES = 8
 FOREIGN = "foreign"  # the code of `decode_commit` for a message of another type
 
@@ -44,6 +47,7 @@ class LogReader:
         self._js = js
         self._subjects = subjects
         self._blobs = blobs
+        self._tails = anyio.Semaphore(TAILS, fast_acquire=True)
 
     async def load(self, key: ChangeSetKey) -> Tail:
         """The state of `key` now; an empty one if its log is empty.
@@ -113,9 +117,11 @@ class LogReader:
         return Tail(state, await self._read_tail(key, state, last.sequence))
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
-        weight = 0
-        async with self._consumer(key, state.last + 1) as consumer:
+        weight, ask_at = 0, 0.0
+        async with self._tails, self._consumer(key, state.last + 1) as consumer:
             async for message in consumer:
+                if time.monotonic() >= ask_at:
+                    ask_at = await turn()
                 sequence = message.stream_sequence
                 commit = self.decode(sequence, message.headers, message.data)
                 if commit is None:
@@ -123,16 +129,29 @@ class LogReader:
                 else:
                     weight += len(message.data) + COMMIT_OVERHEAD
                     weight += commit.delta_blob.size if commit.delta_blob else 0
-                    state.fold(sequence, await self.with_delta(commit))
+                    if commit.delta_blob:
+                        async with self._outside():
+                            commit = await self.with_delta(commit)
+                    state.fold(sequence, commit)
                 if sequence >= until:
                     break
         return weight
+
+    @asynccontextmanager
+    async def _outside(self) -> AsyncIterator[None]:
+        """Leave room for other tails while a blob store is waited for, which may take long."""
+        self._tails.release()
+        try:
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._tails.acquire()
 
     async def _read_checkpoint(self, checkpoint: CheckpointRef) -> ChangeSetState:
         data = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
         reader = CheckpointReader(data)
         for _ in reader:
-            await anyio.lowlevel.checkpoint()  # a large one must not hold up everybody else
+            await turn()
         return reader.state
 
     async def _newest_checkpoint(self, key: ChangeSetKey, last: StoredMessage) -> CheckpointRef | None:
@@ -140,6 +159,7 @@ class LogReader:
         newest: CheckpointRef | None = None
         async with self._consumer(key, 1) as consumer:
             async for message in consumer:
+                await turn()
                 commit = self.decode(message.stream_sequence, message.headers, message.data)
                 newest = commit.checkpoint if commit is not None else newest
                 if message.stream_sequence >= last.sequence:

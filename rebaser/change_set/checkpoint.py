@@ -4,11 +4,11 @@ Invariant: a checkpoint is stored and verified before a commit names it, and the
 checkpoint before the current one, so that a reader who is at work finds its tail.
 """
 
-import anyio.lowlevel
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.context import Context
+from rebaser_client.rounds import turn
 from rebaser_core.checkpoint import write_checkpoint
 from rebaser_core.commit import CheckpointRef, Kind
 
@@ -28,7 +28,7 @@ async def write(context: Context, commits: CommitLog) -> None:
     async with commits.view() as view:
         for chunk in write_checkpoint(commits.state, view):
             chunks.append(chunk)
-            await anyio.lowlevel.checkpoint()  # a large one must not hold up the requests
+            await turn()
     data = b"".join(chunks)
     reference = CheckpointRef(await context.blobs.put(data), view.sequence, len(data))
     async with commits.turn():

@@ -4,12 +4,16 @@ Invariant: the copy is confirmed before the original is answered and deleted, so
 two streams. The original's `Nats-*` headers are renamed: copied as they are, they would make the stream refuse it.
 """
 
+import anyio
+
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import JetStream, Message
 from rebaser_core.commit import Decision
 from rebaser_core.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
+
+AT_ONCE = 64  # copies under way: a flood of bad requests must not become one of publishes that time out together
 
 
 class DeadLetters:
@@ -20,14 +24,16 @@ class DeadLetters:
         self._subjects = subjects
         self._blobs = blobs
         self._server_id = server_id
+        self._room = anyio.Semaphore(AT_ONCE, fast_acquire=True)
 
     async def bury(self, key: ChangeSetKey, message: Message, decision: Decision, at_ms: int) -> None:
         """Store the copy and await its ack; raises `TransientError` if it could not be stored for now."""
-        headers = dead_headers(
-            message.headers, decision, key=key, subject=message.subject, server=self._server_id, at_ms=at_ms
-        )
-        data = message.data
-        if len(data) + HEADER_ROOM > self._js.connection.max_payload:
-            headers[PAYLOAD_ADDRESS] = await self._blobs.put(data)
-            data = b""
-        await self._js.publish(self._subjects.dlq(key), data, headers)
+        async with self._room:
+            headers = dead_headers(
+                message.headers, decision, key=key, subject=message.subject, server=self._server_id, at_ms=at_ms
+            )
+            data = message.data
+            if len(data) + HEADER_ROOM > self._js.connection.max_payload:
+                headers[PAYLOAD_ADDRESS] = await self._blobs.put(data)
+                data = b""
+            await self._js.publish(self._subjects.dlq(key), data, headers)

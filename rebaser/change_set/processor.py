@@ -4,6 +4,7 @@ Invariant: a request is answered only from a commit that is in the log, and dele
 cannot be decided yet (a newer version, a blob that is away) stops the queue there, for a bounded time.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,7 @@ from rebaser.change_set.reading import OURS, NotYet, RequestReader
 from rebaser.change_set.replies import inbox_allowed, response
 from rebaser.context import Context
 from rebaser_client.jetstream import Message
+from rebaser_client.rounds import turn
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
 from rebaser_core.decide import Incoming, decide, known
 from rebaser_core.envelope import REPLY_INBOX
@@ -99,7 +101,10 @@ class Processor:
         incoming: list[Incoming] = []
         held: tuple[NotYet, Attempt] | None = None
         self._reader.room = self._context.settings.batch_max_bytes
+        until = await turn()
         for message in messages:
+            if time.monotonic() >= until:
+                until = await turn()
             try:
                 incoming.append(self._probation.condemned(message) or await self._reader.read(message))
             except NotYet as problem:

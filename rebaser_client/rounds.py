@@ -1,0 +1,74 @@
+"""Keeps the rounds of the event loop short, however many want to compute at once.
+
+Without it a thousand owners, or loads of long logs, would each take their share in the same round, which would last for
+seconds: answers of NATS would stand unread until they count as missing, and leases would run out.
+
+Invariant: in each round those who come pass until `ROUND` is used up; the others wait in line, and the first of it is
+let through in the next round.
+"""
+
+import asyncio
+import time
+from collections import deque
+
+from anyio.lowlevel import RunVar
+
+ROUND = 0.02  # seconds of computing until sockets and timers are looked at again
+
+_rounds: "RunVar[Rounds]" = RunVar("rounds")
+
+
+class Rounds:
+    """The rounds of the running event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._open = False
+        self._ends = 0.0
+
+    async def turn(self) -> float:
+        """Return when there is time to compute; until when (`time.monotonic`), to ask again then."""
+        now = time.monotonic()
+        if not self._open:
+            self._begin(now)
+        if self._waiting or now >= self._ends:
+            await self._wait()
+        return self._ends
+
+    def _begin(self, now: float) -> None:
+        self._open, self._ends = True, now + ROUND
+        self._loop.call_soon(self._over)  # that is in the next round, behind the sockets
+
+    async def _wait(self) -> None:
+        future = self._loop.create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self._let_through()  # the one behind has our turn
+            raise
+
+    def _over(self) -> None:
+        self._open = False
+        if self._let_through():
+            self._begin(time.monotonic())
+
+    def _let_through(self) -> bool:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                return True
+        return False
+
+
+async def turn() -> float:
+    """`Rounds.turn` of the running event loop."""
+    try:
+        rounds = _rounds.get()
+    except LookupError:
+        rounds = Rounds()
+        _rounds.set(rounds)
+    return await rounds.turn()
