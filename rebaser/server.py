@@ -17,10 +17,11 @@ from rebaser.change_set.owner import Owner
 from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context, open_context
 from rebaser.settings import Settings
-from rebaser.strays import Strays
+from rebaser.strays import STRAY, Strays
 from rebaser.sweeper import Sweeper
 from rebaser.watchdog import watched_loop
 from rebaser_client.jetstream import PullConsumer, PullMessage
+from rebaser_core.commit import Decision, Outcome
 from rebaser_core.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -97,8 +98,7 @@ class Server:
         try:
             _, key = self._context.subjects.parse(message.subject)
         except UnprocessableError as error:
-            log.warning("task_unreadable", subject=message.subject[:120], reason=error.message)
-            owners.start_soon(self._context.js.term, message)
+            owners.start_soon(self._refuse, message, error)
             self._fill_slots()
             return
         task = Task(key, message, self._context.js)
@@ -112,6 +112,17 @@ class Server:
         else:
             self._start(owners, task)
         self._fill_slots()
+
+    async def _refuse(self, message: PullMessage, error: UnprocessableError) -> None:
+        """Move a task that names no change set to the dead letters. If that fails, it is delivered again."""
+        log.warning("task_unreadable", subject=message.subject[:120], reason=error.message)
+        context, sequence = self._context, message.stream_sequence
+        decision = Decision(sequence, f"@task{sequence}", Outcome.DEAD, 0, error.code, error.message)
+        try:
+            await context.dead_letters.bury(STRAY, message, decision, context.now_ms())
+            await context.js.term(message, error.code)
+        except RebaserError as failure:
+            log.warning("task_refusal_failed", reason=failure.message)
 
     def _start(self, owners: TaskGroup, task: Task) -> None:
         owner = self._owners[task.key] = Owner(self._context, task, changed=self._slot_changed)

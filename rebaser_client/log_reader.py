@@ -120,7 +120,7 @@ class LogReader:
         weight, ask_at = 0, 0.0
         async with self._tails, self._consumer(key, state.last + 1) as consumer:
             async for message in consumer:
-                if time.monotonic() >= ask_at:
+                if time.thread_time() >= ask_at:
                     ask_at = await turn()
                 sequence = message.stream_sequence
                 commit = self.decode(sequence, message.headers, message.data)

@@ -4,7 +4,7 @@ Without it a thousand owners, or loads of long logs, would each take their share
 seconds: answers of NATS would stand unread until they count as missing, and leases would run out.
 
 Invariant: in each round those who come pass until `ROUND` is used up; the others wait in line, and the first of it is
-let through in the next round.
+let through in the next round. What counts is processor time: a machine that has none to give is not computing.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ class Rounds:
         self._ends = 0.0
 
     async def turn(self) -> float:
-        """Return when there is time to compute; until when (`time.monotonic`), to ask again then."""
-        now = time.monotonic()
+        """Return when there is time to compute; until when (`time.thread_time`), to ask again then."""
+        now = time.thread_time()
         if not self._open:
             self._begin(now)
         if self._waiting or now >= self._ends:
@@ -53,7 +53,7 @@ class Rounds:
     def _over(self) -> None:
         self._open = False
         if self._let_through():
-            self._begin(time.monotonic())
+            self._begin(time.thread_time())
 
     def _let_through(self) -> bool:
         while self._waiting:

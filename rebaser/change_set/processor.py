@@ -103,7 +103,7 @@ class Processor:
         self._reader.room = self._context.settings.batch_max_bytes
         until = await turn()
         for message in messages:
-            if time.monotonic() >= until:
+            if time.thread_time() >= until:
                 until = await turn()
             try:
                 incoming.append(self._probation.condemned(message) or await self._reader.read(message))

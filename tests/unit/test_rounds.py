@@ -1,0 +1,87 @@
+"""However many want to compute at once, sockets and timers are looked at in between, and nobody is passed over."""
+
+import asyncio
+from types import SimpleNamespace
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from rebaser_client import rounds
+from rebaser_client.rounds import ROUND, Rounds
+
+pytestmark = pytest.mark.anyio
+
+
+class Clock:
+    """Stands still but for those who compute."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.round = 0
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._next)
+
+    def thread_time(self) -> float:
+        return self.now
+
+    def _next(self) -> None:
+        self.round += 1
+        self._loop.call_soon(self._next)
+
+
+@pytest.fixture
+async def clock(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(thread_time=clock.thread_time))
+    return clock
+
+
+async def test_a_round_lasts_no_longer_however_many_compute(clock: Clock) -> None:
+    line, computed = Rounds(), list[tuple[int, int]]()
+
+    async def compute(name: int) -> None:
+        for _ in range(3):
+            await line.turn()
+            clock.now += ROUND * 0.4
+            computed.append((clock.round, name))
+
+    async with anyio.create_task_group() as group:
+        for name in range(20):
+            group.start_soon(compute, name)
+    by_round = [[name for at, name in computed if at == one] for one in sorted({at for at, _ in computed})]
+    assert len(computed) == 60
+    assert max(map(len, by_round)) <= 3  # the third one began just before time was up
+    first_three_quarters = [name for _, name in computed[:45]]
+    assert set(first_three_quarters) == set(range(20))  # nobody has to wait for those who want more
+
+
+async def test_where_there_is_time_nobody_waits(clock: Clock) -> None:
+    line = Rounds()
+    for _ in range(5):
+        with pytest.raises(StopIteration) as passed:
+            line.turn().send(None)
+        assert passed.value.value == clock.now + ROUND
+
+
+async def test_who_gives_up_leaves_its_turn_to_the_next(clock: Clock) -> None:
+    line, passed, scopes = Rounds(), list[str](), dict[str, anyio.CancelScope]()
+
+    async def compute(name: str) -> None:
+        with anyio.CancelScope() as scopes[name]:
+            await line.turn()
+            passed.append(name)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            for name in ("waiting", "let through", "last"):
+                group.start_soon(compute, name)
+            await line.turn()
+            clock.now += 2 * ROUND
+            while len(line._waiting) < 3:
+                await checkpoint()
+            scopes["waiting"].cancel()
+            while len(line._waiting) > 1:
+                await checkpoint()
+            scopes["let through"].cancel()  # it has been let through, but did not run yet
+    assert passed == ["last"]
