@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import anyio
 import pytest
 
-from rebaser.change_set.dead_letters import DeadLetters
+from rebaser.change_set.dead_letters import AT_ONCE, DeadLetters
 from rebaser_client import DeadLetter, QueueFull, RebaserClient, Set
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream, Message
@@ -158,3 +159,26 @@ async def test_a_dropped_dead_letter_is_gone_and_dropping_it_again_is_no_error(
     for _ in range(2):
         await client.dead_letters.drop(letters[0])
     assert await found(client) == letters[1:]
+
+
+async def test_a_flood_of_bad_requests_is_buried_some_at_once(
+    cemetery: Cemetery, js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, under_way, most = JetStream.publish, 0, 0
+
+    async def publish(self: JetStream, *args: object, **more: object) -> object:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await real(self, *args, **more)  # type: ignore[arg-type]
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(JetStream, "publish", publish)
+    async with anyio.create_task_group() as group:
+        for number in range(3 * AT_ONCE):
+            group.start_soon(cemetery.bury, f"r{number}")
+    assert most == AT_ONCE
+    counts = await js.subject_counts(cemetery.subjects.dlq_stream, ">")
+    assert counts == {cemetery.subjects.dlq(KEY): 3 * AT_ONCE}

@@ -2,15 +2,19 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
 from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import CommitLog
+from rebaser_client import log_reader, rounds
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import JetStream, RequestTimeoutError
+from rebaser_client.jetstream import JetStream, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.infos import PubAck
-from rebaser_client.log_reader import LogReader
+from rebaser_client.log_reader import TAILS, LogReader
 from rebaser_core.commit import Kind
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
@@ -153,3 +157,69 @@ class _Context:
         self.js = log.js
         self.subjects = log.subjects
         self.blobs = log.blobs
+
+
+async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_between(
+    open_log: Open, js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the logs are that a server loads together, after an outage say."""
+    log = await open_log().load()
+    for number in range(10):
+        await log.append(Set(f"v{number}", number))
+    monkeypatch.setattr(rounds, "ROUND", 0.0)
+    real, opened, most, ticks, seen = OrderedConsumer.__aenter__, 0, 0, 0, list[int]()
+    real_exit, real_decode = OrderedConsumer.__aexit__, LogReader.decode
+
+    async def enter(self: OrderedConsumer) -> OrderedConsumer:
+        nonlocal opened, most
+        opened += 1
+        most = max(most, opened)
+        return await real(self)
+
+    async def leave(self: OrderedConsumer, *error: Any) -> None:
+        nonlocal opened
+        opened -= 1
+        await real_exit(self, *error)
+
+    def decode(self: LogReader, *message: Any) -> object:
+        seen.append(ticks)
+        return real_decode(self, *message)
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await checkpoint_of_the_loop()
+            ticks += 1
+
+    monkeypatch.setattr(OrderedConsumer, "__aenter__", enter)
+    monkeypatch.setattr(OrderedConsumer, "__aexit__", leave)
+    monkeypatch.setattr(LogReader, "decode", decode)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as ticker:
+            ticker.start_soon(tick)
+            assert len((await log.reader.load(KEY)).state.cells) == 10
+            assert len(set(seen[1:])) == 10  # the first is the last commit, which comes by itself
+            async with anyio.create_task_group() as group:
+                for _ in range(3 * TAILS):
+                    group.start_soon(log.reader.load, KEY)
+            ticker.cancel_scope.cancel()
+    assert most == TAILS
+
+
+async def test_a_blob_that_is_waited_for_keeps_no_other_tail_waiting(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "TAILS", 1)
+    log = await Log(js, subjects, inline_max=10).load()
+    await log.append(Set("a", "x" * 100))
+    await log.append(Set("b", "x" * 100))
+    real, others = log.blobs.get, list[int]()
+
+    async def get(address: str, *, max_bytes: int) -> bytes:
+        others.append(log.reader._tails.value)
+        return await real(address, max_bytes=max_bytes)
+
+    monkeypatch.setattr(log.blobs, "get", get)
+    assert len((await log.reader.load(KEY)).state.cells) == 2
+    assert others == [1, 1]
+    assert log.reader._tails.value == 1

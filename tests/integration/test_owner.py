@@ -7,13 +7,18 @@ from functools import partial
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 import rebaser.dvu.run
+from rebaser.change_set.dead_letters import DeadLetters
+from rebaser.change_set.reading import RequestReader
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.server import Server
 from rebaser.settings import Settings
-from rebaser_client import Derive, RebaserClient, Set
-from rebaser_client.jetstream import JetStream
+from rebaser.strays import STRAY
+from rebaser_client import Derive, RebaserClient, Set, rounds
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream import JetStream, Message
 from rebaser_client.tasks import publish_task
 from rebaser_core.commit import Kind
 from rebaser_core.ids import ChangeSetKey
@@ -118,3 +123,56 @@ async def test_a_request_of_a_newer_version_lets_the_running_dvu_finish(
     assert (await client.values("ws", "cs"))["double"].value == 2
     assert len(events.named("dvu_done")) == 1
     assert not events.named("dvu_failed")
+
+
+async def test_a_task_that_names_no_change_set_goes_to_the_dead_letters(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If that fails, the server goes on, and the task comes again."""
+    real, failing = DeadLetters.bury, [True]
+
+    async def bury(self: DeadLetters, *args: object) -> None:
+        if failing:
+            failing.pop()
+            raise NotConnectedError("there is no connection to NATS")
+        await real(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DeadLetters, "bury", bury)
+    await js.publish(f"{subjects.root}.tasks.ws.$.process", b"", {"X-Mine": "kept"})
+    async with serving(js, subjects, Engine()):
+        await events.wait_for(lambda entry: entry["event"] == "task_refusal_failed")
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        await js.publish(f"{subjects.root}.tasks.$.cs.process", b"")
+        while await js.last(subjects.tasks_stream, f"{subjects.root}.tasks.$.cs.process"):
+            await checkpoint()
+    letter = await js.last(subjects.dlq_stream, subjects.dlq(STRAY))
+    assert letter is not None
+    assert letter.headers["X-Original-Subject"] == f"{subjects.root}.tasks.$.cs.process"
+    assert letter.headers["X-Reason-Code"] == "invalid_id"
+
+
+async def test_others_have_their_turns_while_a_batch_is_read(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a thousand owners would hold up the loop for as long as all their batches take together."""
+    monkeypatch.setattr(rounds, "ROUND", 0.0)
+    real, ticks, seen = RequestReader.read, 0, list[int]()
+
+    async def read(self: RequestReader, message: Message) -> object:
+        seen.append(ticks)
+        return await real(self, message)
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await checkpoint()
+            ticks += 1
+
+    monkeypatch.setattr(RequestReader, "read", read)
+    for number in range(5):
+        await client.enqueue_updates("ws", "cs", [Set("a", number)])
+    async with serving(js, subjects, Engine()), anyio.create_task_group() as group:
+        group.start_soon(tick)
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 5)])
+        group.cancel_scope.cancel()
+    assert len(seen) == len(set(seen)) == 6

@@ -11,7 +11,8 @@ from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.strays import STRAY, Strays
 from rebaser.sweeper import Sweeper
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
+from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.overview import key_counts
 from rebaser_client.tasks import publish_task
 from rebaser_client.topology import ensure_topology
@@ -259,3 +260,32 @@ async def test_strays_that_come_later_are_found_too(sweeper: Sweeper, js: JetStr
         await sweeper.sweep()
         assert not await js.subject_counts(subjects.requests_stream, ">")
     assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(STRAY): 3}
+
+
+async def test_what_fails_while_many_are_at_work_is_tried_again_in_the_next_sweep(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep that fails says so as one error: anything else would end the server."""
+    for key in (A, B, C):
+        await js.publish(subjects.requests(key), b"")
+    for _ in range(3):
+        await js.publish(f"{subjects.root}.requests.ws.$", b"")
+    real, failing = JetStream.publish, ["dlq", "dlq", "tasks"]
+
+    async def publish(self: JetStream, subject: str, *args: object, **more: object) -> PubAck:
+        if failing and subject.startswith(f"{subjects.root}.{failing[-1]}."):
+            failing.pop()
+            raise RequestTimeoutError("no answer")
+        return await real(self, subject, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(JetStream, "publish", publish)
+    for left in (2, 1, 0):  # an error leaves the rest to the next sweep
+        with pytest.raises(RequestTimeoutError):
+            await sweeper.sweep()
+        assert len(failing) <= left
+        if not failing:
+            break
+    await sweeper.sweep()
+    assert await tasks(js, subjects) == {A, B, C}
+    assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(STRAY): 3}
+    assert sum((await js.subject_counts(subjects.requests_stream, ">")).values()) == 3

@@ -1,0 +1,44 @@
+"""An answer that came in time is not lost because the loop was busy; one that does not come is not waited for."""
+
+import asyncio
+import socket
+import time
+
+import anyio
+import pytest
+
+from rebaser_client.jetstream.errors import RequestTimeoutError
+from rebaser_client.jetstream.replies import LATE, Replies
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_answer_that_stood_in_the_socket_while_the_loop_was_held_up_counts() -> None:
+    loop = asyncio.get_running_loop()
+    replies = Replies("_INBOX.x.")
+    inbox, future, _ = replies.open_request("s", 0.05)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        # As a connection does: what is read is handed to a task, which comes in the next round.
+        loop.add_reader(ours, lambda: loop.call_soon(replies.handle, inbox, "", ours.recv(10), None))
+        theirs.send(b"answer")
+        time.sleep(0.05 + 2 * LATE)  # noqa: ASYNC251 - that is the point
+        with anyio.fail_after(30):
+            assert (await future).data == b"answer"
+        loop.remove_reader(ours)
+
+
+async def test_a_loop_that_is_always_held_up_gives_up_all_the_same() -> None:
+    loop = asyncio.get_running_loop()
+    inbox, future, _ = Replies("_INBOX.x.").open_request("s", 0.01)
+
+    def hold_up() -> None:
+        time.sleep(1.5 * LATE)
+        if not future.done():
+            loop.call_soon(hold_up)
+
+    hold_up()
+    with anyio.fail_after(30), pytest.raises(RequestTimeoutError, match=r"within 0\.01 s"):
+        await future
+    assert inbox
