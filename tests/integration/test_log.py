@@ -103,6 +103,22 @@ async def test_an_append_whose_answer_is_lost_is_repeated_and_lands_once(
     assert len((await log.reader.load(KEY)).state.cells) == 2
 
 
+async def test_an_append_whose_caller_is_cancelled_is_settled(open_log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that is asked to end gives nothing back while it may still write."""
+    log = await open_log().load()
+    real, scope = JetStream.publish, anyio.CancelScope()
+
+    async def publish(self: JetStream, subject: str, payload: bytes, *args: object, **more: object) -> PubAck:
+        scope.cancel()
+        return await real(self, subject, payload, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(JetStream, "publish", publish)
+    with scope:
+        await log.append(Set("a", 1))
+    assert log.commits.state.cells.keys() == {"a"}
+    assert (await log.reader.load(KEY)).state.last == log.commits.state.last
+
+
 async def test_a_large_delta_goes_through_a_blob(js: JetStream, subjects: Subjects) -> None:
     log = await Log(js, subjects, inline_max=1000).load()
     await log.append(*(Set(f"v{number}", "x" * 50) for number in range(100)))
