@@ -11,18 +11,23 @@ from anyio.lowlevel import checkpoint
 
 import rebaser.dvu.run
 from rebaser.change_set.dead_letters import DeadLetters
+from rebaser.change_set.lifecycle import Reason
+from rebaser.change_set.probation import Probation
 from rebaser.change_set.reading import RequestReader
+from rebaser.change_set.tasks import Lease
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser.strays import STRAY
+from rebaser.sweeper import Sweeper
 from rebaser_client import Derive, RebaserClient, Set, rounds
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message
 from rebaser_client.tasks import publish_task
 from rebaser_core.commit import Kind
+from rebaser_core.errors import DvuError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
 from tests.integration.contexts import context_of
@@ -62,7 +67,7 @@ async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClie
 
 @asynccontextmanager
 async def serving(js: JetStream, subjects: Subjects, engine: object, **settings: float) -> AsyncIterator[Server]:
-    given = Settings(server_id="test", quiescent_period=600, **settings)  # type: ignore[arg-type]
+    given = Settings(server_id="test", **{"quiescent_period": 600} | settings)  # type: ignore[arg-type]
     server = Server(context_of(js, subjects, given, engine))
     ready = anyio.Event()
     async with anyio.create_task_group() as group:
@@ -176,3 +181,83 @@ async def test_others_have_their_turns_while_a_batch_is_read(
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 5)])
         group.cancel_scope.cancel()
     assert len(seen) == len(set(seen)) == 6
+
+
+async def test_what_did_not_fit_into_a_commit_is_decided_next(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else has to come for it."""
+    monkeypatch.setattr(Probation, "innocent", lambda *_: 1)
+    for id_ in ("a", "b", "c"):
+        headers, payload = encode(EnqueueUpdatesRequest(id_, "ws", "cs", (Set(id_, 1),)))
+        await js.publish(subjects.requests(KEY), payload, headers)
+    await publish_task(js, subjects, KEY)
+    async with serving(js, subjects, Engine()):
+        decided: list[str] = []
+        async for commit in client.watch("ws", "cs", after=0):
+            decided += [one.request_id for one in commit.requests]
+            if len(decided) == 3:
+                break
+    assert decided == ["a", "b", "c"]
+
+
+@pytest.fixture
+def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody mends what a last look missed."""
+
+    async def sweep(_: Sweeper) -> int:
+        return 0
+
+    monkeypatch.setattr(Sweeper, "sweep", sweep)
+
+
+@pytest.mark.usefixtures("no_sweep")
+async def test_the_last_look_finds_the_very_next_request(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came while the task was being given up, and its own task was refused."""
+    release, left = Lease.release, [True]
+
+    async def release_and_store(self: Lease) -> None:
+        await release(self)
+        if left and left.pop():
+            headers, payload = encode(EnqueueUpdatesRequest("late", "ws", "cs", (Set("a", 2),)))
+            assert (await js.publish(subjects.requests(KEY), payload, headers)).sequence == 2
+
+    monkeypatch.setattr(Lease, "release", release_and_store)
+    async with serving(js, subjects, Engine(), quiescent_period=0.2):
+        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+        async for commit in client.watch("ws", "cs", after=0):
+            if [one.request_id for one in commit.requests] == ["late"]:
+                break
+    assert (await client.values("ws", "cs"))["a"].value == 2
+
+
+class FailsAtFirst(Engine):
+    async def evaluate(
+        self,
+        packets: Sequence[bytes],
+        *,
+        label: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - the engine's own
+    ) -> list[list[bytes]]:
+        if not self.go.is_set():
+            raise DvuError("not now")
+        return await super().evaluate(packets, label=label, timeout=timeout)
+
+
+@pytest.mark.usefixtures("no_sweep")
+async def test_the_last_look_finds_debt(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    """Of an owner that yields while its update waits to be tried again."""
+    engine = FailsAtFirst()
+    async with serving(js, subjects, engine) as server:
+        async with anyio.create_task_group() as group:
+            group.start_soon(events.wait_for, lambda entry: entry["event"] == "dvu_failed")
+            response = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
+        engine.go.set()
+        server._owners[KEY].stop(Reason.YIELD)
+        assert isinstance(response.status, Success)
+        await client.wait_covered("ws", "cs", response.status.commit)
+    assert (await client.values("ws", "cs"))["double"].value == 2
