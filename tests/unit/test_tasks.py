@@ -1,0 +1,41 @@
+"""A lease that was lost: acks go by stream sequence, and would hit the delivery that another owner holds."""
+
+from typing import Any, cast
+
+import pytest
+
+from rebaser.change_set.tasks import Lease, Task
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+
+pytestmark = pytest.mark.anyio
+
+
+class Said(Exception):  # noqa: N818 - what happened
+    pass
+
+
+class Connected:
+    """Whatever is asked of it is a word about the task."""
+
+    def __getattr__(self, name: str) -> object:
+        raise Said(name)
+
+
+def leased(*, lost: bool) -> Lease:
+    lease = Lease(Task(ChangeSetKey("ws", "cs"), cast("Any", None), cast("Any", Connected())), Subjects(""))
+    lease.lost = lost
+    return lease
+
+
+async def test_once_a_lease_is_lost_nothing_is_said_about_its_task() -> None:
+    lease = leased(lost=True)
+    await lease.release()
+    await lease.give_back(0.0)
+
+
+async def test_while_it_is_held_it_is_acked_or_given_back() -> None:
+    with pytest.raises(Said, match="ack_sync"):
+        await leased(lost=False).release()
+    with pytest.raises(Said, match="nak"):
+        await leased(lost=False).give_back(0.0)
