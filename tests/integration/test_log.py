@@ -12,7 +12,8 @@ from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import CommitLog
 from rebaser_client import log_reader, rounds
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import JetStream, OrderedConsumer, RequestTimeoutError
+from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, RequestTimeoutError
+from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log_reader import TAILS, LogReader
 from rebaser_core.commit import Kind
@@ -101,6 +102,27 @@ async def test_an_append_whose_answer_is_lost_is_repeated_and_lands_once(
     assert not lost
     assert (await log.append(Set("b", 2))) == sequence + 1
     assert len((await log.reader.load(KEY)).state.cells) == 2
+
+
+async def test_an_append_that_may_have_landed_is_settled_though_its_repeat_is_refused(
+    open_log: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For want of room, say: that tells nothing about the first one."""
+    log = await open_log().load()
+    real = JetStream.publish
+    troubles = [ApiError(503, STORE_FAILED, "no space left on device"), RequestTimeoutError("the answer was lost")]
+
+    async def publish(self: JetStream, subject: str, payload: bytes, *args: object, **more: object) -> PubAck:
+        ack = await real(self, subject, payload, *args, **more) if len(troubles) != 1 else None  # type: ignore[arg-type]
+        if troubles:
+            raise troubles.pop()
+        assert ack is not None
+        return ack
+
+    monkeypatch.setattr(JetStream, "publish", publish)
+    sequence = await log.append(Set("a", 1))
+    assert not troubles
+    assert (await log.reader.load(KEY)).state.last == sequence
 
 
 async def test_an_append_whose_caller_is_cancelled_is_settled(open_log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
