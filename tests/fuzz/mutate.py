@@ -49,6 +49,7 @@ class Mutator:
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
+        self._many = 2  # how often an element of a list is repeated at most
 
     def often(self, share: float) -> bool:
         return self.chance.random() < share
@@ -92,6 +93,7 @@ class Mutator:
 
     def tree(self, value: Any) -> Any:
         """`value` with one or a few of its nodes replaced, doubled, renamed or taken out. `value` is left as it is."""
+        self._many = 300  # once: four times, each inside the next, it would be thousands of millions
         for _ in range(self.chance.choice((1, 1, 2, 4))):
             value = self._node(value)
         return value
@@ -118,7 +120,9 @@ class Mutator:
                 case 0:
                     del items[at]
                 case 1:
-                    items[at:at] = [items[at]] * chance.choice((1, 2, 300))
+                    times = chance.choice((1, 2, self._many))
+                    self._many = 2 if times == self._many else self._many
+                    items[at:at] = [items[at]] * times
                 case 2:
                     items.append(self.leaf())
                 case _:
