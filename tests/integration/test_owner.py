@@ -261,3 +261,13 @@ async def test_the_last_look_finds_debt(
         assert isinstance(response.status, Success)
         await client.wait_covered("ws", "cs", response.status.commit)
     assert (await client.values("ws", "cs"))["double"].value == 2
+
+
+async def test_an_owner_that_is_fenced_says_no_more_about_its_task(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    async with serving(js, subjects, Engine()) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        owner = server._owners[KEY]
+        owner.stop(Reason.FENCED)
+        assert owner.lease.lost

@@ -190,6 +190,19 @@ async def test_a_held_request_is_no_suspect(fleet: Fleet) -> None:
             assert owner.commits.state.attempts == {1: Attempt(1, number, 1_000)}
 
 
+async def test_a_suspect_that_has_to_wait_stays_one(fleet: Fleet) -> None:
+    await fleet.send("new", X_MESSAGE_VERSION="99")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processing.RequestReader, "read", lambda *_: dies())
+        async with fleet.owner(redelivered=True) as owner:
+            with pytest.raises(ZeroDivisionError):
+                await owner.decide_all()
+    async with fleet.owner(redelivered=True) as owner:
+        with pytest.raises(Held):
+            await owner.decide_all()
+        assert owner.commits.state.attempts == {1: Attempt(1, 1, 1_000, 1)}
+
+
 async def test_a_process_tries_one_suspect_at_a_time(fleet: Fleet) -> None:
     """So that its death can be laid to one request: an innocent one is not counted along with a guilty one."""
     await fleet.send("suspect")

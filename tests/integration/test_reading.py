@@ -11,9 +11,10 @@ from rebaser.change_set import reading
 from rebaser.change_set.reading import NotYet, RequestReader
 from rebaser.settings import Settings
 from rebaser_client.jetstream import Message
-from rebaser_core.errors import TransientError
+from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.updates import Set
 
 pytestmark = pytest.mark.anyio
 
@@ -60,3 +61,11 @@ async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch
     assert not_yet.value.error.code in reading.OURS
     request = not_yet.value.incoming
     assert (request.sequence, request.request_id, request.redrive) == (7, "r", 2)
+
+
+@pytest.mark.parametrize(("workspace", "change_set"), [("ws", "other"), ("other", "cs")])
+async def test_a_request_that_names_another_change_set_is_dead(workspace: str, change_set: str) -> None:
+    headers, payload = encode(EnqueueUpdatesRequest("r", workspace, change_set, (Set("a", 1),)))
+    read = await reader(None).read(Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers))
+    assert isinstance(read.error, UnprocessableError)
+    assert (read.error.code, read.updates, read.request_id) == ("wrong_change_set", (), "@7")

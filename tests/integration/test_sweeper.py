@@ -11,8 +11,8 @@ from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.strays import STRAY, Strays
 from rebaser.sweeper import Sweeper
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
-from rebaser_client.jetstream.infos import PubAck
+from rebaser_client.jetstream import Connection, JetStream, Message, OrderedConsumer, RequestTimeoutError
+from rebaser_client.jetstream.infos import PubAck, StreamInfo
 from rebaser_client.overview import key_counts
 from rebaser_client.tasks import publish_task
 from rebaser_client.topology import ensure_topology
@@ -115,6 +115,42 @@ async def test_debts_are_followed_from_sweep_to_sweep(
     assert await sweeper.sweep() == 0, "its task is there"
     await drop_tasks(js, subjects)
     assert await sweeper.sweep() == 1, "a debt stays one until a commit says otherwise"
+
+
+async def test_headers_that_are_late_are_waited_for(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence alone does not tell that there are no more."""
+    take, late = OrderedConsumer.take, [True]
+
+    def take_late(self: OrderedConsumer, count: int) -> list[Message]:
+        return [] if late and late.pop() else take(self, count)
+
+    monkeypatch.setattr("rebaser.sweeper.SILENCE", 0.0)
+    monkeypatch.setattr(OrderedConsumer, "pending", 0)
+    monkeypatch.setattr(OrderedConsumer, "take", take_late)
+    await log.append(A, debt=1)
+    with anyio.fail_after(30):
+        assert await sweeper.sweep() == 1
+
+
+async def test_a_log_that_went_back_is_read_anew(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was restored from an older backup: it is the same stream, and ends below what was read of it."""
+    real, ahead = JetStream.stream_info, 10
+
+    async def stream_info(self: JetStream, name: str) -> StreamInfo:
+        info = await real(self, name)
+        return replace(info, last_sequence=info.last_sequence + ahead)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JetStream, "stream_info", stream_info)
+        await log.append(A, debt=1)
+        assert await sweeper.sweep() == 1
+    await log.append(B, debt=1)
+    assert await sweeper.sweep() == 1
+    assert await tasks(js, subjects) == {A, B}
 
 
 async def test_what_was_deleted_at_the_end_is_not_waited_for(
