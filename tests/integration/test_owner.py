@@ -271,3 +271,15 @@ async def test_an_owner_that_is_fenced_says_no_more_about_its_task(
         owner = server._owners[KEY]
         owner.stop(Reason.FENCED)
         assert owner.lease.lost
+
+
+async def test_a_server_that_was_paused_for_longer_than_its_lease_lets_go(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    async with serving(js, subjects, Engine(), ack_wait=1.5) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        owner = server._owners[KEY]
+        async with anyio.create_task_group() as group:
+            group.start_soon(events.wait_for, lambda entry: entry["event"] == "lease_lost")
+            server._progress_at -= 2.0
+        assert owner.lease.lost

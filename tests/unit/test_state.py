@@ -211,3 +211,12 @@ def test_a_thread_keeps_what_it_works_on_until_it_ends() -> None:
     with pytest.raises(RuntimeError, match="closed"):
         view.run(work)
     assert not state.frozen
+
+
+def test_a_view_keeps_the_roots_that_it_was_opened_with() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Set("a", 1), Derive("b", "sum", {"values": ["a"]})))
+    with state.view() as view:
+        state.fold(2, rebase(state, Derive("c", "sum", {"values": ["a"]})))
+        assert view.roots == {"a": 1, "b": 1}
+    assert state.roots == {"a": 1, "b": 1, "c": 2}
