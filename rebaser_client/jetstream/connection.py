@@ -124,6 +124,10 @@ class Connection:
         with translated():
             await link.publish(subject, payload, reply, headers)
 
+    def publish_now(self, subject: str, payload: bytes, *, reply: str = "") -> bool:
+        """`publish` for what is urgent and small, from the read loop; False if it was not sent."""
+        return self._link is not None and self._link.publish_now(subject, payload, reply)
+
     def post(self, subject: str, payload: bytes = b"") -> None:
         """`publish` for those who cannot wait, soon; lost if there is no connection."""
         self._group.start_soon(self._post, subject, payload)

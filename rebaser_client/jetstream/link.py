@@ -19,7 +19,7 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
-from nats.protocol.command import hpub_cmd
+from nats.protocol.command import hpub_cmd, pub_cmd
 
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream.reader import Handler, Reader, Sized
@@ -216,6 +216,20 @@ class Link:
         if client._flush_queue is not None and client._flush_queue.empty():  # noqa: SLF001
             await client._flush_pending()  # noqa: SLF001
         return None
+
+    def publish_now(self, subject: str, payload: bytes, reply: str) -> bool:
+        """Write a message to the socket, behind what waits to be written; False if it is not sent.
+
+        nats-py's flusher takes its turns in the event loop, and while a lot comes in a turn is hundreds of messages.
+        """
+        client = self.client
+        if not self.up or not client.is_connected or client._transport is None:  # noqa: SLF001 - as `_ping`
+            return False
+        client._pending.append(pub_cmd(subject, reply, payload))  # noqa: SLF001 - as nats-py's flusher
+        waiting, client._pending, client._pending_data_size = client._pending, [], 0  # noqa: SLF001
+        with suppress(RuntimeError):  # a socket that is closed: who reads it finds out
+            client._transport.writelines(waiting)  # noqa: SLF001
+        return True
 
     async def subscribe(self, subject: str, handler: Handler | Sized) -> Subscription:
         """Have `handler` called for each message on `subject`; raises `NotConnectedError`."""

@@ -71,6 +71,7 @@ class Puller:
         self._filled = asyncio.Event()
         self._todo: deque[Pull | Renew] = deque()
         self._due = asyncio.Event()
+        self._busy = False  # with one of `_todo`: the inbox may be another soon
         self._timer: asyncio.TimerHandle | None = None
         self._scope = anyio.CancelScope()
         self._hooks: list[Callable[[], object]] = []
@@ -200,6 +201,8 @@ class Puller:
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
             match action:
+                case Pull() if not self._todo and not self._busy and self._pull_now(action):
+                    pass  # half the window is still to come, and what hurries now need not wait for it
                 case Pull() | Renew():
                     self._todo.append(action)
                     self._due.set()
@@ -240,7 +243,9 @@ class Puller:
                     self._due.clear()
                     while self._todo:
                         action = self._todo.popleft()
+                        self._busy = True
                         await (self._pull(action) if isinstance(action, Pull) else self._renew())
+                        self._busy = False
         except Exception as error:
             log.exception("pull_broke", **self._names)
             self._state.stop()
@@ -251,19 +256,25 @@ class Puller:
     async def _pull(self, pull: Pull) -> None:
         if not self._state.expects(pull.token):
             return  # given up before it was sent: the connection was lost, and its successor asks for as much
-        fields = {**self._request, "batch": pull.batch}
-        if pull.max_bytes:
-            fields["max_bytes"] = pull.max_bytes
-        if pull.pin:
-            fields["id"] = pull.pin
         try:
-            await self._connection.publish(self._api, json.dumps(fields).encode(), reply=f"{self._inbox}{pull.token}")
+            await self._connection.publish(self._api, self._wanted(pull), reply=f"{self._inbox}{pull.token}")
         except RebaserError as error:
             if not self._connection.connected:
                 self._act(self._state.disconnected())
             else:
                 log.warning("pull_not_sent", **self._names, reason=error.message)
                 self._act(self._state.failed(pull.token, error))
+
+    def _pull_now(self, pull: Pull) -> bool:
+        return self._connection.publish_now(self._api, self._wanted(pull), reply=f"{self._inbox}{pull.token}")
+
+    def _wanted(self, pull: Pull) -> bytes:
+        fields = {**self._request, "batch": pull.batch}
+        if pull.max_bytes:
+            fields["max_bytes"] = pull.max_bytes
+        if pull.pin:
+            fields["id"] = pull.pin
+        return json.dumps(fields).encode()
 
     async def _listen(self) -> None:
         self._inbox = f"{self._connection.new_inbox()}."

@@ -16,6 +16,19 @@ from rebaser_client.jetstream.infos import ConsumerInfo
 NEXT = "$JS.API.CONSUMER.MSG.NEXT."
 
 
+class Wire:
+    """A connection that two may send on: the script, and whoever answers pings."""
+
+    def __init__(self, client: SocketStream) -> None:
+        self._client = client
+        self._turn = anyio.Lock()
+        self.receive = client.receive
+
+    async def send(self, data: bytes) -> None:
+        async with self._turn:
+            await self._client.send(data)
+
+
 @dataclass(frozen=True)
 class Pulled:
     """A pull that came: its body, and where its answers go."""
@@ -23,7 +36,7 @@ class Pulled:
     body: dict[str, Any]
     reply: str
     sid: bytes
-    client: SocketStream
+    client: Wire
 
     async def status(self, line: str, **headers: int) -> None:
         """Answer with a status line such as `409 Consumer Deleted`; `pending_messages=3` is the header of that name."""
@@ -81,13 +94,13 @@ class ScriptedNats:
         self._clients.add(client)
         try:
             async with client:
-                await self._serve(client)
+                await self._serve(Wire(client))
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
             pass
         finally:
             self._clients.discard(client)
 
-    async def _serve(self, client: SocketStream) -> None:
+    async def _serve(self, client: Wire) -> None:
         info = {"server_id": "X", "version": "2.15.0", "max_payload": 1048576, "headers": True, "proto": 1}
         await client.send(b"INFO %b\r\n" % json.dumps(info).encode())
         subjects: dict[str, bytes] = {}
@@ -110,7 +123,7 @@ class ScriptedNats:
                     payload, buffer = buffer[: size - 2], buffer[size:]
                     self._published(client, [word.decode() for word in words], payload, subjects)
 
-    def _published(self, client: SocketStream, words: list[str], payload: bytes, subjects: dict[str, bytes]) -> None:
+    def _published(self, client: Wire, words: list[str], payload: bytes, subjects: dict[str, bytes]) -> None:
         subject = words[1]
         if subject.startswith(NEXT):
             sid = next(sid for prefix, sid in subjects.items() if words[2].startswith(prefix))

@@ -7,6 +7,7 @@ import pytest
 
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import (
+    Connection,
     ConsumerDeletedError,
     NoRespondersError,
     PullConsumer,
@@ -184,7 +185,8 @@ async def test_a_pull_that_the_first_message_of_a_pin_makes_due_names_it() -> No
         assert (again.body["batch"], again.body["id"]) == (2, "p1")
 
 
-async def test_a_pull_that_was_given_up_before_it_was_sent_is_never_sent() -> None:
+async def test_a_pull_that_was_given_up_before_it_was_sent_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "publish_now", lambda *_, **__: False)  # as without a connection
     async with scripted() as (server, consumer), consumer.consume(max_messages=10) as messages:
         first = await server.pull()
         messages._reconnected()
