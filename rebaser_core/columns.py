@@ -191,6 +191,8 @@ class Columns:
             grown[:at] = self.refs[:at]
             self.refs, self._refs = grown, grown.data
         self._shape[row], self._in_at[row], self._state[row] = shape, at, STALE
+        if self.faults:
+            self.faults.pop(row, None)
         self.refs_used += count
         if count < _MANY:
             for place, one in enumerate(rows, at):
