@@ -78,6 +78,7 @@ async def test_the_demo_is_right_plain_and_leaves_nothing_running(tmp_path: Path
     assert running_under(tmp_path) == []
 
 
+@pytest.mark.long
 async def test_what_the_demo_made_can_be_looked_at_afterwards(tmp_path: Path) -> None:
     data = tmp_path / "kept"
     done = await rebaser("demo", "--data", str(data))

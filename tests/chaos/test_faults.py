@@ -217,6 +217,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.long  # half a minute; `test_chaos` kills Spark as well, though not for certain inside an update
 @pytest.mark.spark
 async def test_spark_dies_in_the_middle_of_a_dvu(own_nats: EmbeddedNats, gate: Path, tmp_path: Path) -> None:
     """The JVM is killed while a worker computes: requests go on, the server has another JVM, and the DVU is done."""

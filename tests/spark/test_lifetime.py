@@ -47,7 +47,7 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.mark.anyio
 @pytest.mark.spark
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 async def test_the_jvm_ends_with_its_program_and_shares_nothing_with_another(
     engine: Engine, tmp_path: Path, short_folder: Path, end: signal.Signals
 ) -> None:
@@ -91,6 +91,7 @@ async def test_an_engine_that_is_left_while_it_starts_leaves_nothing(short_folde
     assert os.listdir(short_folder) == []  # noqa: PTH208
 
 
+@pytest.mark.long  # half a minute, and the chaos of the suite kills Spark as well
 @pytest.mark.anyio
 @pytest.mark.spark
 async def test_a_jvm_that_dies_is_started_again_under_its_callers(engine: Engine, jvm_pid: int) -> None:

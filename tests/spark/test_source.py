@@ -138,6 +138,7 @@ async def test_commits_are_a_table(spark: Any, options: dict[str, str], writer: 
     await to_thread.run_sync(look)
 
 
+@pytest.mark.long
 async def test_a_stream_follows_commits_and_goes_on_where_it_was(
     spark: Any, options: dict[str, str], writer: Writer, tmp_path: Path
 ) -> None:
