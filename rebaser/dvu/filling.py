@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rebaser.dvu import faults
 from rebaser.dvu.column import DIGEST, FAULT, IN_ERROR, MISSING, NOT_THERE, NULL, OTHER, UNKNOWN, Column, Item
 from rebaser.dvu.graph import Affected, Ints
-from rebaser.dvu.packet import Shape, weight
+from rebaser.dvu.packet import weight
 from rebaser.dvu.same import own_fault, remember
 from rebaser_core.columns import ABSENT, ERROR, STALE, UNSET, Columns
 from rebaser_core.values import Fault, Json
@@ -100,9 +100,3 @@ def olds_of(rows: Ints, columns: Columns) -> Column:
         if not isinstance(remembered, str):
             kinds[at] = DIGEST
     return Column(kinds, bits, others)
-
-
-def shapes_of(numbers: list[int], columns: Columns) -> list[Shape]:
-    """The shapes with these numbers, as a packet has them."""
-    shapes = [columns.shapes[number] for number in numbers]
-    return [Shape(shape.function, shape.inputs, dict(shape.params)) for shape in shapes]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rebaser.dvu.column import IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
+from rebaser_core.columns import Shape
 from rebaser_core.errors import DvuError
 from rebaser_core.values import Json
 
@@ -36,22 +37,6 @@ VERSION = 2
 # A fault of the node's own: code and message. Or the slot of the input that failed or is missing.
 RawFault: TypeAlias = tuple[str, str] | int
 Whole: TypeAlias = npt.NDArray[np.integer[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What definitions that differ only in their input ids share.
-
-    `inputs` is (name, count) in declared order; a count of -1 is one id, else a list of so many ids.
-    """
-
-    function: str
-    inputs: tuple[tuple[str, int], ...]
-    params: dict[str, Json]
-
-    @property
-    def arity(self) -> int:
-        return sum(abs(count) for _, count in self.inputs)
 
 
 @dataclass(slots=True)
@@ -81,7 +66,7 @@ class Work:
             "number": self.number,
             "code": self.code,
             "functions": self.functions,
-            "shapes": [[one.function, [list(pair) for pair in one.inputs], one.params] for one in self.shapes],
+            "shapes": [[one.function, [list(pair) for pair in one.inputs], dict(one.params)] for one in self.shapes],
             "counts": [len(self.constants), len(shape)],
         }
         narrow = np.min_scalar_type(len(self.shapes))  # bytes cost more time on their way than the computing

@@ -17,7 +17,7 @@ import numpy as np
 from rebaser.dvu import faults, fingerprint, graph
 from rebaser.dvu.column import FAULT, NULL, OTHER, Mark
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights, shapes_of
+from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights
 from rebaser.dvu.functions.registry import Registry, registry
 from rebaser.dvu.packet import RawFault, Results, Work, weight
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
@@ -215,7 +215,7 @@ class Plan:
         )
         self._flying[number] = _Flying(nodes, codes[:constants])
         local, shape = np.unique(self._shape[nodes], return_inverse=True)
-        shapes = shapes_of(self._shapes[local].tolist(), self._columns)
+        shapes = [self._columns.shapes[number] for number in self._shapes[local].tolist()]
         return Work(
             number,
             fingerprint.code(),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebaser.dvu import column
 from rebaser.dvu.column import Column
 from rebaser.dvu.packet import (
     IN_ERROR,
@@ -21,6 +22,7 @@ from rebaser.dvu.packet import (
     Work,
     weight,
 )
+from rebaser_core import columns
 from rebaser_core.errors import DvuError
 from rebaser_core.values import Json
 
@@ -136,3 +138,8 @@ def test_a_packet_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch)
 @given(json)
 def test_weight_is_near_the_encoded_size(value: Json) -> None:
     assert weight(value) >= len(cbor2.dumps(value)) * 0.5
+
+
+def test_what_a_state_stores_and_what_travels_have_the_same_kinds() -> None:
+    names = ("NULL", "FALSE", "TRUE", "INT", "FLOAT", "OTHER")
+    assert [getattr(column, name) for name in names] == [getattr(columns, name) for name in names]
