@@ -18,3 +18,10 @@ def check_address(address: object) -> str:
     if type(address) is not str or _ADDRESS.fullmatch(address) is None:
         raise UnprocessableError(f"{str(address)[:80]!r} is not a blob address", code="invalid_address")
     return address
+
+
+def path_of(address: str) -> str:
+    """Where a store of files or objects keeps the blob: spread over folders, because some file systems are slow with a
+    million files in one."""
+    algorithm, _, digest = address.partition(":")
+    return f"{algorithm}/{digest[:2]}/{digest}"

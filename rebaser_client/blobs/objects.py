@@ -17,6 +17,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import LocalStore, from_url
 
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
+from rebaser_core.address import path_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class ObjectStoreBlobs:
         return address
 
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
-        path = _path(check_address(address))
+        path = path_of(check_address(address))
         try:
             found = await _bounded(obstore.get_async(self._store, path), "read")
             size = found.meta["size"]
@@ -71,7 +72,7 @@ class ObjectStoreBlobs:
         return await anyio.to_thread.run_sync(verify, address, data)
 
     async def _write(self, address: str, data: bytes, mode: Any) -> None:
-        path = _path(address)
+        path = path_of(address)
         try:
             await _bounded(obstore.put_async(self._store, path, data, mode=mode, use_multipart=False), "written")
         except AlreadyExistsError:
@@ -91,12 +92,6 @@ async def _bounded(work: Awaitable[T], what: str) -> T:
         raise
     except (BaseError, OSError, ValueError) as error:
         raise TransientError(f"a blob could not be {what} ({type(error).__name__})", code="blob_store") from None
-
-
-def _path(address: str) -> str:
-    """Spread over folders, because some file systems are slow with a million files in one."""
-    algorithm, _, digest = address.partition(":")
-    return f"{algorithm}/{digest[:2]}/{digest}"
 
 
 def _sync(path: Path) -> None:
