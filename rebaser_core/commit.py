@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from rebaser_core.updates import Update
+from rebaser_core.updates import Recompute, Update
 from rebaser_core.values import Fault, Json
 
 
@@ -107,7 +107,8 @@ class Commit:
 
     `delta` holds `Update`s in a `rebase`, `Computed` in a `dvu`. If `delta_blob` is set the delta is there, and a
     commit that was only decoded has an empty `delta` until somebody loads it. `covers` is the log sequence up to
-    which derived values are true; None says "this commit's own", which its writer could not know.
+    which derived values are true; None says "this commit's own", which its writer could not know. `recompute`: derived
+    values that are owed from here on, though nothing they rest on changed.
     """
 
     id: str
@@ -123,5 +124,6 @@ class Commit:
     checkpoint: CheckpointRef | None = None
     attempt: Attempt | None = None
     forget_before_ms: int = 0  # outcomes recorded before this Unix time (ms) are no longer kept
-    debt: int = field(default=0, compare=False)  # roots owed after it; a header repeats it for the sweeper
+    recompute: tuple[Recompute, ...] = ()
+    debt: int = field(default=0, compare=False)  # what is owed after it; a header repeats it for the sweeper
     sequence: int = field(default=0, compare=False)  # its log sequence, where a reader knows it

@@ -53,7 +53,8 @@ class MessageType(Generic[M]):
     """A type of message. The current version is the last of `bodies`; `upgrades[0]` makes a v2 body of a v1 body.
 
     `read` turns a current body into the message; `write` gives the wire map of one version. Both may raise
-    `UnprocessableError`.
+    `UnprocessableError`. `lowest` is the first version that can say a message, and the one it is written in, so that
+    programs of the last release read all that they could have written; without it, the current one.
     """
 
     name: str
@@ -62,8 +63,10 @@ class MessageType(Generic[M]):
     upgrades: tuple[Callable[[Any], Body], ...]
     read: Callable[[Any, Limits], M]
     write: Callable[[M, int], dict[str, Any]]
-    # Reads a current body of the usual shape without the model, which costs as much as the rest; None: not that shape.
-    quick: Callable[[dict[str, Any], Limits], M | None] | None = None
+    lowest: Callable[[M], int] | None = None
+    # Reads a body (of the version given) of the usual shape without the model, which costs as much as the rest; None:
+    # not that shape.
+    quick: Callable[[dict[str, Any], Limits, int], M | None] | None = None
 
     @property
     def current(self) -> int:
@@ -157,8 +160,8 @@ class Registry:
             raise UnprocessableError(f"a message of type {kind.name}", code="unexpected_message_type")
         raw = loads(peeked.content_type, payload, limits)
         content = unwrap(raw, peeked.version)
-        if kind.quick is not None and peeked.version == kind.current:
-            usual = kind.quick(content, limits)
+        if kind.quick is not None:
+            usual = kind.quick(content, limits, peeked.version)
             if usual is not None:
                 return usual
         body = validate(kind.bodies[peeked.version - 1], content)
@@ -166,15 +169,20 @@ class Registry:
             body = upgrade(body)
         return kind.read(body, limits)
 
+    def lowest(self, message: object) -> int:
+        """The version that a message is written in: the lowest that can say it."""
+        kind = self._by_class[type(message)]
+        return kind.current if kind.lowest is None else kind.lowest(message)
+
     def encode(
         self, message: object, content_type: ContentType = CBOR, version: int | None = None
     ) -> tuple[dict[str, str], bytes]:
-        """`(headers, payload)`; the headers are the caller's to add to.
+        """`(headers, payload)`, headers to be added to; in the lowest version that will do, or in `version`.
 
         Raises `UnprocessableError` for a message that an older `version` cannot express.
         """
         kind = self._by_class[type(message)]
-        version = version or kind.current
+        version = version or self.lowest(message)
         headers = self._headers[kind.name, version, content_type].copy()
         return headers, dumps(content_type, {f"v{version}": kind.write(message, version)})
 

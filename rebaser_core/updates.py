@@ -71,6 +71,17 @@ class Remove:
 
 Update: TypeAlias = Set | Derive | Unset | Remove
 
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Compute derived values anew, though no input changed: all, or those of one `function`. No edit: it has no id."""
+
+    function: str | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        return {} if self.function is None else {"function": self.function}
+
+
 _FIELDS = {
     "set": frozenset({"op", "id", "value"}),
     "derive": frozenset({"op", "id", "function", "inputs", "params"}),
@@ -126,6 +137,13 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
 def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
     """Updates made in a program, checked as the server will check them."""
     return parse_updates([update.to_wire() for update in updates], limits)
+
+
+def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
+    """What a wire object asks to compute anew; raises `UnprocessableError` (code `invalid_update`) with the reason."""
+    if type(raw) is not dict or not raw.keys() <= {"function"}:
+        raise _invalid("recompute is a map with a function in it, or nothing")
+    return Recompute(check_id(raw["function"], limits, "function") if raw else None)
 
 
 def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> str:

@@ -32,6 +32,7 @@ from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import Limits
 from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.payload import malformed
+from rebaser_core.updates import parse_recompute
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 
@@ -75,11 +76,19 @@ class CommitV1(Body):
     debt: Count = 0
 
 
+class CommitV2(CommitV1):
+    recompute: list[Any] = Field(default_factory=list)
+
+
+def upgrade_v1(old: CommitV1) -> CommitV2:
+    return CommitV2.model_construct(recompute=[], **{name: getattr(old, name) for name in CommitV1.model_fields})
+
+
 _KINDS = {str(kind): kind for kind in Kind}
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 
 
-def _read(body: CommitV1, limits: Limits) -> Commit:
+def _read(body: CommitV2, limits: Limits) -> Commit:
     kind = _KINDS.get(body.kind)
     if kind is None:
         raise UnsupportedVersion(f"a commit of kind {body.kind[:40]!r}")
@@ -105,6 +114,7 @@ def _read(body: CommitV1, limits: Limits) -> Commit:
         CheckpointRef(check_address(checkpoint.address), checkpoint.sequence, checkpoint.size) if checkpoint else None,
         Attempt(attempt.sequence, attempt.count, attempt.first_ms, attempt.deaths) if attempt else None,
         body.forget_before_ms,
+        tuple([parse_recompute(one, limits) for one in body.recompute]),
         body.debt,
     )
 
@@ -146,7 +156,11 @@ def write_decision(decision: Decision) -> list[Any]:
     return row
 
 
-def _write(commit: Commit, _: int) -> dict[str, Any]:
+def _lowest(commit: Commit) -> int:
+    return 2 if commit.recompute else 1
+
+
+def _write(commit: Commit, version: int) -> dict[str, Any]:
     wire: dict[str, Any] = {
         "id": commit.id,
         "previous": commit.previous,
@@ -168,18 +182,24 @@ def _write(commit: Commit, _: int) -> dict[str, Any]:
         ref = commit.checkpoint
         wire["checkpoint"] = {"address": ref.address, "sequence": ref.sequence, "size": ref.size}
     if commit.attempt is not None:
-        tried = commit.attempt
-        wire["attempt"] = {"sequence": tried.sequence, "count": tried.count, "firstMs": tried.first_ms}
-        if tried.deaths:
-            wire["attempt"]["deaths"] = tried.deaths
+        wire["attempt"] = _write_attempt(commit.attempt)
     if commit.forget_before_ms:
         wire["forgetBeforeMs"] = commit.forget_before_ms
     if commit.debt:
         wire["debt"] = commit.debt
+    if commit.recompute:
+        if version < 2:
+            raise UnprocessableError("version 1 of a commit cannot ask to recompute", code="invalid_commit")
+        wire["recompute"] = [one.to_wire() for one in commit.recompute]
     return wire
 
 
-COMMIT = MessageType("Commit", Commit, (CommitV1,), (), _read, _write)
+def _write_attempt(tried: Attempt) -> dict[str, int]:
+    wire = {"sequence": tried.sequence, "count": tried.count, "firstMs": tried.first_ms}
+    return wire | {"deaths": tried.deaths} if tried.deaths else wire
+
+
+COMMIT = MessageType("Commit", Commit, (CommitV1, CommitV2), (upgrade_v1,), _read, _write, _lowest)
 
 
 def sweep_headers(commit: Commit) -> dict[str, str]:

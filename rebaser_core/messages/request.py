@@ -1,4 +1,7 @@
-"""The request to edit a change set. Version 2 may carry its updates; version 1 always names a blob that does."""
+"""The request to edit a change set, or to compute derived values anew.
+
+Version 3 may ask to recompute. Version 2 may carry its updates; version 1 always names a blob that does.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +12,15 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
 from rebaser_core.limits import Limits
 from rebaser_core.payload import malformed
-from rebaser_core.updates import Update, parse_updates
+from rebaser_core.updates import Recompute, Update, parse_recompute, parse_updates
 
 
 @dataclass(frozen=True, slots=True)
 class EnqueueUpdatesRequest:
-    """Edits for one change set: either `updates` or `updates_address`, a blob written by `encode_updates_blob`."""
+    """Edits for one change set: either `updates` or `updates_address`, a blob written by `encode_updates_blob`.
+
+    `recompute`: what is to be computed anew after them, though nothing it rests on changed.
+    """
 
     id: str
     workspace_id: str
@@ -22,6 +28,7 @@ class EnqueueUpdatesRequest:
     updates: tuple[Update, ...] | None
     updates_address: str | None = None
     from_change_set_id: str | None = None
+    recompute: Recompute | None = None
 
 
 class RequestV1(Body):
@@ -41,11 +48,19 @@ class RequestV2(Body):
     from_change_set_id: str | None = None
 
 
+class RequestV3(RequestV2):
+    recompute: dict[str, Any] | None = None
+
+
 def upgrade_v1(old: RequestV1) -> RequestV2:
     return RequestV2.model_construct(**{name: getattr(old, name) for name in RequestV1.model_fields})
 
 
-def _read(body: RequestV2, limits: Limits) -> EnqueueUpdatesRequest:
+def upgrade_v2(old: RequestV2) -> RequestV3:
+    return RequestV3.model_construct(**{name: getattr(old, name) for name in RequestV2.model_fields})
+
+
+def _read(body: RequestV3, limits: Limits) -> EnqueueUpdatesRequest:
     if (body.updates is None) == (body.updates_address is None):
         raise malformed("a request has either updates or updatesAddress")
     return EnqueueUpdatesRequest(
@@ -55,14 +70,16 @@ def _read(body: RequestV2, limits: Limits) -> EnqueueUpdatesRequest:
         None if body.updates is None else parse_updates(body.updates, limits),
         None if body.updates_address is None else check_address(body.updates_address),
         None if body.from_change_set_id is None else check_token(body.from_change_set_id, "change set"),
+        None if body.recompute is None else parse_recompute(body.recompute, limits),
     )
 
 
-def _quick(raw: dict[str, Any], limits: Limits) -> EnqueueUpdatesRequest | None:
+def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesRequest | None:
     """Inline updates and no more, as nearly all requests are. The checks are those of `_read`."""
     updates = raw.get("updates")
     if (
-        len(raw) != 4
+        version < 2
+        or len(raw) != 4
         or type(updates) is not list
         or not ("id" in raw and "workspaceId" in raw and "changeSetId" in raw)
     ):
@@ -76,6 +93,10 @@ def _quick(raw: dict[str, Any], limits: Limits) -> EnqueueUpdatesRequest | None:
         check_token(change_set, "change set"),
         parse_updates(updates, limits),
     )
+
+
+def _lowest(request: EnqueueUpdatesRequest) -> int:
+    return 2 if request.recompute is None else 3
 
 
 def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
@@ -94,9 +115,20 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
         raise UnprocessableError("version 1 carries no updates: give their address", code="invalid_request")
     if request.from_change_set_id is not None:
         wire["fromChangeSetId"] = request.from_change_set_id
+    if request.recompute is not None:
+        if version < 3:
+            raise UnprocessableError(f"version {version} cannot ask to recompute", code="invalid_request")
+        wire["recompute"] = request.recompute.to_wire()
     return wire
 
 
 REQUEST = MessageType(
-    "EnqueueUpdatesRequest", EnqueueUpdatesRequest, (RequestV1, RequestV2), (upgrade_v1,), _read, _write, _quick
+    "EnqueueUpdatesRequest",
+    EnqueueUpdatesRequest,
+    (RequestV1, RequestV2, RequestV3),
+    (upgrade_v1, upgrade_v2),
+    _read,
+    _write,
+    _lowest,
+    _quick,
 )

@@ -111,7 +111,7 @@ def _read_status(wire: StatusV1) -> Status:
     raise malformed("a status is one of success, conflicts and error")
 
 
-def _quick(raw: dict[str, Any], _: Limits) -> EnqueueUpdatesResponse | None:
+def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | None:
     """A success, as nearly all answers are."""
     status = raw.get("status")
     success = status.get("success") if type(status) is dict and len(status) == 1 else None
@@ -145,4 +145,4 @@ def _write_status(status: Status) -> dict[str, Any]:
     return {"error": {"code": status.code, "message": status.message, "commit": status.commit}}
 
 
-RESPONSE = MessageType("EnqueueUpdatesResponse", EnqueueUpdatesResponse, (ResponseV1,), (), _read, _write, _quick)
+RESPONSE = MessageType("EnqueueUpdatesResponse", EnqueueUpdatesResponse, (ResponseV1,), (), _read, _write, quick=_quick)

@@ -106,7 +106,7 @@ known_headers = st.fixed_dictionaries(
     {
         CONTENT_TYPE: content_types.map(str) | st.text(max_size=20),
         MESSAGE_TYPE: st.sampled_from([*REGISTRY.types, "Commit"]) | st.text(max_size=20),
-        MESSAGE_VERSION: st.sampled_from(["1", "2", "3", "0", "-1", "01", "٣", "9" * 5000]) | st.text(max_size=5),
+        MESSAGE_VERSION: st.sampled_from(["1", "2", "3", "4", "0", "-1", "01", "٣", "9" * 5000]) | st.text(max_size=5),
     }
 )
 any_headers = st.none() | known_headers | st.dictionaries(st.text(max_size=20), st.text(max_size=20), max_size=4)
@@ -118,7 +118,7 @@ readable_headers = st.builds(
     },
     content_types,
     st.sampled_from(sorted(REGISTRY.types)),
-    st.sampled_from([1, 2]),
+    st.sampled_from([1, 2, 3]),
 )
 
 foreign_leaves = st.one_of(

@@ -35,10 +35,17 @@ def outcome(read: Any) -> object:
 
 def check(kind: MessageType[Any], raw: dict[str, Any]) -> None:
     assert kind.quick is not None
-    quick = outcome(lambda: kind.quick(raw, DEFAULT_LIMITS))  # type: ignore[misc]
-    if quick is not None:
-        model = kind.bodies[-1]
-        assert quick == outcome(lambda: kind.read(validate(model, raw), DEFAULT_LIMITS))
+    for version in range(1, kind.current + 1):
+        quick = outcome(lambda: kind.quick(raw, DEFAULT_LIMITS, version))  # type: ignore[misc]  # noqa: B023
+        if quick is not None:
+            assert quick == outcome(lambda: read(kind, raw, version))  # noqa: B023
+
+
+def read(kind: MessageType[Any], raw: dict[str, Any], version: int) -> Any:
+    body = validate(kind.bodies[version - 1], raw)
+    for upgrade in kind.upgrades[version - 1 :]:
+        body = upgrade(body)
+    return kind.read(body, DEFAULT_LIMITS)
 
 
 @given(st.fixed_dictionaries({**frame, "updates": updates}, optional={"fromChangeSetId": odd, "updatesAddress": odd}))
@@ -51,12 +58,12 @@ def test_responses(raw: dict[str, Any]) -> None:
     check(RESPONSE, raw)
 
 
-@pytest.mark.parametrize("kind", [REQUEST, RESPONSE], ids=["request", "response"])
-def test_the_usual_shape_is_read_the_quick_way(kind: MessageType[Any]) -> None:
+@pytest.mark.parametrize(("kind", "version"), [(REQUEST, 2), (REQUEST, 3), (RESPONSE, 1)])
+def test_the_usual_shape_is_read_the_quick_way(kind: MessageType[Any], version: int) -> None:
     bodies = {
         "EnqueueUpdatesRequest": {"updates": [{"op": "set", "id": "a", "value": 1}]},
         "EnqueueUpdatesResponse": {"status": {"success": {"performed": 1, "commit": 2}}},
     }
     assert kind.quick is not None
     raw = {"id": "r", "workspaceId": "w", "changeSetId": "c", **bodies[kind.name]}
-    assert kind.quick(raw, DEFAULT_LIMITS) is not None
+    assert kind.quick(raw, DEFAULT_LIMITS, version) is not None

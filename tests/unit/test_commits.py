@@ -54,7 +54,7 @@ def test_a_word_this_program_does_not_know_is_left_to_a_newer_one(body: object) 
 
 def test_a_newer_version_of_a_commit_is_left_to_a_newer_program() -> None:
     with pytest.raises(UnsupportedVersion):
-        decode_commit(headers("Commit", 2), b"")
+        decode_commit(headers("Commit", 3), b"")
 
 
 @pytest.mark.parametrize("found", [None, {}, headers("EnqueueUpdatesRequest", 2), headers("commit", 1)], ids=repr)

@@ -42,7 +42,7 @@ def headers(
         (headers("application/json", "Nothing", "x"), UnprocessableError, "unknown_message_type"),
         (headers("APPLICATION/CBOR"), UnprocessableError, "unsupported_content_type"),
         (headers(name="enqueueupdatesrequest"), UnprocessableError, "unknown_message_type"),
-        (headers(version="3"), UnsupportedVersion, "unsupported_version"),
+        (headers(version="4"), UnsupportedVersion, "unsupported_version"),
         (headers(version="99"), UnsupportedVersion, "unsupported_version"),
         *[
             (headers(version=version), UnprocessableError, "malformed")

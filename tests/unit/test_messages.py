@@ -27,7 +27,7 @@ from rebaser_core.messages import (
     encode_delta,
     encode_updates_blob,
 )
-from rebaser_core.updates import Remove, Set, Unset
+from rebaser_core.updates import Recompute, Remove, Set, Unset
 from rebaser_core.values import Fault
 
 ADDRESS = address_of(b"")
@@ -116,6 +116,28 @@ def test_a_request_is_not_written_as_what_a_reader_would_refuse(updates: Any, ad
     with pytest.raises(UnprocessableError) as caught:
         encode(EnqueueUpdatesRequest("r", "w", "c", updates, address), version=version)
     assert caught.value.code == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [("all", "malformed"), ({"function": ""}, "invalid_update"), ({"function": None}, "invalid_update"),
+     ({"of": "sum"}, "invalid_update"), ({"function": "a\nb"}, "invalid_update")],
+)  # fmt: skip
+def test_what_to_recompute_is_checked(raw: Any, code: str) -> None:
+    assert refusal("EnqueueUpdatesRequest", 3, REQUEST | {"updates": [], "recompute": raw})[0] == code
+
+
+def test_an_older_version_of_a_request_cannot_ask_to_recompute() -> None:
+    assert refusal("EnqueueUpdatesRequest", 2, REQUEST | {"updates": [], "recompute": {}})[0] == "malformed"
+    with pytest.raises(UnprocessableError) as caught:
+        encode(EnqueueUpdatesRequest("r", "w", "c", (), recompute=Recompute()), version=2)
+    assert caught.value.code == "invalid_request"
+
+
+def test_only_a_request_to_recompute_needs_the_newest_version() -> None:
+    for recompute, version in ((None, "2"), (Recompute(), "3"), (Recompute("sum"), "3")):
+        request = EnqueueUpdatesRequest("r", "w", "c", (Set("a", 1),), recompute=recompute)
+        assert encode(request)[0][MESSAGE_VERSION] == version
 
 
 # -- responses ---------------------------------------------------------------------------------------------------------

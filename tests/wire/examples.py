@@ -48,7 +48,7 @@ from rebaser_core.messages import (
     encode_updates_blob,
 )
 from rebaser_core.state import ChangeSetState
-from rebaser_core.updates import Derive, Remove, Set, Unset
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset
 from rebaser_core.values import Fault
 
 FOLDER = Path(__file__).parent / "golden"
@@ -90,7 +90,7 @@ DECISIONS = (
 
 @dataclass(frozen=True)
 class Example:
-    """One golden file: what it must decode to, and how it is written as long as its version is current."""
+    """One golden file: what it must decode to, and, if `current`, what it is still written as."""
 
     name: str
     message: Any
@@ -107,8 +107,10 @@ class Example:
         return FOLDER / f"{self.name}.headers.json"
 
 
-def request(updates: Any = None, address: str | None = None, base: str | None = None) -> EnqueueUpdatesRequest:
-    return EnqueueUpdatesRequest(ID, WS, CS, updates, address, base)
+def request(
+    updates: Any = None, address: str | None = None, base: str | None = None, recompute: Recompute | None = None
+) -> EnqueueUpdatesRequest:
+    return EnqueueUpdatesRequest(ID, WS, CS, updates, address, base, recompute)
 
 
 def response(status: Success | Conflicts | Failure) -> EnqueueUpdatesResponse:
@@ -122,6 +124,11 @@ REQUESTS = {
         "empty": request(()),
         "address": request(address=ADDRESS),
         "from": request((Set("a", 1),), base=BASE),
+    },
+    3: {
+        "recompute": request((), recompute=Recompute()),
+        "recompute-function": request((Set("a", 1),), base=BASE, recompute=Recompute("company.rate")),
+        "recompute-address": request(address=ADDRESS, recompute=Recompute("sum")),
     },
 }
 RESPONSES = {
@@ -156,7 +163,21 @@ COMMITS = {
         "checkpoint": Commit(
             ID, 41, Kind.CHECKPOINT, AT, OWNER, Applied(STREAM, 12), 41, checkpoint=CheckpointRef(ADDRESS, 41, 123_456)
         ),
-    }
+    },
+    2: {
+        "recompute": Commit(
+            ID,
+            41,
+            Kind.REBASE,
+            AT,
+            OWNER,
+            Applied(STREAM, 12),
+            40,
+            DECISIONS[1:2],
+            recompute=(Recompute(), Recompute("company.rate")),
+            debt=2,
+        ),
+    },
 }
 
 
@@ -243,7 +264,7 @@ def examples() -> Iterator[Example]:
                         message,
                         decode,
                         partial(encode, content_type=content_type, version=version),
-                        current=version == REGISTRY.types[kind].current,
+                        current=version == REGISTRY.lowest(message),
                     )
     for version, commits in COMMITS.items():
         for variant, commit in commits.items():
@@ -253,7 +274,7 @@ def examples() -> Iterator[Example]:
                     commit,
                     decode_commit,
                     partial(encode_commit, content_type=content_type),
-                    current=version == REGISTRY.types["Commit"].current,
+                    current=version == REGISTRY.lowest(commit),
                 )
     yield Example(
         "UpdatesBlob.v1.all.cbor",

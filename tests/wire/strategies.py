@@ -23,7 +23,7 @@ from rebaser_core.messages import (
     Failure,
     Success,
 )
-from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import INT64_MAX, INT64_MIN, Fault, Json
 
 texts = st.text(max_size=12)
@@ -65,9 +65,16 @@ update_tuples = st.lists(updates, max_size=4).map(tuple)
 faults = st.builds(Fault, st.sampled_from(["cycle", "failed"]), texts, value_ids)
 computed = st.one_of(st.builds(Computed, value_ids, json_values), st.builds(Computed, value_ids, st.none(), faults))
 
+recomputes = st.builds(Recompute, st.none() | value_ids)
 requests = st.one_of(
-    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, update_tuples, st.none(), st.none() | tokens),
-    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, st.none(), addresses, st.none() | tokens),
+    st.builds(
+        EnqueueUpdatesRequest,
+        *(tokens, tokens, tokens, update_tuples, st.none(), st.none() | tokens, st.none() | recomputes),
+    ),
+    st.builds(
+        EnqueueUpdatesRequest,
+        *(tokens, tokens, tokens, st.none(), addresses, st.none() | tokens, st.none() | recomputes),
+    ),
 )
 requests_by_address = st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, st.none(), addresses, st.none() | tokens)
 statuses = st.one_of(
@@ -110,5 +117,6 @@ def commits(draw: st.DrawFn) -> Commit:
         checkpoint=draw(st.none() | st.builds(CheckpointRef, addresses, naturals, naturals)),
         attempt=draw(st.none() | st.builds(Attempt, naturals, naturals, naturals, naturals)),
         forget_before_ms=draw(naturals),
+        recompute=tuple(draw(st.lists(recomputes, max_size=2))),
         debt=draw(naturals),
     )

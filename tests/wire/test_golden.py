@@ -23,7 +23,7 @@ def test_a_golden_file_decodes_to_its_message(example: Example) -> None:
 
 
 @pytest.mark.parametrize("example", [one for one in EXAMPLES if one.current], ids=lambda example: example.name)
-def test_a_message_of_the_current_version_is_written_as_its_golden_file(example: Example) -> None:
+def test_a_message_is_written_as_its_golden_file_in_the_lowest_version_that_can_say_it(example: Example) -> None:
     headers, payload = example.write(example.message)
     assert (headers or {}, payload) == load(example)
 
