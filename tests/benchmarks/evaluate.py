@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.evaluate [--sizes 1000,100000,1000000] [--scalar-up-to 100000] [--runs 7] [--json]
 
-Shapes: chain (+1), fanout (one feeds all), fanin (a sum of all), running (totals), dag (of three earlier ones, a third
-of an edge away or anywhere), islands (dags of 100), grid (mean of up and left). Doubles; `first` computes all, nothing
-known before; `again` computes all and nothing comes out other than it was. Medians, ms. The bare loop has the formulas
-written into it, knows no kinds, no cutoff and no packets: the limit of this machine.
+Shapes: chain (+1), fanout (one feeds all), fanin (a sum of all), running (totals), grid (mean of up and left), dag (of
+any three earlier ones), scale_free (of three that are the likelier the more use them already), islands (dags of 100).
+Doubles; `first` computes all, nothing known before; `again` computes all and nothing comes out other than it was.
+Medians, ms. The bare loop has the formulas written into it, knows no kinds, no cutoff and no packets: the limit of this
+machine.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from rebaser.dvu.functions import registry
 from rebaser.dvu.packet import Results, Shape, Work
 from rebaser.dvu.sweep import Sweep
 
-SHAPES = ("chain", "fanout", "fanin", "running", "dag", "islands", "grid")
+SHAPES = ("chain", "fanout", "fanin", "running", "grid", "dag", "scale_free", "islands")
 
 
 def _formula(text: str, names: str) -> Shape:
@@ -41,17 +43,27 @@ KINDS = [
     _formula("(a * b + c) / 3.0", "abc"),
     Shape("max", (("of", 3),), {}),
     _formula("(a + b) / 2.0", "ab"),
+    _formula("a < 1.0 ? 1.0 : a", "a"),
 ]
-ADD_ONE, TWICE, SUM, MEAN_3, PRODUCT_3, MAX_3, MEAN_2 = range(7)
+ADD_ONE, TWICE, SUM, MEAN_3, PRODUCT_3, MAX_3, MEAN_2, GATE = range(8)
 
 
-def graph(shape: str, size: int) -> Work:
-    """About `size` values, constants included, all dirty and unknown."""
+def graph(shape: str, size: int, *, gated: bool = False) -> Work:
+    """About `size` values, constants included, all dirty and unknown.
+
+    `gated`: one more value for each constant stands between it and what used it, and lets nothing below 1 through.
+    """
     rng = np.random.default_rng(7)
+    shapes = KINDS
     if shape == "fanin":
-        return _work([Shape("sum", (("of", size - 1),), {})], np.zeros(1, np.int32), np.arange(size - 1), size - 1, rng)
-    constants, kinds, refs = _edges(shape, size, rng)
-    return _work(KINDS, kinds, refs, constants, rng)
+        constants, kinds, refs = size - 1, np.full(1, SUM), np.arange(size - 1)
+        shapes = [*KINDS[:SUM], Shape("sum", (("of", size - 1),), {}), *KINDS[SUM + 1 :]]
+    else:
+        constants, kinds, refs = _edges(shape, size, rng)
+    if gated:
+        kinds = np.concatenate((np.full(constants, GATE), kinds))
+        refs = np.concatenate((np.arange(constants), refs + constants))
+    return _work(shapes, kinds, refs, constants, rng)
 
 
 def _edges(shape: str, size: int, rng: np.random.Generator) -> tuple[int, NDArray[Any], NDArray[Any]]:
@@ -74,6 +86,9 @@ def _edges(shape: str, size: int, rng: np.random.Generator) -> tuple[int, NDArra
         return base, np.full(len(at), MEAN_2), np.stack((up, left), 1).ravel()
     per = 100 if shape == "islands" else size
     inside = max(per // 10, 4)
+    if shape == "scale_free":
+        kinds = rng.choice([MEAN_3, PRODUCT_3, MAX_3], size - inside, p=[0.6, 0.3, 0.1])
+        return inside, kinds, _attached(inside, size - inside, rng)
     nodes, islands = per - inside, size // per
     of = np.tile(np.arange(nodes), islands)
     island = np.repeat(np.arange(islands), nodes)
@@ -81,6 +96,24 @@ def _edges(shape: str, size: int, rng: np.random.Generator) -> tuple[int, NDArra
     base = islands * inside
     refs = np.where(pick < inside, island[:, None] * inside + pick, base + island[:, None] * nodes + pick - inside)
     return base, rng.choice([MEAN_3, PRODUCT_3, MAX_3], len(of), p=[0.6, 0.3, 0.1]), refs.ravel()
+
+
+def _attached(constants: int, nodes: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Three inputs for each node, drawn from all that came before it, once for itself and once for every use of it.
+
+    Constants come in between nodes: the oldest values are the most used, and few.
+    """
+    derived = np.ones(constants + nodes, np.bool_)
+    derived[:4] = False
+    derived[4 + rng.permutation(constants + nodes - 4)[: constants - 4]] = False
+    before = np.repeat(np.flatnonzero(derived), 3)
+    edges = 3 * np.repeat(np.arange(nodes), 3)
+    pick = (rng.random(len(before)) * (before + edges)).astype(np.int64)
+    same_as = np.where(pick < before, np.arange(len(pick)), pick - before)  # itself, or an earlier edge
+    while not np.array_equal(further := same_as[same_as], same_as):
+        same_as = further
+    slots = np.where(derived, constants + np.cumsum(derived) - 1, np.cumsum(~derived) - 1)
+    return slots[pick[same_as]]
 
 
 def _work(
@@ -130,7 +163,8 @@ def medians(measured: Callable[[], dict[str, float]], runs: int) -> dict[str, fl
     return {name: round(statistics.median(one[name] for one in taken), 3) for name in taken[0]}
 
 
-def bare() -> Callable[..., None]:
+@cache
+def bare() -> Any:
     """The formulas in a Numba loop over the very arrays of a packet."""
     from numba import njit
 
@@ -153,16 +187,23 @@ def bare() -> Callable[..., None]:
                 values[slot] = (values[refs[at]] * values[refs[at + 1]] + values[refs[at + 2]]) / 3.0
             elif kind[node] == MAX_3:
                 values[slot] = max(values[refs[at]], values[refs[at + 1]], values[refs[at + 2]])
+            elif kind[node] == GATE:
+                values[slot] = max(values[refs[at]], 1.0)
             else:
                 values[slot] = (values[refs[at]] + values[refs[at + 1]]) / 2.0
 
     return loop
 
 
-def bare_time(loop: Callable[..., None], work: Work, runs: int) -> float:
+def plain(work: Work) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The kind of each node, and where its inputs begin in `refs` (and the end of all)."""
     expressions = [shape.params.get("expr") or shape.function for shape in KINDS]
     kinds = np.array([expressions.index(one.params.get("expr") or one.function) for one in work.shapes])[work.shape]
-    starts = np.concatenate(([0], np.cumsum(np.array([one.arity for one in work.shapes])[work.shape])))
+    return kinds, np.concatenate(([0], np.cumsum(np.array([one.arity for one in work.shapes])[work.shape])))
+
+
+def bare_time(loop: Callable[..., None], work: Work, runs: int) -> float:
+    kinds, starts = plain(work)
     values = np.concatenate((work.constants.bits.view(np.float64), np.zeros(len(kinds))))
 
     def once() -> dict[str, float]:

@@ -1,9 +1,12 @@
 """The benchmark of updates measures what it says: all that depends on an edit is computed, and nothing else changes."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from rebaser.dvu.engine import Engine, EngineSettings
 from tests.benchmarks.dvu import Loaded, measure
+from tests.benchmarks.evaluate import SHAPES
 from tests.spark.graphs import run_here
 
 pytestmark = pytest.mark.bench
@@ -12,7 +15,13 @@ pytestmark = pytest.mark.bench
 class Here:
     """Enough of an engine to run a packet in this process."""
 
-    async def evaluate(self, packets: list[bytes], *, label: str) -> list[list[bytes]]:
+    async def evaluate(
+        self,
+        packets: Sequence[bytes],
+        *,
+        label: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - as the engine has it
+    ) -> list[list[bytes]]:
         from rebaser.dvu.evaluate import evaluate_packet
 
         assert label
@@ -21,7 +30,7 @@ class Here:
 
 @pytest.mark.anyio
 async def test_what_is_measured_is_an_update() -> None:
-    one, two, three = list(await measure(Here(), "dag", 1000, runs=1))  # type: ignore[arg-type] # all it is asked
+    one, two, three = list(await measure(Here(), "dag", 1000, runs=1))
     assert (one["edit"], two["edit"], three["edit"]) == ("all", "root", "same")
     assert one["affected"] == one["changed"] == three["affected"] == 900
     assert 0 < two["changed"] <= two["affected"] < 900
@@ -29,6 +38,22 @@ async def test_what_is_measured_is_an_update() -> None:
     loaded = Loaded("islands", 1000)
     with loaded.state.view() as view:
         assert len(run_here(view)) == 900
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_an_edit_is_cut_off_behind_a_gate(shape: str) -> None:
+    found = list(await measure(Here(), shape, 400, runs=1, edits=("1", "100", "root"), gated=True))
+    inputs = len(Loaded(shape, 400).model.held)
+    by_edit = {one["edit"]: one for one in found}
+    expected = ("1", "100", "root") if inputs >= 100 else ("1", "root")
+    assert list(by_edit) == [f"{one} {how}" for one in expected for how in ("through", "cutoff")]
+    for edit, one in by_edit.items():
+        assert one["affected"] > one["edited"]
+        if edit.endswith("cutoff"):
+            assert one["changed"] == 0
+        else:
+            assert one["changed"] > one["edited"]
 
 
 @pytest.mark.long

@@ -1,0 +1,5 @@
+"""The benchmark of dependent values updates; `python -m tests.benchmarks.dvu --help` tells what it measures."""
+
+from tests.benchmarks.dvu.loaded import Loaded, measure, updates
+
+__all__ = ["Loaded", "measure", "updates"]
