@@ -95,6 +95,23 @@ class Cells(Mapping[str, Cell]):
         row = self.columns.find(id_)
         return row >= 0 and self.columns.shape[row] >= 0
 
+    def derived(self, functions: frozenset[str] | None = None) -> Iterator[str]:
+        """Ids of all derived values, or of those by one of `functions`; costs what the change set holds."""
+        over, ids = self._over, self.columns.ids
+        yield from [id_ for row in self.columns.derived(functions).tolist() if (id_ := ids[row]) not in over]
+        for id_, cell in over.items():
+            definition = None if cell is None else cell.definition
+            if definition is not None and (functions is None or definition.function in functions):
+                yield id_
+
+    def uses(self, function: str | None) -> bool:
+        """Whether a value is derived by `function` (None: by any), or was; costs what is laid over the columns."""
+        known = self.columns.functions
+        if known if function is None else function in known:
+            return True
+        definitions = (cell.definition for cell in self._over.values() if cell is not None)
+        return any(one is not None and function in (None, one.function) for one in definitions)
+
     def is_input(self, id_: str) -> bool:
         """Whether a definition names `id_`, which need not exist."""
         return self.columns.used(id_) + self._uses.get(id_, 0) > 0

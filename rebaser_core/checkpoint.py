@@ -21,7 +21,7 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import read_decision, write_decision
 from rebaser_core.payload import CBOR, check_tree, dumps, malformed, read_item, read_unchecked
 from rebaser_core.state import ChangeSetState, Recorded, View
-from rebaser_core.updates import Derive
+from rebaser_core.updates import Derive, parse_recompute
 from rebaser_core.values import Fault, State
 
 FORMAT = "rebaser-checkpoint"
@@ -50,6 +50,8 @@ def write_checkpoint(state: ChangeSetState, view: View) -> Iterator[bytes]:
         "covers": view.covers,
         "applied": [applied.stream, applied.sequence] if applied else None,
     }
+    if state.recompute:
+        header["recompute"] = [[asked.to_wire(), at] for asked, at in state.recompute.items()]
     outcomes = [*state.outcomes.values(), *state.redriven.values()]
     return _write(header, view, outcomes, list(state.attempts.values()))
 
@@ -162,6 +164,9 @@ class CheckpointReader:
         if applied is not None:
             stream, sequence = _list(applied, exactly=2)
             state.applied = Applied(_text(stream), _natural(sequence))
+        for row in _list(header.get("recompute", [])):
+            asked, at = _list(row, exactly=2)
+            state.recompute[parse_recompute(asked, COMMIT_LIMITS)] = _natural(at)
 
     def _read_cells(self, columns: list[Any]) -> None:
         ids, letters, values, faults, definitions = _list(columns, exactly=5)

@@ -58,6 +58,7 @@ class Columns:
         self.ids: list[str] = []
         self.index: dict[str, int] = {}
         self.shapes: list[Shape] = []
+        self.functions: set[str] = set()  # of `shapes`
         self.arity: NDArray[np.int32] = np.zeros(16, np.int32)  # of each shape
         self.other: dict[int, Json] = {}
         self.faults: dict[int, Fault] = {}
@@ -154,6 +155,16 @@ class Columns:
         return np.flatnonzero(self.state[: self.count])
 
     # -- writing ---------------------------------------------------------------------------------------------------
+
+    def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
+        """The rows of all values that are derived, or of those that are by one of `functions`; costs what there are."""
+        shape = self.shape[: self.count]
+        found = (shape >= 0) & (self.state[: self.count] != ABSENT)
+        if functions is not None:
+            asked = np.zeros(len(self.shapes) + 1, np.bool_)  # the last one is that of rows without a definition
+            asked[:-1] = [one.function in functions for one in self.shapes]
+            found &= asked[shape]
+        return np.flatnonzero(found)
 
     def set(self, id_: str, value: Json) -> None:
         """Give `id_` a value by hand."""
@@ -313,6 +324,7 @@ class Columns:
         if place is None:
             place = self._shape_of[key] = len(self.shapes)
             self.shapes.append(Shape(function, inputs, params))
+            self.functions.add(function)
             if place == len(self.arity):
                 self.arity = np.resize(self.arity, 2 * place)
             self.arity[place] = self.shapes[place].arity

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rebaser_core.commit import Applied, Decision, Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.state import ChangeSetState, Recorded
-from rebaser_core.updates import Remove, Update
+from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 MAX_MESSAGE = 1000  # characters of a recorded error message
 
@@ -24,7 +24,7 @@ class Incoming:
     """A queued request, read: either `updates` or the `error` that makes it unprocessable.
 
     `request_id` is `@<sequence>` where the message gives none that can be read, so that no two are ever confused.
-    `redrive` and `attempts` are those of `Decision`.
+    `recompute`: what is to be computed anew once they are applied. `redrive` and `attempts` are those of `Decision`.
     """
 
     sequence: int
@@ -34,11 +34,12 @@ class Incoming:
     error: RebaserError | None = None
     redrive: int = 0
     attempts: int = 0
+    recompute: Recompute | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """`decisions` and `delta` go into the commit; there is none to write if both are empty.
+    """`decisions`, `delta` and `recompute` go into the commit; there is none to write without a decision.
 
     `answers` has one entry for each incoming request, in order: the decision it gets, and the log sequence of the
     commit that holds it, or None if that is the commit to be written now.
@@ -49,6 +50,7 @@ class Decided:
     answers: tuple[tuple[Decision, int | None], ...]
     applied: Applied
     skipped: int = 0
+    recompute: tuple[Recompute, ...] = ()
 
 
 def floor(state: ChangeSetState, stream: str, last_sequence: int) -> int:
@@ -68,6 +70,7 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
     delta: list[Update] = []
     answers: list[tuple[Decision, int | None]] = []
     here: dict[str, Decision] = {}
+    recompute: dict[Recompute, None] = {}
     branch = _Branch(state, delta)
     highest, skipped = epoch.sequence, 0
     for request in incoming:
@@ -92,11 +95,14 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
             )
         else:
             decision = _decide_one(branch, request, delta)
+            if request.recompute is not None and decision.outcome is Outcome.SUCCESS:
+                recompute[request.recompute] = None
             highest = max(highest, request.sequence)
         decisions.append(decision)
         here[request.request_id] = decision
         answers.append((decision, None))
-    return Decided(tuple(decisions), tuple(delta), tuple(answers), Applied(epoch.stream, highest), skipped)
+    reached = Applied(epoch.stream, highest)
+    return Decided(tuple(decisions), tuple(delta), tuple(answers), reached, skipped, tuple(recompute))
 
 
 def known(state: ChangeSetState, epoch: Applied, request_id: str, sequence: int, redrive: int) -> Recorded | None:
@@ -119,6 +125,10 @@ def _decide_one(branch: "_Branch", request: Incoming, delta: list[Update]) -> De
         more = f" and {len(gone) - 10} more" if gone[10:] else ""
         outcome, performed, code = Outcome.CONFLICTS, 0, "conflicts"
         message = f"not here any more: {', '.join(gone[:10])}{more}"
+    elif request.recompute is not None and not branch.derives(request.recompute, request.updates):
+        function = request.recompute.function
+        outcome, performed, code = Outcome.ERROR, 0, "nothing_to_recompute"
+        message = "no value here is derived" + ("" if function is None else f" by {function!r}")
     else:
         delta.extend(request.updates)
     return Decision(
@@ -134,7 +144,7 @@ def _decide_one(branch: "_Branch", request: Incoming, delta: list[Update]) -> De
 
 
 class _Branch:
-    """Which ids exist, for edits that come from another change set.
+    """What is here: which ids exist, for edits that come from another change set, and which functions are used.
 
     An edit made right here is forgiving (removing twice is removing once); one replayed from another branch rests on
     what stood there, so a missing value means that the branches have parted.
@@ -145,6 +155,12 @@ class _Branch:
         self._delta = delta
         self._seen = 0
         self._present: dict[str, bool] = {}
+
+    def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
+        """Whether there is anything to recompute once `updates` are applied."""
+        function = asked.function
+        made = (one for some in (self._delta, updates) for one in some if type(one) is Derive)
+        return self._cells.uses(function) or any(function in (None, one.function) for one in made)
 
     def gone(self, updates: Sequence[Update]) -> list[str]:
         """Ids that `updates` would remove, though nothing is there to be removed."""

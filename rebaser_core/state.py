@@ -26,7 +26,7 @@ from rebaser_core.commit import (
 )
 from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import TransientError
-from rebaser_core.updates import Derive, Remove, Update
+from rebaser_core.updates import Derive, Recompute, Remove, Update, functions_of
 from rebaser_core.values import State, Value
 
 __all__ = ["REDRIVE_MEMORY_MS", "UNSET_CELL", "BrokenChain", "Cell", "ChangeSetState", "Recorded", "View"]
@@ -59,7 +59,8 @@ _A_FOLD = 256  # cells that a fold works into the columns, besides its own
 class ChangeSetState:
     """State of one change set after the commit at log sequence `last` (0: no commit yet).
 
-    Attributes: `cells` by id; `roots` by id, with the log sequence that last touched it; `covers`; `applied`;
+    Attributes: `cells` by id; `roots` by id, with the log sequence that last touched it; `recompute`, derived values
+    that are owed though nothing touched them, with the log sequence that last asked for them; `covers`; `applied`;
     `outcomes` by request id, oldest first, and `redriven`, the same for requests that came back from the dead letters;
     `attempts` by request sequence, or `DVU_ATTEMPT`; `checkpoint`, the newest one named. Treat all as read-only
     outside this module.
@@ -70,6 +71,7 @@ class ChangeSetState:
         self.covers = 0
         self.cells = Cells()
         self.roots: dict[str, int] = {}
+        self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
         self.outcomes: dict[str, Recorded] = {}
         self.redriven: dict[str, Recorded] = {}
@@ -81,7 +83,16 @@ class ChangeSetState:
     @property
     def owes(self) -> bool:
         """Whether a DVU is due."""
-        return bool(self.roots)
+        return bool(self.roots or self.recompute)
+
+    @property
+    def debt(self) -> int:
+        """How much is owed, 0 for nothing; a commit tells the sweeper."""
+        return len(self.roots) + len(self.recompute)
+
+    def debt_after(self, covered: int) -> int:
+        """The same once a DVU covers log sequence `covered`."""
+        return sum(1 for owed in (self.roots, self.recompute) for at in owed.values() if at > covered)
 
     def recorded(self, request_id: str) -> Recorded | None:
         """The outcome of `request_id`, if it is decided and not forgotten."""
@@ -115,9 +126,12 @@ class ChangeSetState:
         return self.cells.work_in(at_most)
 
     def stale(self) -> set[str]:
-        """Ids of derived values that a DVU has yet to bring up to date; costs what they number."""
+        """Ids of derived values that a DVU has yet to bring up to date; costs what they number, or, if some are to be
+        recomputed, what there are."""
         self._work_in()
-        return self.cells.reached(self.roots)
+        if not self.recompute:
+            return self.cells.reached(self.roots)
+        return self.cells.reached({*self.roots, *self.cells.derived(functions_of(self.recompute))})
 
     def value(self, id_: str, stale: set[str]) -> Value | None:
         """The value of `id_` as a reader should see it, given `stale()`."""
@@ -156,12 +170,18 @@ class ChangeSetState:
             for update in commit.delta:
                 if apply(update):  # type: ignore[arg-type] # updates, in what is no DVU
                     roots[update.id] = sequence
+            for asked in commit.recompute:
+                if asked.function is None:
+                    self.recompute.clear()  # all includes what was asked for before
+                self.recompute[asked] = sequence
         self.last = sequence
         self.covers = sequence if commit.covers is None else commit.covers
         if commit.covers is None:
             self.roots.clear()
+            self.recompute.clear()
         elif commit.kind is Kind.DVU:
             self.roots = {id_: at for id_, at in self.roots.items() if at > commit.covers}
+            self.recompute = {asked: at for asked, at in self.recompute.items() if at > commit.covers}
         self._record(sequence, commit)
 
     def skip(self, sequence: int) -> None:
@@ -237,6 +257,7 @@ class View:
         self.sequence = state.last
         self.covers = state.covers
         self.roots = dict(state.roots)
+        self.recompute = dict(state.recompute)
         self.columns = cells.columns
         self._cells = cells
         self._open = True

@@ -90,6 +90,12 @@ _FIELDS = {
 }
 
 
+def functions_of(asked: Iterable[Recompute]) -> frozenset[str] | None:
+    """The functions whose values are asked for, None for all there are."""
+    functions = {one.function for one in asked}
+    return None if None in functions else frozenset(functions - {None})  # type: ignore[arg-type] # texts only, then
+
+
 def iter_input_ids(inputs: Inputs) -> Iterator[str]:
     for ids in inputs.values():
         if isinstance(ids, str):

@@ -32,7 +32,7 @@ async def write(context: Context, commits: CommitLog) -> None:
     data = b"".join(chunks)
     reference = CheckpointRef(await context.blobs.put(data), view.sequence, len(data))
     async with commits.turn():
-        debt = len(commits.state.roots)
+        debt = commits.state.debt
         await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt))
         commits.weight -= weight
     if before is not None:

@@ -128,7 +128,7 @@ async def announced(commits: CommitLog, before: Attempt) -> AsyncIterator[None]:
 
 async def _write(commits: CommitLog, attempt: Attempt) -> None:
     async with commits.turn():
-        await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=len(commits.state.roots)))
+        await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
 
 
 async def _take_back(commits: CommitLog, before: Attempt) -> None:

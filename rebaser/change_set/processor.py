@@ -128,14 +128,15 @@ class Processor:
             decided = decide(state, self.epoch, incoming)
             sequence = state.last
             if decided.decisions:
-                owes = state.owes or state.wakes(decided.delta)
+                owes = state.owes or state.wakes(decided.delta) or bool(decided.recompute)
                 commit = commits.draft(
                     Kind.REBASE,
                     applied=decided.applied,
                     requests=decided.decisions,
                     delta=decided.delta,
                     covers=state.covers if owes else None,
-                    debt=len(state.roots) + len(decided.delta) if owes else 0,
+                    recompute=decided.recompute,
+                    debt=state.debt + len(decided.delta) + len(decided.recompute) if owes else 0,
                 )
                 sequence = await commits.append(commit)
                 self.epoch = decided.applied
@@ -216,7 +217,7 @@ class Processor:
         count, first = tried.count + 1, min(tried.first_ms, self._context.now_ms())
         async with commits.turn():
             attempt = Attempt(sequence, count, first, self._probation.deaths_before(sequence))
-            await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=len(commits.state.roots)))
+            await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
         reason = problem.error.message
         log.warning("request_held", **self._names(), seq=sequence, attempt=count, reason=reason)
         left = max(settings.retry_for - (self._context.now_ms() - first) / 1000, 0.0)

@@ -68,7 +68,9 @@ class RequestReader:
             log.exception("request_unreadable", workspace=self._key.workspace, change_set=self._key.change_set)
             internal = RebaserError(f"reading it failed: {type(error).__name__}", code="internal")
             raise NotYet(Incoming(sequence, request_id, error=internal, redrive=redrive), internal) from error
-        return Incoming(sequence, request_id, updates, request.from_change_set_id, redrive=redrive)
+        return Incoming(
+            sequence, request_id, updates, request.from_change_set_id, redrive=redrive, recompute=request.recompute
+        )
 
     async def _fetch(self, address: str) -> tuple[Update, ...]:
         limits, seconds = self._context.settings.limits, self._context.settings.apply_timeout

@@ -99,8 +99,7 @@ class SerialDvu:
         async with commits.turn():
             state = commits.state
             valid = still_valid(state, computed, view.sequence)
-            owed = sum(1 for at in state.roots.values() if at > view.sequence)
-            commit = commits.draft(Kind.DVU, covers=view.sequence, delta=valid, debt=owed)
+            commit = commits.draft(Kind.DVU, covers=view.sequence, delta=valid, debt=state.debt_after(view.sequence))
             await commits.append(commit)
         log.info(
             "dvu_done",

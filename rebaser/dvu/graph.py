@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from rebaser.dvu import graph_kernel
 from rebaser_core.state import View
+from rebaser_core.updates import functions_of
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 
@@ -25,8 +26,9 @@ class Affected:
 
     `idx[ptr[i]:ptr[i + 1]]` are its inputs in declared order, a position each, or `-k - 1` for constant k, which stands
     in row `outside[k]`; `sidx[sptr[i]:sptr[i + 1]]` are those that name it. `dirty[i]` is 1 where a root is the value
-    itself or one of its inputs: it is computed whatever its inputs say. `order` lists every position outside cycles,
-    inputs before dependents, nearest to the roots first; `cycles` lists the members of each cycle.
+    itself or one of its inputs, or where it is asked for anew: it is computed whatever its inputs say. `order` lists
+    every position outside cycles, inputs before dependents, nearest to the roots first; `cycles` lists the members of
+    each cycle.
     """
 
     rows: Ints
@@ -53,7 +55,8 @@ def _compiled() -> Any:
 
 
 def affected(view: View, few: int = FEW) -> Affected:
-    """Everything derived that the roots of `view` are or reach; inputs outside it are constants."""
+    """Everything derived that the roots of `view`, and what is asked for anew, are or reach; inputs outside it are
+    constants."""
     columns = view.columns
     columns.tidy()
     index = columns.index
@@ -83,15 +86,18 @@ def _reach(view: View, roots: Ints, mark: npt.NDArray[np.uint8], few: int) -> tu
     columns = view.columns
     edges = columns.edges
     out = np.empty(columns.count, np.int32)
+    again = columns.derived(functions_of(view.recompute)) if view.recompute else roots[:0]
     given = (
-        *(roots, columns.state, columns.shape, columns.in_at, columns.arity, columns.refs),
+        *(roots, len(again), columns.state, columns.shape, columns.in_at, columns.arity, columns.refs),
         *(edges.start, edges.to, edges.head, edges.next, edges.late, edges.lost > 0),
     )
     woken, found = -1, 0
-    if len(roots) <= few:
+    out[: len(again)] = again
+    mark[again] = 1
+    if len(roots) + len(again) <= few:
         woken, found = loops(0, few).reach(*given, few, mark, out)
         if woken < 0:
-            mark[out[:found]] = 0
+            mark[out[len(again) : found]] = 0
     if woken < 0:
         woken, found = _compiled().reach(*given, columns.count + 1, mark, out)
     return out[:found].copy(), woken

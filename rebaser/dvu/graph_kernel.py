@@ -11,10 +11,11 @@ outside the graph being `~k` for constant k.
 CHECKED = 16  # inputs up to which an edge is checked where some are no longer true
 
 
-def reach(roots, state, shape, in_at, arity, refs, start, to, head, next_, late, check, limit, mark, out):
-    """Derived rows that `roots` are or reach, into `out`, marked. Returns how many roots wake directly, and how many in
-    all; a derived root counts as woken. Gives up with -1 where there are more than `limit`."""
-    found = 0
+def reach(roots, given, state, shape, in_at, arity, refs, start, to, head, next_, late, check, limit, mark, out):
+    """Derived rows that `roots` are or reach, into `out`, marked; the first `given` are there already, and what they
+    reach is found as well. Returns how many are given or woken by roots directly, and how many there are in all; a
+    derived root counts as woken. Gives up with -1 where there are more than `limit`."""
+    found = given
     for root in roots:
         if shape[root] >= 0 and state[root] and not mark[root]:
             mark[root] = 1

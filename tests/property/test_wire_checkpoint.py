@@ -12,7 +12,7 @@ from rebaser_core.checkpoint import read_checkpoint, write_checkpoint
 from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state import ChangeSetState
-from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault
 from tests.wire.examples import parts
 from tests.wire.strategies import json_values
@@ -33,7 +33,10 @@ edits: st.SearchStrategy[Update] = st.one_of(
 outcomes = st.sampled_from(Outcome)
 # One entry of a history: edits with the id of their request, or what a DVU found, or an attempt.
 steps = st.one_of(
-    st.tuples(st.just(Kind.REBASE), st.lists(edits, max_size=4), st.sampled_from(["r1", "r2", "r3", ""]), outcomes),
+    st.tuples(
+        *(st.just(Kind.REBASE), st.lists(edits, max_size=4), st.sampled_from(["r1", "r2", "r3", ""]), outcomes),
+        st.lists(st.builds(Recompute, st.sampled_from([None, "sum", "cel", "x"])), max_size=2),
+    ),
     st.tuples(st.just(Kind.DVU), st.one_of(json_values, st.builds(Fault, st.just("failed"), st.text(), few_ids))),
     st.tuples(st.just(Kind.ATTEMPT), st.integers(1, 5)),
 )
@@ -50,8 +53,8 @@ def next_commit(state: ChangeSetState, step: tuple[Any, ...]) -> Commit:
     if step[0] is Kind.ATTEMPT:
         attempt = Attempt(at, step[1], at, step[1] % 3)
         return Commit("a", state.last, Kind.ATTEMPT, at, "o", None, state.covers, attempt=attempt)
-    _, updates, request_id, outcome = step
-    owes = state.owes or state.wakes(updates)
+    _, updates, request_id, outcome, recompute = step
+    owes = state.owes or state.wakes(updates) or bool(recompute)
     decision = Decision(at, request_id, outcome, len(updates), "", "why" if outcome is Outcome.DEAD else "", at % 2)
     return Commit(
         "r",
@@ -64,6 +67,7 @@ def next_commit(state: ChangeSetState, step: tuple[Any, ...]) -> Commit:
         (decision,),
         tuple(updates),
         forget_before_ms=max(at - 5, 0),
+        recompute=tuple(recompute),
     )
 
 

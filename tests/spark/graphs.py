@@ -11,7 +11,7 @@ from rebaser.dvu.run import still_valid
 from rebaser_core.commit import Applied, Commit, Computed, Kind
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state import ChangeSetState, View
-from rebaser_core.updates import Derive, Set, Unset, Update
+from rebaser_core.updates import Derive, Recompute, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value, canonical, check_json
 
 
@@ -23,13 +23,16 @@ class Book:
         if given := tuple(updates):
             self.edit(*given)
 
-    def edit(self, *updates: Update) -> None:
+    def edit(self, *updates: Update, recompute: Iterable[Recompute] = ()) -> None:
         state = self.state
-        settled = not state.owes and not state.wakes(updates)
+        asked = tuple(recompute)
+        settled = not state.owes and not state.wakes(updates) and not asked
         covers = None if settled else state.covers
         sequence = state.last + 1
+        applied = Applied("s", sequence)
         state.fold(
-            sequence, Commit("e", state.last, Kind.REBASE, 0, "o", Applied("s", sequence), covers, delta=updates)
+            sequence,
+            Commit("e", state.last, Kind.REBASE, 0, "o", applied, covers, delta=updates, recompute=asked),
         )
 
     def commit(self, computed: Iterable[Computed], planned_at: int) -> tuple[Computed, ...]:

@@ -1,10 +1,12 @@
 """What becomes of a queue of requests: applied once, answered again, or dead - never passed over in silence."""
 
+import pytest
+
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
 from rebaser_core.decide import Decided, Incoming, decide, floor
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state import ChangeSetState
-from rebaser_core.updates import Remove, Set
+from rebaser_core.updates import Derive, Recompute, Remove, Set
 
 EPOCH = Applied("created", 0)
 
@@ -123,3 +125,34 @@ def test_another_stream_or_one_that_went_back_is_a_new_epoch() -> None:
     assert floor(state, "s", 50) == 50
     assert floor(state, "s", 49) == 0
     assert floor(state, "t", 100) == 0
+
+
+def test_what_is_to_be_recomputed_goes_into_the_commit_once() -> None:
+    state = ChangeSetState()
+    asked = [
+        Incoming(1, "a", (Derive("b", "sum", {"x": "a"}),)),
+        Incoming(2, "b", recompute=Recompute("sum")),
+        Incoming(3, "c", (Set("a", 1),), recompute=Recompute("sum")),
+        Incoming(4, "b", recompute=Recompute("sum")),
+    ]
+    decided = decide(state, EPOCH, asked)
+    assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS] * 3
+    assert decided.recompute == (Recompute("sum"),)
+    assert len(decided.delta) == 2
+
+
+@pytest.mark.parametrize("asked", [Recompute(), Recompute("sum")])
+def test_where_nothing_is_derived_nothing_is_recomputed_and_the_answer_says_so(asked: Recompute) -> None:
+    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [ask(1, "a", Set("x", 1))]))
+    [decision] = decide(state, EPOCH, [Incoming(2, "r", (Set("y", 1),), recompute=asked)]).decisions
+    assert (decision.outcome, decision.code, decision.performed) == (Outcome.ERROR, "nothing_to_recompute", 0)
+    assert ("'sum'" in decision.message) is (asked.function is not None)
+    itself = Incoming(3, "s", (Derive("y", "sum", {"x": "x"}),), recompute=asked)
+    assert decide(state, EPOCH, [itself]).recompute == (asked,)
+
+
+def test_a_refused_request_recomputes_nothing() -> None:
+    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [Incoming(1, "a", (Derive("b", "sum", {}),))]))
+    stray = Incoming(2, "r", (Remove("nothing"),), "other", recompute=Recompute())
+    decided = decide(state, EPOCH, [stray])
+    assert (decided.decisions[0].outcome, decided.recompute, decided.delta) == (Outcome.CONFLICTS, (), ())

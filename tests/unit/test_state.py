@@ -1,12 +1,13 @@
 """The folded state: what commits add up to, and what a view still sees while they do."""
 
+from dataclasses import replace
 from threading import Event, Thread
 
 import pytest
 
 from rebaser_core.commit import DVU_ATTEMPT, Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.state import BrokenChain, ChangeSetState
-from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State
 
 
@@ -23,6 +24,11 @@ def rebase(state: ChangeSetState, *updates: Update, requests: tuple[Decision, ..
         requests=requests,
         delta=updates,
     )
+
+
+def ask(state: ChangeSetState, *asked: Recompute) -> Commit:
+    """A commit that asks to recompute."""
+    return replace(rebase(state), covers=state.covers, recompute=asked)
 
 
 def dvu(state: ChangeSetState, covers: int, *computed: Computed) -> Commit:
@@ -220,3 +226,55 @@ def test_a_view_keeps_the_roots_that_it_was_opened_with() -> None:
         state.fold(2, rebase(state, Derive("c", "sum", {"values": ["a"]})))
         assert view.roots == {"a": 1, "b": 1}
     assert state.roots == {"a": 1, "b": 1, "c": 2}
+
+
+def test_what_is_to_be_recomputed_is_owed_until_a_dvu_covers_it() -> None:
+    state = ChangeSetState()
+    edits = [
+        Set("a", 1),
+        Derive("b", "sum", {"x": "a"}),
+        Derive("c", "max", {"x": "b"}),
+        Derive("d", "min", {"x": "a"}),
+    ]
+    state.fold(1, rebase(state, *edits))
+    state.fold(2, dvu(state, 1, Computed("b", 1), Computed("c", 1), Computed("d", 1)))
+    assert (state.owes, state.debt) == (False, 0)
+    state.fold(3, ask(state, Recompute("sum")))
+    assert (state.owes, state.debt, state.covers) == (True, 1, 1)
+    assert state.stale() == {"b", "c"}  # what depends on it too, and nothing else
+    state.fold(4, ask(state, Recompute("min")))
+    assert (state.debt, state.debt_after(3), state.debt_after(4)) == (2, 1, 0)
+    state.fold(5, dvu(state, 3))
+    assert state.recompute == {Recompute("min"): 4}
+    assert state.stale() == {"d"}
+    state.fold(6, rebase(state))
+    assert (state.owes, state.covers) == (True, 3)
+    state.fold(7, dvu(state, 6))
+    assert (state.owes, state.covers, state.stale()) == (False, 6, set())
+
+
+def test_asking_for_all_includes_what_was_asked_for_before() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Derive("b", "sum", {"x": "a"}), Derive("c", "max", {"x": "a"})))
+    state.fold(2, dvu(state, 1, Computed("b"), Computed("c")))
+    state.fold(3, ask(state, Recompute("sum")))
+    state.fold(4, ask(state, Recompute()))
+    assert (state.recompute, state.stale()) == ({Recompute(): 4}, {"b", "c"})
+    state.fold(5, ask(state, Recompute("sum")))
+    assert state.recompute == {Recompute(): 4, Recompute("sum"): 5}
+    assert state.stale() == {"b", "c"}
+
+
+def test_a_view_keeps_what_was_to_be_recomputed_and_what_is_defined_beside_it_counts() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Derive("b", "sum", {"x": "a"}), Derive("gone", "sum", {"x": "a"})))
+    state.fold(2, dvu(state, 1, Computed("b"), Computed("gone")))
+    state.fold(3, ask(state, Recompute("sum")))
+    with state.view() as view:
+        state.fold(4, rebase(state, Derive("c", "sum", {"x": "a"}), Derive("d", "max", {"x": "a"}), Remove("gone")))
+        state.fold(5, ask(state, Recompute("max")))
+        assert view.recompute == {Recompute("sum"): 3}
+        assert (state.cells.uses("max"), state.cells.uses("min"), state.cells.uses(None)) == (True, False, True)
+        assert set(state.cells.derived(frozenset({"sum"}))) == {"b", "c"}
+        assert set(state.cells.derived()) == {"b", "c", "d"}
+    assert set(state.cells.derived(frozenset({"max"}))) == {"d"}

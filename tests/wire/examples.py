@@ -224,6 +224,7 @@ def parts(folded: ChangeSetState) -> dict[str, Any]:
         "cells": sorted(cells.items(), key=lambda item: item[0]),
         "dependents": dependents,
         "roots": sorted(folded.roots.items()),
+        "recompute": list(folded.recompute.items()),
         "outcomes": list(folded.outcomes.items()),
         "redriven": list(folded.redriven.items()),
         "attempts": sorted(folded.attempts.items()),

@@ -1,0 +1,141 @@
+"""After a function changed, what is recomputed is what a full evaluation makes, whatever is edited in between."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebaser.dvu import evaluate, plan
+from rebaser.dvu.functions.base import Function, Inputs, Params
+from rebaser.dvu.functions.registry import Registry, registry
+from rebaser.dvu.plan import PlanLimits
+from rebaser_core.updates import Derive, Recompute, Set, Update
+from rebaser_core.values import Json
+from tests.property.test_dvu_incremental import FIRST, IDS, LIMITS, check_at_rest, edits
+from tests.spark import graphs
+from tests.spark.graphs import Book, run_here
+
+
+class Drift:
+    """A function `drift` whose code is another one from release to release: it lists its inputs and the release."""
+
+    def __init__(self) -> None:
+        self.release = self.calls = 0
+
+    def __call__(self, inputs: Inputs, params: Params) -> Json:
+        self.calls += 1
+        return [self.release, *inputs.values()]
+
+
+@contextmanager
+def drifting() -> Iterator[Drift]:
+    """`drift` is installed."""
+    drift = Drift()
+    function = Function(name="drift", call=drift, fingerprint="drift")
+    found = Registry(MappingProxyType({**registry().functions, "drift": function}), MappingProxyType({}))
+    with (
+        patch.object(plan, "registry", lambda: found),
+        patch.object(evaluate, "registry", lambda: found),
+        patch.object(graphs, "registry", lambda: found),
+    ):
+        yield drift
+
+
+ids = st.sampled_from(IDS)
+drifts: st.SearchStrategy[Update] = st.builds(
+    lambda id_, given: Derive(id_, "drift", {str(at): one for at, one in enumerate(given)}),
+    ids,
+    st.lists(ids, max_size=2),
+)
+some_edits = st.lists(st.one_of(drifts, edits.map(lambda some: some[0])), max_size=3)
+DRIFTING = [Derive("d", "drift", {"x": "a"}), Derive("g", "drift", {"x": "d"})]
+EVERYTHING, THOSE = Recompute(), Recompute("drift")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(some_edits, max_size=3),
+    some_edits,
+    st.sampled_from([EVERYTHING, THOSE]),
+    some_edits,
+    st.sampled_from(LIMITS),
+)
+def test_what_is_recomputed_is_what_a_full_evaluation_makes(
+    before: list[list[Update]], along: list[Update], asked: Recompute, later: list[Update], limits: PlanLimits
+) -> None:
+    """Asked for along with edits, with more edits before the update, and once more while one is under way."""
+    with drifting() as drift:
+        book = Book([*FIRST, *DRIFTING])
+        book.update()
+        for step in before:
+            book.edit(*step)
+            book.update(limits)
+        drift.release = 1
+        book.edit(*along, recompute=[asked])
+        book.edit(*later)
+        book.update(limits)
+        check_at_rest(book)
+
+        book.edit(Set("b", "other"))
+        with book.state.view() as view:
+            computed = run_here(view, limits)
+            drift.release = 2
+            book.edit(*along, recompute=[asked])
+            book.commit(computed, view.sequence)
+        assert book.state.owes
+        book.update(limits)
+        check_at_rest(book)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(some_edits, max_size=3), st.sampled_from([EVERYTHING, THOSE]), st.sampled_from(LIMITS))
+def test_where_nothing_changed_nothing_is_written(
+    before: list[list[Update]], asked: Recompute, limits: PlanLimits
+) -> None:
+    with drifting():
+        book = Book([*FIRST, *DRIFTING])
+        book.update()
+        for step in before:
+            book.edit(*step)
+            book.update()
+        book.edit(recompute=[asked])
+        assert book.state.owes
+        assert tuple(book.update(limits)) == ()
+        check_at_rest(book)
+
+
+def test_what_depends_on_it_is_computed_only_if_it_changed() -> None:
+    graph: list[Update] = []
+    for at in range(300):
+        graph += [
+            Set(f"a{at}", at),
+            Derive(f"b{at}", "sum", {"x": f"a{at}"}),
+            Derive(f"c{at}", "drift", {"x": f"b{at}"}),
+        ]
+    with drifting() as drift:
+        book = Book(graph)
+        book.update()
+        drift.calls = 0
+        book.edit(recompute=[Recompute("sum")])
+        assert tuple(book.update()) == ()
+        assert drift.calls == 0
+        book.edit(Set("a7", 1000), recompute=[Recompute("sum")])
+        assert {one.id for one in book.update()} == {"b7", "c7"}
+        assert drift.calls == 1
+        drift.release = 1
+        book.edit(recompute=[THOSE])
+        assert {one.id for one in book.update()} == {f"c{at}" for at in range(300)}
+        check_at_rest(book)
+
+
+def test_a_value_of_another_function_is_left_alone() -> None:
+    with drifting() as drift:
+        book = Book([Set("a", 1), Derive("b", "drift", {"x": "a"}), Derive("c", "sum", {"x": "a"})])
+        book.update()
+        drift.release = 1
+        book.edit(recompute=[Recompute("sum")])
+        book.update()
+        assert book.values()["b"].value == [0, 1]
