@@ -11,7 +11,7 @@ import numpy as np
 from rebaser_core.columns import CODES, STATES, Columns
 from rebaser_core.computed import ComputedTable
 from rebaser_core.updates import Derive, Set, Unset, Update
-from rebaser_core.values import Fault, Json, State, Value
+from rebaser_core.values import Fault, Json, State, Value, canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +178,15 @@ class Cells(Mapping[str, Cell]):
         columns = self.columns
         before = columns.size
         uses = self._uses
-        for definition, one in (
-            (columns.definition(row) if (row := columns.find(id_)) >= 0 else None, 1),
-            (cell.definition if cell else None, -1),
-        ):
+        stood = columns.definition(row) if (row := columns.find(id_)) >= 0 else None
+        for definition, one in ((stood, 1), (cell.definition if cell else None, -1)):
             for input_id in definition.input_ids() if definition is not None else ():
                 uses[input_id] = uses.get(input_id, 0) + one
         if cell is None:
             columns.remove(id_)
         elif cell.definition is not None:
-            columns.derive(cell.definition)
+            if stood is None or not _same(stood, cell.definition):
+                columns.derive(cell.definition)
             row = columns.index[id_]
             columns.put(row, cell.value, cell.fault)
             columns.state[row] = CODES[cell.state]
@@ -257,3 +256,12 @@ class Cells(Mapping[str, Cell]):
                     found.add(dependent)
                     todo.append(dependent)
         return found
+
+
+def _same(left: Derive, right: Derive) -> bool:
+    """Whether two definitions of an id are the same to the last type."""
+    return (
+        left.function == right.function
+        and list(left.inputs.items()) == list(right.inputs.items())
+        and canonical(dict(left.params)) == canonical(dict(right.params))
+    )

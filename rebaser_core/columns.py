@@ -51,10 +51,11 @@ class Columns:
 
     By row: `state` and `kind` (uint8), `num` (int64), `shape` (int32, a position in `shapes`), `in_at` (int64), `uses`
     (int32: how often definitions name it), `ids`. `other` and `faults` by row where there is one. `index`: id to row.
+    `defined` counts definitions that came or went: while it stays, so do all inputs, and the rows they are.
     """
 
     def __init__(self) -> None:
-        self.count = self.size = 0
+        self.count = self.size = self.defined = 0
         self.ids: list[str] = []
         self.index: dict[str, int] = {}
         self.shapes: list[Shape] = []
@@ -196,6 +197,7 @@ class Columns:
         self._uses[row] += 1  # whatever is freed below, this one is not
         rows = [self._row(one) for one in ids]
         self._uses[row] -= 1
+        self.defined += 1
         at, count = self.refs_used, len(rows)
         if at + count > len(self.refs):
             grown = np.zeros(max(at + count, 2 * len(self.refs)), np.int32)
@@ -291,6 +293,7 @@ class Columns:
 
     def _undefine(self, row: int) -> None:
         rows = self.inputs(row)
+        self.defined += 1
         self._shape[row] = UNDEFINED
         self.refs_lost += len(rows)
         self.edges.lost += len(rows)

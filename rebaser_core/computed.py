@@ -15,15 +15,37 @@ from rebaser_core.commit import Computed
 from rebaser_core.values import Fault, Json
 
 
+@dataclass(frozen=True, slots=True)
+class RowIds(Sequence[str]):
+    """The ids of `rows`, taken from `ids` when they are asked for."""
+
+    ids: list[str]
+    rows: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        return RowIds(self.ids, self.rows[at]) if isinstance(at, slice) else self.ids[self.rows[at]]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.ids.__getitem__, self.rows.tolist())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputedTable(Sequence[Computed]):
     """By position: `ids`; `kinds` (uint8, as in `rebaser_core.columns`) and `bits` (int64: an integer, or the bits of a
     double); `others` where the kind says so; `faults` where there is one, the kind being NULL there.
 
-    `rows` are theirs in `columns`, if they came from there; both None for what was read.
+    `rows` are theirs in `columns`, if they came from there; both None for what was read. An id that is taken out of the
+    columns, or whose row may be, has to be dropped before (`keep`).
     """
 
-    ids: list[str]
+    ids: Sequence[str]
     kinds: NDArray[np.uint8]
     bits: NDArray[np.int64]
     others: dict[int, Json] = field(default_factory=dict)
@@ -69,5 +91,9 @@ class ComputedTable(Sequence[Computed]):
         others = {new: self.others[old] for new, old in enumerate(places) if old in self.others}
         faults = {new: self.faults[old] for new, old in enumerate(places) if old in self.faults}
         rows = None if self.rows is None else self.rows[mask]
-        ids = [self.ids[old] for old in places]
+        ids: Sequence[str]
+        if rows is not None and self.columns is not None:
+            ids = RowIds(self.columns.ids, rows)
+        else:
+            ids = [self.ids[old] for old in places]
         return ComputedTable(ids, self.kinds[mask], self.bits[mask], others, faults, rows, self.columns)

@@ -14,6 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, settings
 from structlog.typing import EventDict
 
+from rebaser.dvu.structures import FOLDER
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.topology import ensure_topology
@@ -41,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def structures_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests that do a worker's part leave nothing in its folder, and find nothing there."""
+    os.environ[FOLDER] = str(tmp_path_factory.mktemp("structures"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,9 @@ import pyarrow as pa
 from rebaser.dvu import faults, fingerprint
 from rebaser.dvu.column import FAULT, OTHER, Column
 from rebaser.dvu.functions.registry import Registry, registry
-from rebaser.dvu.packet import RawFault, Results, Work, weight
+from rebaser.dvu.packet import RawFault, Results, read_packet, weight
+from rebaser.dvu.structure import Reach, Structure, decode
+from rebaser.dvu.structures import Structures, here
 from rebaser.dvu.sweep import Sweep
 from rebaser_core.errors import DvuError
 
@@ -35,22 +37,38 @@ def _aligned(data: pa.Buffer) -> bytes | pa.Buffer:
     return data.to_pybytes() if data.address % 8 else data
 
 
-def evaluate_packet(data: bytes | pa.Buffer, functions: Registry | None = None) -> list[bytes]:
+def evaluate_packet(
+    data: bytes | pa.Buffer, functions: Registry | None = None, structures: Structures | None = None
+) -> list[bytes]:
     """The changed nodes of a packet as encoded `Results`, at least one, each about `RESULT_BYTES` at most.
 
     Raises `DvuError` if this process runs other code than the planner's: that is nobody's value.
     """
-    work = Work.decode(data)
+    asked = decode(*read_packet(data))
     functions = functions or registry()
-    if work.code != fingerprint.code():
+    if asked.code != fingerprint.code():
         raise DvuError("the workers run another release of rebaser than this server", code="other_code")
-    here = functions.fingerprints(work.functions)
-    for name, wanted in work.functions.items():
-        if here[name] != wanted:
+    known = functions.fingerprints(asked.functions)
+    for name, wanted in asked.functions.items():
+        if known[name] != wanted:
             raise DvuError(f"function {faults.quote(name)} is not the same on the workers", code="other_code")
+    if isinstance(asked, Reach):
+        found = _structure(asked, structures or here())
+        if found is None:
+            return [Results(asked.number, 0, True, np.zeros(0, np.int32), Column.of([]), [], missing=True).encode()]
+        work = asked.work(found)
+    else:
+        work = asked
     sweep = Sweep(work, functions)
     sweep.run()
     return [part.encode() for part in _split(work.number, *sweep.results())]
+
+
+def _structure(asked: Reach, structures: Structures) -> Structure | None:
+    """The structure that a packet names, or brings."""
+    if asked.data:
+        return structures.get(asked.address) or structures.put(asked.address, asked.data)
+    return structures.get(asked.address)
 
 
 def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[RawFault]) -> Iterator[Results]:

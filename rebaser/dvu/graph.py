@@ -54,16 +54,37 @@ def _compiled() -> Any:
     return compiled.module(graph_kernel)
 
 
-def affected(view: View, few: int = FEW) -> Affected:
+@dataclass(slots=True)
+class Reached:
+    """Derived rows that roots are or reach, the first `woken` directly; by row, `mark` is 1 for them."""
+
+    rows: Ints
+    woken: int
+    mark: npt.NDArray[np.uint8]
+
+
+def roots_of(view: View) -> Ints:
+    """The rows of the roots of `view`, as far as anything knows of them."""
+    index = view.columns.index
+    return np.array([row for id_ in view.roots if (row := index.get(id_, -1)) >= 0], np.int32)
+
+
+def anew(view: View) -> Ints:
+    """Rows that are to be computed though nothing changed."""
+    if not view.recompute:
+        return np.zeros(0, np.int32)
+    return view.columns.derived(functions_of(view.recompute)).astype(np.int32)
+
+
+def affected(view: View, few: int = FEW, reached: Reached | None = None) -> Affected:
     """Everything derived that the roots of `view`, and what is asked for anew, are or reach; inputs outside it are
     constants."""
     columns = view.columns
-    columns.tidy()
-    index = columns.index
-    known = [row for id_ in view.roots if (row := index.get(id_, -1)) >= 0]
-    roots = np.array(known, np.int32)
-    mark = np.zeros(columns.count, np.uint8)
-    rows, woken = _reach(view, roots, mark, few)
+    if reached is None:
+        columns.tidy()
+        reached = reach(view, roots_of(view), few)
+        assert reached is not None  # noqa: S101 - there is no limit
+    rows, woken, mark = reached.rows, reached.woken, reached.mark
     arity = columns.arity
     count = len(rows)
     edges = int(arity[columns.shape[rows]].sum()) if count else 0
@@ -82,11 +103,15 @@ def affected(view: View, few: int = FEW) -> Affected:
     return Affected(rows, ptr, idx, outside[:constants], sptr, sidx, dirty, order, cycles)
 
 
-def _reach(view: View, roots: Ints, mark: npt.NDArray[np.uint8], few: int) -> tuple[Ints, int]:
+def reach(view: View, roots: Ints, few: int = FEW, most: int | None = None) -> Reached | None:
+    """What the rows `roots`, and what is asked for anew, reach; None if that is more than `most`."""
     columns = view.columns
     edges = columns.edges
-    out = np.empty(columns.count, np.int32)
-    again = columns.derived(functions_of(view.recompute)) if view.recompute else roots[:0]
+    mark, out = np.zeros(columns.count, np.uint8), np.empty(columns.count, np.int32)
+    again = anew(view)
+    most = columns.count if most is None else most
+    if len(again) > most:
+        return None
     given = (
         *(roots, len(again), columns.state, columns.shape, columns.in_at, columns.arity, columns.refs),
         *(edges.start, edges.to, edges.head, edges.next, edges.late, edges.lost > 0),
@@ -95,12 +120,14 @@ def _reach(view: View, roots: Ints, mark: npt.NDArray[np.uint8], few: int) -> tu
     out[: len(again)] = again
     mark[again] = 1
     if len(roots) + len(again) <= few:
-        woken, found = loops(0, few).reach(*given, few, mark, out)
+        woken, found = loops(0, few).reach(*given, min(few, most), mark, out)
         if woken < 0:
             mark[out[len(again) : found]] = 0
+    if woken < 0 and most > few:
+        woken, found = _compiled().reach(*given, most, mark, out)
     if woken < 0:
-        woken, found = _compiled().reach(*given, columns.count + 1, mark, out)
-    return out[:found].copy(), woken
+        return None
+    return Reached(out[:found].copy(), woken, mark)
 
 
 def _sort(run: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tuple[Ints, list[list[int]]]:

@@ -21,6 +21,8 @@ def reach(roots, given, state, shape, in_at, arity, refs, start, to, head, next_
             mark[root] = 1
             out[found] = root
             found += 1
+    if found > limit:
+        return -1, found
     woken = found
     place = 0
     while place < len(roots) + found:
@@ -302,3 +304,70 @@ def wake(changed, sptr, sidx, dirty):
     for place in changed:
         for edge in range(sptr[place], sptr[place + 1]):
             dirty[sidx[edge]] = 1
+
+
+def ascending(ptr, idx):
+    """Whether every input inside stands before what names it."""
+    for place in range(len(ptr) - 1):
+        for edge in range(ptr[place], ptr[place + 1]):
+            if idx[edge] >= place:
+                return False
+    return True
+
+
+def depth_first(sptr, sidx, waiting, stack, order):
+    """All positions that wait for nothing into `order`, and after each what becomes ready by it, so that what belongs
+    together stands together. Returns how many; `waiting` counts down."""
+    filled = 0
+    for start in range(len(waiting)):
+        if waiting[start]:
+            continue
+        waiting[start] = -1
+        stack[0] = start
+        top = 1
+        while top:
+            top -= 1
+            place = stack[top]
+            order[filled] = place
+            filled += 1
+            for edge in range(sptr[place], sptr[place + 1]):
+                one = sidx[edge]
+                waiting[one] -= 1
+                if not waiting[one]:
+                    waiting[one] = -1
+                    stack[top] = one
+                    top += 1
+    return filled
+
+
+def relabel(order, rank, ptr, idx, base, refs):
+    """Inputs of the positions in `order` as slots, into `refs`: first `base` constants, then positions by `rank`."""
+    at = 0
+    for place in order:
+        for edge in range(ptr[place], ptr[place + 1]):
+            one = idx[edge]
+            refs[at] = -one - 1 if one < 0 else base + rank[one]
+            at += 1
+
+
+def spread(base, starts, refs, mark):
+    """Mark with 1 all nodes that slots marked so reach, and with 2 whatever else they read. Returns how many nodes.
+
+    Node i is slot `base + i` and reads `refs[starts[i]:starts[i + 1]]`, slots before its own.
+    """
+    reached = 0
+    for node in range(len(starts) - 1):
+        slot = base + node
+        woken = mark[slot] == 1
+        at = starts[node]
+        while not woken and at < starts[node + 1]:
+            woken = mark[refs[at]] == 1
+            at += 1
+        if not woken:
+            continue
+        mark[slot] = 1
+        reached += 1
+        for edge in range(starts[node], starts[node + 1]):
+            if mark[refs[edge]] == 0:
+                mark[refs[edge]] = 2
+    return reached

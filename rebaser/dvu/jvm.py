@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rebaser.dvu.structures import FOLDER
 from rebaser_core.errors import ConfigError, DvuError
 
 _JAVA = 17
@@ -201,6 +202,7 @@ def _environment(where: Path, token: str) -> dict[str, str]:
         "SPARK_CONNECT_MODE": "0",
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(where),
+        FOLDER: str(where.parent / "structures"),
     }
 
 

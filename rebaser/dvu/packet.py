@@ -45,7 +45,8 @@ class Work:
 
     By node: `shape` (position in `shapes`), `dirty` (compute it whatever its inputs say), `old` (what stood there).
     `refs` holds the input slots of all nodes one after another. `functions` gives the fingerprint of each function
-    used, None for one that the planner does not know; `code` that of the evaluator.
+    used, None for one that the planner does not know; `code` that of the evaluator. `starts`, where it is known: at
+    which of `refs` each node begins, and the end; all is known to be in range then.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Work:
     refs: Whole
     dirty: npt.NDArray[np.bool_]
     old: Column
+    starts: Whole | None = None
 
     def encode(self) -> bytes:
         """Arrow IPC bytes."""
@@ -66,11 +68,11 @@ class Work:
             "number": self.number,
             "code": self.code,
             "functions": self.functions,
-            "shapes": [[one.function, [list(pair) for pair in one.inputs], dict(one.params)] for one in self.shapes],
+            "shapes": write_shapes(self.shapes),
             "counts": [len(self.constants), len(shape)],
         }
         narrow = np.min_scalar_type(len(self.shapes))  # bytes cost more time on their way than the computing
-        return _one_row(
+        return one_row(
             {
                 "meta": cbor2.dumps(meta),
                 "shape": (shape[:1] if len(self.shapes) == 1 else shape).astype(narrow, copy=False),
@@ -84,14 +86,12 @@ class Work:
     @classmethod
     def decode(cls, data: bytes | pa.Buffer) -> "Work":
         """The packet in `data`, whose memory it keeps. Raises `DvuError` for one it cannot read."""
-        row = _row(data, "packet")
-        meta = cbor2.loads(row["meta"])
-        if meta["version"] != VERSION:
-            raise DvuError(f"packet version {meta['version']}, this worker reads {VERSION}: same release needed")
-        shapes = [
-            Shape(function, tuple((name, count) for name, count in inputs), params)
-            for function, inputs, params in meta["shapes"]
-        ]
+        return cls.of_row(*read_packet(data))
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any], meta: dict[str, Any]) -> "Work":
+        """The packet that `read_packet` read."""
+        shapes = read_shapes(meta["shapes"])
         constants, nodes = meta["counts"]
         return cls(
             meta["number"],
@@ -147,6 +147,7 @@ class Results:
     nodes: Whole
     values: Column
     faults: list[RawFault]
+    missing: bool = False  # nothing was computed: the worker has not got the structure
 
     def encode(self) -> bytes:
         nodes = self.nodes
@@ -159,6 +160,8 @@ class Results:
             "faults": self.faults,
             "nodes": [len(nodes), first, span],
         }
+        if self.missing:
+            meta["missing"] = True
         if span == len(nodes):  # without a gap
             nodes = nodes[:0]
         elif span < 32 * len(nodes):  # a bit for each takes less
@@ -167,12 +170,12 @@ class Results:
             nodes = np.packbits(present)
         else:
             nodes = nodes.astype(np.int32, copy=False)
-        return _one_row({"meta": cbor2.dumps(meta), "nodes": nodes, **self.values.packed("value")})
+        return one_row({"meta": cbor2.dumps(meta), "nodes": nodes, **self.values.packed("value")})
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer) -> "Results":
         """The results in `data`, whose memory they keep. Raises `DvuError` for bytes that are none."""
-        row = _row(data, "results")
+        row = read_row(data, "results")
         meta = cbor2.loads(row["meta"])
         count, first, span = meta["nodes"]
         nodes: Any = row["nodes"]
@@ -181,7 +184,8 @@ class Results:
         elif span < 32 * count:
             nodes = np.flatnonzero(np.unpackbits(nodes, count=span)) + first
         faults: list[RawFault] = [one if isinstance(one, int) else (one[0], one[1]) for one in meta["faults"]]
-        return cls(meta["number"], meta["part"], meta["last"], nodes, Column.unpacked("value", row, count), faults)
+        values = Column.unpacked("value", row, count)
+        return cls(meta["number"], meta["part"], meta["last"], nodes, values, faults, meta.get("missing", False))
 
 
 def weight(value: Json) -> int:
@@ -195,7 +199,29 @@ def weight(value: Json) -> int:
     return 9
 
 
-def _one_row(columns: dict[str, Any]) -> bytes:
+def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The columns of a packet of any kind, and what it says of itself. Raises `DvuError` for one it cannot read."""
+    row = read_row(data, "packet")
+    meta = cbor2.loads(row["meta"])
+    if meta["version"] != VERSION:
+        raise DvuError(f"packet version {meta['version']}, this worker reads {VERSION}: same release needed")
+    return row, meta
+
+
+def write_shapes(shapes: list[Shape]) -> list[Any]:
+    """`shapes` as they travel."""
+    return [[one.function, [list(pair) for pair in one.inputs], dict(one.params)] for one in shapes]
+
+
+def read_shapes(raw: list[Any]) -> list[Shape]:
+    """The shapes that `write_shapes` wrote."""
+    return [
+        Shape(function, tuple([(name, count) for name, count in inputs]), params) for function, inputs, params in raw
+    ]
+
+
+def one_row(columns: dict[str, Any]) -> bytes:
+    """An Arrow IPC stream of one row: bytes as they are, arrays as lists."""
     arrays = []
     for value in columns.values():
         if isinstance(value, bytes):
@@ -210,7 +236,8 @@ def _one_row(columns: dict[str, Any]) -> bytes:
     return encoded
 
 
-def _row(data: bytes | pa.Buffer, what: str) -> dict[str, Any]:
+def read_row(data: bytes | pa.Buffer, what: str) -> dict[str, Any]:
+    """The columns that `one_row` wrote, arrays in the memory of `data`. Raises `DvuError`, naming `what` it is not."""
     try:
         batch = pa.ipc.open_stream(data).read_next_batch()
         row: dict[str, Any] = {}

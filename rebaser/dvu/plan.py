@@ -14,55 +14,60 @@ from typing import Any
 
 import numpy as np
 
-from rebaser.dvu import faults, fingerprint, graph
+from rebaser.dvu import faults, fingerprint, graph, whole
 from rebaser.dvu.column import FAULT, NULL, OTHER, Mark
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights
 from rebaser.dvu.functions.registry import Registry, registry
+from rebaser.dvu.limits import DEFAULT_PLAN_LIMITS, PlanLimits
 from rebaser.dvu.packet import RawFault, Results, Work, weight
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser_core.columns import ERROR
 from rebaser_core.commit import Commit, Computed, Kind
-from rebaser_core.computed import ComputedTable
+from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
 from rebaser_core.state import ChangeSetState, View
 from rebaser_core.updates import Derive, Set
 from rebaser_core.values import Fault
+
+__all__ = ["DEFAULT_PLAN_LIMITS", "Plan", "PlanLimits", "plan", "warm"]
 
 _SETTLED, _WAITING = 0, -1  # other numbers: the packet of this wave that computes the node
 _SHAPE_BYTES = 64
 _TABLE = 256  # values found from which on they stand in columns
 
 
-@dataclass(frozen=True, slots=True)
-class PlanLimits:
-    """How work is cut. `packet_bytes` bounds a packet (a single value with more inputs than that goes alone);
-    `parallelism` is how many tasks run at once, and `task_work` (nodes and edges) what a task of its own must be worth:
-    a second task costs 30 to 45 ms before it helps. `few` values are planned by Python, more by compiled code."""
-
-    packet_bytes: int = 8 * 1024 * 1024
-    parallelism: int = 2
-    task_work: int = 150_000
-    few: int = graph.FEW
-
-
-DEFAULT_PLAN_LIMITS = PlanLimits()
-
-
-def plan(view: View, limits: PlanLimits = DEFAULT_PLAN_LIMITS, functions: Registry | None = None) -> "Plan":
+def plan(
+    view: View, limits: PlanLimits = DEFAULT_PLAN_LIMITS, functions: Registry | None = None
+) -> "Plan | whole.WholePlan":
     """Plan the update that `view` owes. The view must stay open until the plan is done."""
-    return Plan(view, limits, functions or registry())
+    functions = functions or registry()
+    columns = view.columns
+    columns.tidy()
+    if columns.size < limits.whole:
+        return Plan(view, limits, functions)
+    roots = graph.roots_of(view)
+    kept = whole.laid(columns)
+    # Finding out that it is much costs what it may cost to find that it is little.
+    reached = graph.reach(view, roots, limits.few, columns.size // (limits.share if kept is None else 8 * limits.share))
+    if reached is None:
+        kept = kept or whole.lay(columns, limits.few)
+        made = whole.sweep(view, kept, np.concatenate((roots, graph.anew(view))), functions, limits)
+        if made is not None:
+            return made
+    return Plan(view, limits, functions, reached)
 
 
 def warm() -> None:
     """Have all compiled code that planning needs made, where nobody has yet."""
     state = ChangeSetState()
-    edits = (Set("a", 1), Derive("b", "sum", {"values": ("a",)}), Derive("c", "sum", {"values": ("b",)}))
+    edits = (Set("a", 1), Derive("c", "sum", {"values": ("b",)}), Derive("b", "sum", {"values": ("a",)}))
     state.fold(1, Commit("", 0, Kind.REBASE, 0, "", None, 0, delta=edits))
     with state.view() as view:
-        made = plan(view, PlanLimits(packet_bytes=1, task_work=1, few=-1))
-        while packets := made.next_wave():
-            made.absorb([part for packet in packets for part in evaluate_packet(packet)])
+        for limits in (PlanLimits(packet_bytes=1, task_work=1, few=-1), PlanLimits(few=-1, whole=0, share=1 << 30)):
+            made = plan(view, limits)
+            while packets := made.next_wave():
+                made.absorb([part for packet in packets for part in evaluate_packet(packet)])
 
 
 @dataclass(slots=True)
@@ -76,11 +81,13 @@ class _Flying:
 class Plan:
     """Iterate `while packets := plan.next_wave(): plan.absorb(results of these packets)`, then read `computed()`."""
 
-    def __init__(self, view: View, limits: PlanLimits, functions: Registry) -> None:
+    def __init__(
+        self, view: View, limits: PlanLimits, functions: Registry, reached: graph.Reached | None = None
+    ) -> None:
         self._columns = view.columns
         self._limits = limits
         self._functions = functions
-        self._graph = found = graph.affected(view, limits.few)
+        self._graph = found = graph.affected(view, limits.few, reached)
         count, constants = len(found.rows), len(found.outside)
         self._found = Found.none(count)
         self._run = graph.loops(count + len(found.idx), limits.few)
@@ -121,7 +128,7 @@ class Plan:
         others = {at: found.others[int(places[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}
         new_places = np.searchsorted(places, list(found.faults)).tolist()
         faults = dict(zip(new_places, found.faults.values(), strict=True))
-        return ComputedTable([ids[row] for row in rows.tolist()], kinds, bits, others, faults, rows, self._columns)
+        return ComputedTable(RowIds(ids, rows), kinds, bits, others, faults, rows, self._columns)
 
     def next_wave(self) -> list[bytes]:
         """Packets that can be computed now, in any order and place; none when all is done."""

@@ -60,13 +60,7 @@ class Sweep:
         self.others.update((base + at, item) for at, item in work.old.others.items())
         self.own: dict[int, tuple[str, str]] = {}
         self.changed = np.zeros(base + self.count, np.uint8)
-        arity = np.array([shape.arity for shape in work.shapes], np.int64)
-        self.starts = np.zeros(self.count + 1, np.int64)
-        np.cumsum(arity[work.shape], out=self.starts[1:])
-        if self.starts[-1] != len(work.refs) or (
-            len(work.refs) and not 0 <= work.refs.min() <= work.refs.max() < len(self.kinds)
-        ):
-            raise DvuError("a packet names inputs that are not in it")
+        self.starts = _starts(work) if work.starts is None else work.starts
         self._callers = [_caller(shape, functions) for shape in work.shapes]
         # Reading one item of an array takes five times as long as one of a view of it.
         self._kinds = _view(self.kinds)
@@ -193,6 +187,17 @@ class Sweep:
             stack.pop()
             if kinds[base + node] >= DIGEST:
                 self._compute(node, inputs)
+
+
+def _starts(work: Work) -> Any:
+    """Where the inputs of each node begin, and the end. Raises `DvuError` where they name what is not there."""
+    arity = np.array([shape.arity for shape in work.shapes], np.int64)
+    starts = np.zeros(len(work.shape) + 1, np.int64)
+    np.cumsum(arity[work.shape], out=starts[1:])
+    refs, slots = work.refs, len(work.constants) + len(work.shape)
+    if starts[-1] != len(refs) or (len(refs) and not 0 <= refs.min() <= refs.max() < slots):
+        raise DvuError("a packet names inputs that are not in it")
+    return starts
 
 
 def _view(array: Any) -> Any:

@@ -14,6 +14,7 @@ LIMITS = [
     PlanLimits(packet_bytes=1),  # a packet a value: as many waves as levels
     PlanLimits(packet_bytes=150, parallelism=1, task_work=1),  # islands share packets, and do not always fit
     PlanLimits(packet_bytes=400, parallelism=3, task_work=3),
+    PlanLimits(whole=0, share=1 << 30, slow=1.0),  # everything over the structure of the whole
 ]
 
 ids = st.sampled_from(IDS)

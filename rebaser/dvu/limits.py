@@ -1,0 +1,31 @@
+"""How the work of an update is cut.
+
+Invariant: what comes out does not depend on it.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rebaser.dvu.graph import FEW
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """How work is cut. `packet_bytes` bounds a packet (a single value with more inputs than that goes alone);
+    `parallelism` is how many tasks run at once, and `task_work` (nodes and edges) what a task of its own must be worth:
+    a second task costs 30 to 45 ms before it helps. `few` values are planned by Python, more by compiled code.
+
+    In a change set of `whole` values or more, what reaches one of `share` of them is swept as a whole, if no more than
+    `slow` (0 to 1) of it is left to Python: a sweep does not stop where nothing changes.
+    """
+
+    packet_bytes: int = 8 * 1024 * 1024
+    parallelism: int = 2
+    task_work: int = 150_000
+    few: int = FEW
+    whole: int = 20_000
+    share: int = 8
+    slow: float = 1 / 16
+
+
+DEFAULT_PLAN_LIMITS: Final = PlanLimits()

@@ -1,0 +1,159 @@
+"""The graph of a whole change set as it travels: once, and from then on by the hash of it.
+
+Invariant: a `Structure` never changes, and holds no value and no id. What an update of it takes is a `Reach`: which
+nodes to compute, and the values they start from. So an update of most of a large graph sends its inputs, not its edges.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cbor2
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rebaser.dvu.column import UNKNOWN, Column
+from rebaser.dvu.packet import VERSION, Shape, Work, one_row, read_row, read_shapes, write_shapes
+
+Ints = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Structure:
+    """Slots number `base` values that are given first, then the nodes, each after what it reads.
+
+    By node: `shape`, a position in `shapes`; node i reads the slots `refs[starts[i]:starts[i + 1]]`. `data` is all of
+    it as bytes, in whose memory it may stand, and `address` the hash of them.
+    """
+
+    base: int
+    shapes: list[Shape]
+    shape: Ints
+    refs: Ints
+    starts: npt.NDArray[np.int64]
+    data: bytes | pa.Buffer
+    address: str
+
+    @classmethod
+    def make(cls, base: int, shapes: list[Shape], shape: Ints, refs: Ints) -> "Structure":
+        """The structure of `refs`, which are known to be in order and in range."""
+        meta = {"version": VERSION, "base": base, "shapes": write_shapes(shapes)}
+        data = one_row({"meta": cbor2.dumps(meta), "shape": shape, "refs": refs})
+        return cls.decode(data, address_of(data))
+
+    @classmethod
+    def decode(cls, data: bytes | pa.Buffer, address: str) -> "Structure":
+        """The structure in `data`, whose hash is `address`. Raises `DvuError` for bytes that are none."""
+        row = read_row(data, "structure")
+        meta = cbor2.loads(row["meta"])
+        shapes = read_shapes(meta["shapes"])
+        shape = row["shape"]
+        starts = np.zeros(len(shape) + 1, np.int64)
+        np.cumsum(np.array([one.arity for one in shapes], np.int64)[shape], out=starts[1:])
+        return cls(meta["base"], shapes, shape, row["refs"], starts, data, address)
+
+
+def address_of(data: bytes | pa.Buffer) -> str:
+    """The hash that names `data`."""
+    return hashlib.blake2b(memoryview(data), digest_size=32).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reach:
+    """A packet: of the structure at `address`, compute the nodes of `reached`, where the `given` slots have `values`.
+
+    None for a mask: all nodes; the slots before the nodes. `data` of the structure may come with it. `number`, `code`
+    and `functions` are those of `Work`.
+    """
+
+    number: int
+    code: str
+    functions: dict[str, str | None]
+    address: str
+    reached: Mask | None
+    given: Mask | None
+    values: Column
+    data: bytes | pa.Buffer = b""
+
+    def encode(self) -> bytes:
+        """Arrow IPC bytes."""
+        meta = {
+            "version": VERSION,
+            "number": self.number,
+            "code": self.code,
+            "functions": self.functions,
+            "structure": self.address,
+            "counts": [len(mask) if mask is not None else 0 for mask in (self.reached, self.given)]
+            + [len(self.values)],
+        }
+        return one_row(
+            {
+                "meta": cbor2.dumps(meta),
+                "reached": _bits(self.reached),
+                "given": _bits(self.given),
+                "structure": self.data if isinstance(self.data, bytes) else self.data.to_pybytes(),
+                **self.values.packed("value"),
+            }
+        )
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any], meta: dict[str, Any]) -> "Reach":
+        """The packet that `read_packet` read."""
+        reached, given, count = meta["counts"]
+        return cls(
+            meta["number"],
+            meta["code"],
+            meta["functions"],
+            meta["structure"],
+            _mask(row["reached"], reached),
+            _mask(row["given"], given),
+            Column.unpacked("value", row, count),
+            row["structure"],
+        )
+
+    def work(self, structure: Structure) -> Work:
+        """What there is to compute, over the arrays of `structure`."""
+        base, count = structure.base, len(structure.shape)
+        kinds = np.broadcast_to(np.uint8(UNKNOWN), base + count)
+        bits = np.zeros(base + count, np.int64)
+        constants, old = self.values, Column(kinds[base:], bits[base:])
+        if self.given is not None:
+            slots = np.flatnonzero(self.given)
+            kinds = kinds.copy()
+            kinds[slots], bits[slots] = self.values.kinds, self.values.bits
+            others = {int(slots[at]): value for at, value in self.values.others.items()}
+            constants = Column(kinds[:base], bits[:base], {at: one for at, one in others.items() if at < base})
+            old = Column(kinds[base:], bits[base:], {at - base: one for at, one in others.items() if at >= base})
+        return Work(
+            self.number,
+            self.code,
+            self.functions,
+            structure.shapes,
+            constants,
+            structure.shape,
+            structure.refs,
+            np.ones(count, np.bool_) if self.reached is None else self.reached,
+            old,
+            structure.starts,
+        )
+
+
+def decode(row: dict[str, Any], meta: dict[str, Any]) -> Work | Reach:
+    """The packet that `read_packet` read, whichever it is."""
+    return Reach.of_row(row, meta) if "structure" in meta else Work.of_row(row, meta)
+
+
+def functions_of(shapes: Sequence[Shape]) -> set[str]:
+    """Names of the functions that `shapes` call."""
+    return {shape.function for shape in shapes}
+
+
+def _bits(mask: Mask | None) -> npt.NDArray[np.uint8]:
+    return np.zeros(0, np.uint8) if mask is None else np.packbits(mask)
+
+
+def _mask(bits: npt.NDArray[np.uint8], count: int) -> Mask | None:
+    return np.unpackbits(bits, count=count).view(np.bool_) if count else None

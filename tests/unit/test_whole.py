@@ -1,0 +1,240 @@
+"""Updates swept over the structure of a whole change set: they give what packets of their own would."""
+
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rebaser.dvu import evaluate, structures, whole
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.limits import PlanLimits
+from rebaser.dvu.packet import read_packet
+from rebaser.dvu.plan import Plan, plan
+from rebaser.dvu.structure import Reach, decode
+from rebaser.dvu.structures import Structures
+from rebaser.dvu.whole import WholePlan
+from rebaser_core.commit import Computed
+from rebaser_core.errors import DvuError
+from rebaser_core.state import View
+from rebaser_core.updates import Derive, Remove, Set, Update
+from rebaser_core.values import State, canonical
+from tests.spark.graphs import Book, expected, typed
+
+WHOLE = PlanLimits(whole=0, share=1 << 30, slow=1.0)
+COMPILED = replace(WHOLE, few=-1)
+
+
+def total(id_: str, *inputs: str) -> Derive:
+    return Derive(id_, "sum", {"values": inputs})
+
+
+def update(book: Book, limits: PlanLimits, kept: Structures) -> int:
+    """One update over the structure; how many packets it took."""
+    with book.state.view() as view:
+        made = plan(view, limits)
+        assert isinstance(made, WholePlan)
+        count = 0
+        while packets := made.next_wave():
+            count += 1
+            made.absorb([part for packet in packets for part in evaluate_packet(packet, structures=kept)])
+        book.commit(made.computed(), view.sequence)
+    return count
+
+
+def found_by(view: View, limits: PlanLimits) -> dict[str, tuple[bytes, object]]:
+    made = plan(view, limits)
+    while packets := made.next_wave():
+        made.absorb([part for packet in packets for part in evaluate_packet(packet)])
+    computed: list[Computed] = list(made.computed())
+    return {one.id: (canonical(one.value), one.fault) for one in computed}
+
+
+def a_graph(rng: random.Random, size: int) -> list[Update]:
+    """Values of all kinds in an order that is not that of the inputs."""
+    updates: list[Update] = []
+    for at in range(size):
+        if at < 5 or rng.random() < 0.2:
+            updates.append(Set(f"v{at}", rng.choice([at, at / 3, 2**62, None, True, "text", [1, 2], 1e308])))
+            continue
+        inputs = [f"v{max(0, at - rng.randint(1, 12))}" for _ in range(rng.randint(1, 4))]
+        function = rng.choice(["sum", "sum", "mean", "max", "product", "coalesce", "concat", "list", "count", "nope"])
+        updates.append(Derive(f"v{at}", function, {"values": tuple(inputs)}))
+    rng.shuffle(updates)
+    return updates
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("limits", [WHOLE, COMPILED])
+def test_what_is_swept_is_what_packets_give(seed: int, limits: PlanLimits) -> None:
+    rng = random.Random(seed)
+    book = Book(a_graph(rng, 80))
+    kept = Structures(None)
+    update(book, limits, kept)
+    for _ in range(4):
+        ids = [id_ for id_ in book.state.cells if not book.state.cells.is_derived(id_)]
+        edits: list[Update] = [
+            Set(id_, rng.choice([1, 0.5, -0.0, 0.0, "other", None, 7])) for id_ in rng.sample(ids, min(3, len(ids)))
+        ]
+        if rng.random() < 0.3:
+            edits.append(Remove(rng.choice(ids)))
+        book.edit(*edits)
+        with book.state.view() as one, book.state.view() as other:
+            assert isinstance(plan(one, limits), WholePlan)
+            assert isinstance(plan(other), Plan)
+            assert found_by(one, limits) == found_by(other, PlanLimits())
+        update(book, limits, kept)
+        assert typed(book.values()) == typed(expected(book.state.updates()))
+
+
+def test_the_structure_travels_once() -> None:
+    book, kept = Book([Set("a", 1), total("b", "a"), total("c", "b", "a")]), Structures(None)
+    sizes = []
+    for value in (1, 2, 3):
+        book.edit(Set("a", value))
+        with book.state.view() as view:
+            made = plan(view, WHOLE)
+            (packet,) = made.next_wave()
+            asked = decode(*read_packet(packet))
+            assert isinstance(asked, Reach)
+            sizes.append(len(asked.data))
+            made.absorb(evaluate_packet(packet, structures=kept))
+            book.commit(made.computed(), view.sequence)
+    assert sizes[0] > 0
+    assert sizes[1:] == [0, 0]
+    assert book.values()["c"].value == 6
+
+
+def test_a_worker_that_has_it_not_gets_it() -> None:
+    book, kept = Book([Set("a", 1), total("b", "a")]), Structures(None)
+    assert update(book, WHOLE, kept) == 1
+    book.edit(Set("a", 2))
+    assert update(book, WHOLE, Structures(None)) == 2  # one that was started since
+    assert book.values()["b"].value == 2
+
+
+def test_a_worker_that_never_takes_it_in_is_an_error() -> None:
+    book = Book([Set("a", 1), total("b", "a")])
+    with book.state.view() as view:
+        made = plan(view, WHOLE)
+        (packet,) = made.next_wave()
+        asked = decode(*read_packet(packet))
+        assert isinstance(asked, Reach)
+        refusal = evaluate_packet(replace(asked, data=b"").encode(), structures=Structures(None))
+        with pytest.raises(DvuError, match="cannot take in"):
+            made.absorb(refusal)
+
+
+def test_other_definitions_are_another_structure() -> None:
+    book, kept = Book([Set("a", 1), Set("b", 10), total("c", "a")]), Structures(None)
+    update(book, WHOLE, kept)
+    before = whole.laid(book.state.cells.columns)
+    assert before is not None
+    book.edit(Set("a", 2))
+    update(book, WHOLE, kept)
+    assert whole.laid(book.state.cells.columns) is before
+    book.edit(total("c", "a", "b"))
+    assert whole.laid(book.state.cells.columns) is None
+    update(book, WHOLE, kept)
+    assert book.values()["c"].value == 12
+
+
+def test_only_what_is_reached_is_computed_and_only_its_inputs_travel() -> None:
+    book, kept = Book([]), Structures(None)
+    book.edit(*[Set(f"x{at}", at) for at in range(100)], *[total(f"y{at}", f"x{at}") for at in range(100)])
+    book.edit(total("z", "x0", "y1"))
+    update(book, WHOLE, kept)
+    book.edit(Set("x0", 5))
+    with book.state.view() as view:
+        made = plan(view, WHOLE)
+        assert made.size == 2
+        asked = decode(*read_packet(made.next_wave()[0]))
+    assert isinstance(asked, Reach)
+    assert sorted(asked.values.tolist()) == [1, 5]  # type: ignore[type-var] # x0, and y1 as it stands
+
+
+def test_a_cycle_is_left_to_packets() -> None:
+    book = Book([Set("a", 1), total("b", "a"), total("c", "d"), total("d", "c")])
+    with book.state.view() as view:
+        assert isinstance(plan(view, WHOLE), Plan)
+
+
+def test_little_of_a_large_change_set_is_left_to_packets() -> None:
+    limits = replace(WHOLE, share=8)
+    book = Book([Set(f"x{at}", at) for at in range(100)] + [total(f"y{at}", f"x{at}") for at in range(100)])
+    with book.state.view() as view:
+        assert isinstance(plan(view, limits), WholePlan)
+    update(book, limits, Structures(None))
+    book.edit(Set("x0", 5))
+    with book.state.view() as view:
+        assert isinstance(plan(view, limits), Plan)
+
+
+def test_what_python_has_to_compute_is_left_to_packets() -> None:
+    book = Book([Set("a", "x"), *(Derive(f"b{at}", "upper", {"value": "a"}) for at in range(10))])
+    with book.state.view() as view:
+        assert isinstance(plan(view, replace(WHOLE, slow=0.5)), Plan)
+
+
+def test_results_that_lack_a_value_are_refused() -> None:
+    book = Book([Set("a", 1), total("b", "a"), total("c", "b")])
+    with book.state.view() as view:
+        made = plan(view, WHOLE)
+        results = evaluate_packet(made.next_wave()[0], structures=Structures(None))
+        found = evaluate.Results.decode(results[0])
+        short = replace(found, nodes=found.nodes[:1], values=found.values.part(0, 1))
+        with pytest.raises(DvuError, match="not those of what was sent"):
+            made.absorb([short.encode()])
+
+
+# -- where workers keep them -------------------------------------------------------------------------------------------
+
+
+def packed(book: Book) -> tuple[str, bytes]:
+    with book.state.view() as view:
+        asked = decode(*read_packet(plan(view, WHOLE).next_wave()[0]))
+        assert isinstance(asked, Reach)
+        return asked.address, bytes(asked.data)
+
+
+def test_a_structure_is_kept_in_the_folder(tmp_path: Path) -> None:
+    address, data = packed(Book([Set("a", 1), total("b", "a")]))
+    Structures(tmp_path).put(address, data)
+    found = Structures(tmp_path).get(address)
+    assert found is not None
+    assert (found.base, found.refs.tolist(), [shape.function for shape in found.shapes]) == (1, [0], ["sum"])
+    assert Structures(tmp_path).get("0" * 64) is None
+    assert [path.name for path in tmp_path.iterdir()] == [address]
+
+
+def test_damaged_structures_are_not_used(tmp_path: Path) -> None:
+    address, data = packed(Book([Set("a", 1), total("b", "a")]))
+    Structures(tmp_path).put(address, data)
+    (tmp_path / address).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert Structures(tmp_path).get(address) is None
+    assert not (tmp_path / address).exists()
+    with pytest.raises(DvuError, match="another hash"):
+        Structures(tmp_path).put(address, data + b"x")
+
+
+def test_the_folder_is_bounded(tmp_path: Path) -> None:
+    made = [packed(Book([Set("a", 1), *(total(f"b{n}", "a") for n in range(1 + at))])) for at in range(4)]
+    room = len(made[2][1]) + len(made[3][1])
+    for age, (address, data) in enumerate(made):
+        Structures(tmp_path, room).put(address, data)
+        os.utime(tmp_path / address, (age, age))
+    assert {path.name for path in tmp_path.iterdir()} == {address for address, _ in made[2:]}
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(structures.FOLDER, str(tmp_path / "own"))
+    assert structures.folder() == tmp_path / "own"
+    (tmp_path / "own").chmod(0o777)
+    assert structures.folder() is None
+
+
+def test_values_of_an_update_are_ok(tmp_path: Path) -> None:
+    book, kept = Book([Set("a", 1), total("b", "a")]), Structures(tmp_path)
+    update(book, WHOLE, kept)
+    assert book.values()["b"].state is State.OK
