@@ -50,6 +50,8 @@ def check_java() -> None:
     if found is None or int(found[1]) < _JAVA:
         version = found[1] if found else "an unknown version"
         raise ConfigError(f"Spark needs Java {_JAVA} or newer and {where} has {version}: {_HOW}", code="no_java")
+    if not _script().exists():  # the package pyspark-client
+        raise ConfigError("there is no Spark here: install pyspark, or use a Spark Connect server (sc://host:port)")
 
 
 class Jvm:
@@ -154,9 +156,13 @@ def _socket_folder(folder: Path) -> Path | None:
     return None
 
 
-def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> list[str]:
+def _script() -> Path:
     import pyspark  # noqa: PLC0415 - half a second, and only embedded servers need the whole of it
 
+    return Path(pyspark.__file__).parent / "bin" / "spark-submit"
+
+
+def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> list[str]:
     settings = {
         "spark.master": master,
         "spark.driver.memory": memory,
@@ -178,9 +184,8 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    script = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    return [str(script), *options, "pyspark-shell"]
+    return [str(_script()), *options, "pyspark-shell"]
 
 
 def _environment(where: Path, token: str) -> dict[str, str]:

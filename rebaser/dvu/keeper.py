@@ -16,12 +16,13 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from rebaser.dvu import compiled, fingerprint
+from rebaser.dvu import compiled, fingerprint, survey
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.jvm import Jvm, check_java
 from rebaser.dvu.packet import NEVER, Packet, Results, Shape
 from rebaser.dvu.session import Session, SessionError
+from rebaser.dvu.shipping import bundle
 from rebaser_core.errors import ConfigError, DvuError, RebaserError
 
 _log = structlog.get_logger(__name__)
@@ -163,6 +164,8 @@ class Keeper:
             session.cut()
 
         try:
+            if not self._embedded:  # the embedded one runs what is installed here
+                await guard(lambda: _equip(session, self._settings.parallelism), cut, seconds=seconds)
             await guard(lambda: _try_out(session, self._settings.parallelism), cut, seconds=seconds)
             if not self._embedded:
                 await guard(lambda: _name_missing(session), cut, seconds=seconds)
@@ -177,6 +180,22 @@ class Keeper:
         with anyio.move_on_after(_GRACE):
             await to_thread.run_sync(held.session.close, abandon_on_cancel=True)
         held.session.cut()  # if `close` still waits for a server that is gone, this ends it
+
+
+def _equip(session: Session, tasks: int) -> None:
+    """Send the workers our code and plug-ins, and name all that cannot be sent and is not there: what no update can do
+    without as a `DvuError`, the rest in a warning."""
+    session.open()
+    packed = bundle()
+    needed, useful = survey.ours()
+    useful += survey.of_plugins(packed)
+    names = {one.name for one in needed + useful}
+    found = [survey.told(said) for said in session.ask(survey.look(names), tasks=tasks)]
+    if lacks := survey.lacking(found, needed):
+        raise DvuError(f"Spark's workers lack packages ({lacks}): {survey.HOW}", code="other_code")
+    if lacks := survey.lacking(found, useful):
+        _log.warning("spark_workers_lack", packages=lacks, hint=survey.HOW)
+    session.ship(packed)
 
 
 def _try_out(session: Session, tasks: int) -> None:

@@ -6,13 +6,16 @@ a `DvuError` (this job is not); PySpark's own stay inside.
 
 import contextlib
 import re
+import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from rebaser.dvu import evaluate
+from rebaser.dvu.shipping import Bundle
 from rebaser_core.errors import ConfigError, DvuError
 
 _ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
@@ -20,8 +23,10 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",  # a row is a packet, and may be big
 }
-_HOW = "install this release of rebaser, and its plug-ins, for the Python that the workers run (PYSPARK_PYTHON)"
+_HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.*)$", re.MULTILINE)
+
+_OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\D*([\d.]+\d)\D+([\d.]+\d)")
 
 
 class SessionError(DvuError):
@@ -42,6 +47,7 @@ class Session:
         # PySpark warns of what it then raises.
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
         self._foreign: tuple[type[Exception], ...] = (PySparkException, *_grpc_errors())
+        self._evaluate: Callable[..., Any] = evaluate.evaluate_batches
         self.sent = 0  # bytes; the server keeps what it was sent until the session ends
         try:
             self._spark: Any = SparkSession(connection=url)
@@ -57,6 +63,30 @@ class Session:
                 self._spark.conf.set(name, value)
         except self._foreign as error:
             raise SessionError(f"no session with Spark: {_first_line(error)}") from None
+
+    def ship(self, bundle: Bundle) -> None:
+        """Send the server what executors shall run for this session from now on. Raises `SessionError`."""
+        with tempfile.TemporaryDirectory(prefix="rebaser-") as folder:
+            path = Path(folder, bundle.name)
+            path.write_bytes(bundle.data)
+            try:
+                self._spark.addArtifacts(str(path), file=True)
+            except self._foreign as error:
+                raise SessionError(f"Spark does not take the code for its workers: {_first_line(error)}") from None
+        self._evaluate = bundle.evaluator()
+
+    def ask(self, function: Callable[[int], str], *, tasks: int) -> list[str]:
+        """What workers say, in so many tasks; they need neither Arrow nor anything of ours for it. Raises as `run`."""
+        from pyspark.sql.connect.functions import col, udf  # noqa: PLC0415
+        from pyspark.sql.types import StringType  # noqa: PLC0415
+
+        asked = udf(function, StringType(), useArrow=False)(col("id"))
+        try:
+            found = self._spark.range(0, tasks, 1, tasks).select(asked.alias("said")).toArrow()
+        except self._foreign as error:
+            raise self._translated(error) from None
+        said: list[str] = found.column("said").to_pylist()
+        return said
 
     def run(self, packets: Sequence[bytes], *, tag: str, tasks: int) -> list[list[bytes]]:
         """Compute packets in one job of at most `tasks` tasks; the results of each, in order.
@@ -75,7 +105,7 @@ class Session:
             if len(packets) > tasks:
                 frame = frame.coalesce(tasks)
             frame._cached_schema = given  # noqa: SLF001 - or the server is asked for it, a tenth of a small job
-            found = frame.mapInArrow(evaluate.evaluate_batches, schema).toArrow()
+            found = frame.mapInArrow(self._evaluate, schema).toArrow()
         except self._foreign as error:
             raise self._translated(error) from None
         finally:
@@ -92,6 +122,12 @@ class Session:
         if isinstance(error, PythonException):
             raised = _RAISED.findall(str(error))  # the text holds the worker's traceback; its last line says what
             name, message = raised[-1] if raised else ("PythonException", _first_line(error))
+            if other := _OTHER_PYTHON.search(message):
+                return DvuError(
+                    f"Spark's workers run Python {other[1]} and this server {other[2]}: have PYSPARK_PYTHON name a "
+                    f"Python {other[2]}, for the Connect server and on every machine of Spark",
+                    code="other_code",
+                )
             if name == "ModuleNotFoundError":
                 return DvuError(f"Spark's workers lack a package ({message[:200]}): {_HOW}", code="other_code")
             return DvuError(message[:300] if name == "DvuError" else f"a Spark worker failed: {name}: {message[:300]}")

@@ -82,12 +82,14 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def launched(url: str, name: str, *, module: str = "rebaser", **settings: object) -> AsyncIterator[ServerProcess]:
+async def launched(
+    url: str, name: str, *, module: str = "rebaser", python: str = sys.executable, **settings: object
+) -> AsyncIterator[ServerProcess]:
     """Run a daemon, perhaps not ready yet; stopped by SIGTERM when this is left. `module`: a variant of it."""
     given = {"spark": "local[1]", "log_format": "json", "server_id": name, "nats_url": url} | settings
     async with (
         await anyio.open_process(
-            [sys.executable, "-m", module, "serve"],
+            [python, "-m", module, "serve"],
             stdout=None,
             cwd=ROOT,
             env=environment(**{key: str(one) for key, one in given.items()}),

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,8 +11,8 @@ from time import sleep
 
 import pyspark
 
-ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # each starts with half the work; they do not live long
 NEW_PORT = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
 
@@ -48,21 +47,28 @@ class Program:
 class Standalone:
     """`url` is where its Connect server listens."""
 
-    def __init__(self, workers: list[Program], url: str) -> None:
-        self.workers = workers
+    def __init__(self, workers: dict[str, Program], url: str) -> None:
+        self._workers = workers
         self.url = url
+
+    def worker_at(self, place: str) -> Program:
+        """The one whose executor's folder is `place`."""
+        [name] = self._workers.keys() & Path(place).parts
+        return self._workers[name]
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
-    """One with so many workers, each with one core."""
+def standalone(folder: Path, python: Path, workers: int = 2) -> Iterator[Standalone]:
+    """One with so many workers, each with one core; `python` is what runs there."""
     with ExitStack() as stack:
+        unwanted = ("SPARK_", "PYSPARK_", "PYTHONPATH")
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
+            **{name: value for name, value in os.environ.items() if not name.startswith(unwanted)},
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "640m",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "PYSPARK_PYTHON": str(python),
+            "XDG_CACHE_HOME": str(folder / "cache"),
         }
 
         def start(name: str, program: str, *arguments: str) -> Program:
@@ -74,26 +80,17 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
 
         master = start("master", "spark-class", "org.apache.spark.deploy.master.Master", *NEW_PORT)
         where = master.says(r"Starting Spark master at (spark://\S+)")
-        given = ("--cores", "1", "--memory", "1g", "--work-dir")
-        running = [
-            start(
-                name,
-                "spark-class",
-                "org.apache.spark.deploy.worker.Worker",
-                *NEW_PORT,
-                *given,
-                f"{folder / name}",
-                where,
-            )
+        given = (*NEW_PORT, "--cores", "1", "--memory", "1g", "--work-dir")
+        running = {
+            name: start(name, "spark-class", "org.apache.spark.deploy.worker.Worker", *given, str(folder / name), where)
             for name in (f"worker{number}" for number in range(workers))
-        ]
-        for worker in running:
-            worker.says(r"(Successfully registered) with master")
+        }
         settings = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
             "spark.executor.memory": "640m",
-            "spark.executorEnv.PYTHONPATH": str(ROOT),
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": "0",
             "spark.local.dir": str(folder / "local"),
@@ -104,4 +101,6 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
         service = "org.apache.spark.sql.connect.service.SparkConnectServer"
         connect = start("connect", "spark-submit", "--class", service, "--master", where, *options, "spark-internal")
         port = connect.says(r"Spark Connect server started at: \S*:(\d+)")
+        for worker in running.values():
+            worker.says(r"(Successfully registered) with master")
         yield Standalone(running, f"sc://127.0.0.1:{port}")

@@ -3,13 +3,18 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
+import pyspark
 import pytest
+from packaging.requirements import Requirement
 
-from rebaser.dvu import keeper
+from rebaser.dvu import keeper, survey
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.functions.registry import Registry, builtins
+from rebaser.dvu.jvm import check_java
+from rebaser_core.errors import ConfigError
 from tests.conftest import Events
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
@@ -63,3 +68,38 @@ async def test_a_plug_in_that_the_workers_have_not_is_named(
     [told] = events.named("dvu_plugin_not_on_workers")
     assert told["plugin"] == "tax"
     assert "install the plug-in" in told["hint"]
+
+
+async def down(url: str) -> str:
+    """Why an engine cannot use the Spark at `url`."""
+    with anyio.fail_after(240):
+        async with Engine(url, EngineSettings(parallelism=1)) as engine:
+            while not engine.state.startswith("down: "):  # noqa: ASYNC110 - it is a word for people
+                await anyio.sleep(0.02)
+            return engine.state.removeprefix("down: ")
+
+
+async def test_all_that_workers_lack_is_named_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = [Requirement("no-such-package>=2"), Requirement("numpy>=99"), Requirement("cbor2")]
+    monkeypatch.setattr(survey, "ours", lambda: (lacking, []))
+    reason = await down(url)
+    assert reason.startswith("Spark's workers lack packages (")
+    assert ": no-such-package>=2, numpy>=99 (there is " in reason
+    assert "cbor2" not in reason
+    assert "PYSPARK_PYTHON" in reason
+
+
+async def test_workers_of_another_python_are_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.sql.connect.udf.sys", SimpleNamespace(version_info=(3, 99, 0)))
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    expected = f"Spark's workers run Python {here} and this server 3.99: have PYSPARK_PYTHON name a Python 3.99"
+    assert (await down(url)).startswith(expected)
+
+
+def test_an_embedded_spark_needs_the_whole_of_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package pyspark-client has no Spark to start."""
+    check_java()
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "__init__.py"))
+    with pytest.raises(ConfigError) as refused:
+        check_java()
+    assert "install pyspark" in refused.value.message

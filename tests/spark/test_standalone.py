@@ -1,71 +1,102 @@
-"""The engine on a cluster: a master, two workers and a Connect server of their own."""
+"""A server on a cluster: a master, two workers and a Connect server of their own."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import pytest
 
-from rebaser.dvu.engine import Engine, EngineSettings
-from rebaser.dvu.plan import plan
-from rebaser_core.updates import Derive, Set
-from tests.spark.graphs import Book
-from tests.spark.packets import ELEMENTS, small
-from tests.spark.processes import children
-from tests.spark.standalone import Program, Standalone, standalone
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client import Commit, Derive, RebaserClient, Set
+from tests.acceptance.fleet import launched
+from tests.spark.bare import bare_python
+from tests.spark.standalone import Standalone, standalone
 
-pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.spark]
+
+PLUGIN = '''
+"""Doubles a number, once the test says so."""
+import os
+import time
+from pathlib import Path
+
+def gate(inputs, params):
+    Path(params["folder"], f"began-{os.getpid()}").write_text(os.getcwd())
+    while not Path(params["folder"], "go").exists():
+        time.sleep(0.02)
+    return inputs["n"] * 2
+'''
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    with standalone(tmp_path_factory.mktemp("standalone")) as cluster:
+    """One whose workers have nothing of ours, and no compiler."""
+    folder = tmp_path_factory.mktemp("standalone")
+    python = bare_python(folder / "python", without=("rebaser", "numba", "llvmlite"))
+    with standalone(folder, python) as cluster:
         yield cluster
 
 
-def busy(program: Program) -> float:
-    """Processor seconds that Python took below `program`, by now."""
-    todo, ticks = children(program.pid), 0
-    while todo:
-        pid = todo.pop()
-        try:
-            todo += children(pid)
-            name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if "python" in name:
-            ticks += sum(map(int, rest.split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    """A folder with the plug-in `gate`, installed."""
+    info = tmp_path / "plugin" / "gate_plugin-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gate-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rebaser.functions]\ngate = gate_plugin:gate\n")
+    (info.parent / "gate_plugin.py").write_text(PLUGIN)
+    return info.parent
 
 
-async def test_a_worker_is_killed_in_the_middle_of_an_update(cluster: Standalone) -> None:
-    """Both work on it; what the dead one had is computed again by the other, and the next update runs, too."""
-    derived = [Derive(f"v{at}", "cel", {"l": "l"}, {"expr": f"size(l.map(x, x)) + {at}"}) for at in range(4)]
-    plans = [plan(Book([Set("l", list(range(ELEMENTS))), *half]).state.view()) for half in (derived[:2], derived[2:])]
-    packets = [packet for one in plans for packet in one.next_wave()]
-    assert len(packets) == 2  # a task each
+async def one_that_began(folder: Path) -> str:
+    """Where the first worker that computes `gate` runs."""
+
+    def places() -> list[str]:
+        return [text for path in folder.glob("began-*") if (text := path.read_text())]
+
+    while not places():  # noqa: ASYNC110 - other processes tell nobody
+        await anyio.sleep(0.02)
+    return places()[0]
+
+
+async def test_a_server_without_java_uses_a_cluster_and_a_worker_is_killed(
+    cluster: Standalone, own_nats: EmbeddedNats, plugin: Path, tmp_path: Path
+) -> None:
+    """The workers get our code and the plug-in from the server; what the dead one had is computed again, and lands
+    once."""
+    python = bare_python(tmp_path / "python", without=("py4j",), extra=(plugin,), java=False)
+    blobs = f"file://{tmp_path}/shared"
+    large = [Set(f"text/{at}", chr(97 + at) * 200_000) for at in range(8)]
+    texts = [one.id for one in large]
+
+    async def derive(change_set: str) -> None:
+        updates = [Set("n", 21), Derive("twice", "gate", {"n": "n"}, {"folder": str(tmp_path)})]
+        await client.enqueue_updates_with_reply("shop", change_set, updates, wait="derived", timeout=240)
+
     with anyio.fail_after(280):
-        async with Engine(cluster.url, EngineSettings(parallelism=2)) as engine:
-            await engine.ready.wait()
-            results: list[list[bytes]] = []
-            before = [busy(worker) for worker in cluster.workers]
-
-            async def kill() -> None:
-                while any(busy(worker) < was + 0.5 for worker, was in zip(cluster.workers, before, strict=True)):  # noqa: ASYNC110 - other processes tell nobody
-                    await anyio.sleep(0.02)
-                assert results == []  # still at it
-                cluster.workers[0].kill()
+        async with (
+            launched(own_nats.url, "one", python=str(python), spark=cluster.url, blobs=blobs) as server,
+            RebaserClient.connect(own_nats.url, blobs=blobs) as client,
+        ):
+            await server.wait_for("dvu_ready")
+            lack = await server.wait_for("spark_workers_lack")
+            assert "numba>=" in lack["packages"]
+            assert server.count("dvu_plugin_not_on_workers") == 0
 
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(kill)
-                results += await engine.evaluate(packets, label="killed")
-            found: list[object] = []
-            for one, result in zip(plans, results, strict=True):
-                one.absorb(result)
-                found += [computed.value for computed in one.computed()]
-            assert sorted(found) == [ELEMENTS + at for at in range(4)]  # type: ignore[type-var]
-            made, packets = small(1)
-            made.absorb((await engine.evaluate(packets, label="after"))[0])
-            assert [computed.value for computed in made.computed()] == [2]
-            assert engine.state == "ready"
+                tasks.start_soon(derive, "one")
+                tasks.start_soon(derive, "two")
+                place = await one_that_began(tmp_path)
+                cluster.worker_at(place).kill()
+                (tmp_path / "go").touch()
+            await client.enqueue_updates_with_reply(
+                "shop", "large", [*large, Derive("all", "concat", {"values": texts[:1]})], wait="derived", timeout=240
+            )
+            for change_set in ("one", "two"):
+                assert (await client.values("shop", change_set))["twice"].value == 42
+                commits = [entry.content async for entry in client.entries("commits", "shop", change_set)]
+                kinds = [commit.kind for commit in commits if isinstance(commit, Commit)]
+                assert kinds == ["rebase", "dvu"]
+            assert (await client.values("shop", "large"))["all"].value == "a" * 200_000
+    assert server.process.returncode == 0
+    assert any((tmp_path / "shared").rglob("sha256/*/*"))

@@ -43,6 +43,20 @@ def registry() -> Registry:
     return load(importlib.metadata.entry_points(group=GROUP))
 
 
+def plugins() -> list[importlib.metadata.EntryPoint]:
+    """The entries of those plug-ins that this process has loaded."""
+    broken = registry().broken
+    return [entry for entry in importlib.metadata.entry_points(group=GROUP) if entry.name not in broken]
+
+
+@cache
+def identity() -> str:
+    """The fingerprint of all that decides a value in this process, plug-ins included."""
+    functions = registry().functions
+    found = (f"{name} {functions[name].fingerprint}".encode() for name in sorted(functions))
+    return fingerprint.digest(fingerprint.code().encode(), *found)
+
+
 def load(entries: Iterable[importlib.metadata.EntryPoint]) -> Registry:
     """Built-ins and the plug-ins behind `entries`: each a `Function`, or a callable `(inputs, params)` named by its
     entry."""

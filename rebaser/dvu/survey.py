@@ -1,0 +1,85 @@
+"""What the workers of a Spark elsewhere lack of other people's packages, all of it at once.
+
+Invariant: the function that looks needs none of our code, and nothing but Python, on the machine where it looks.
+"""
+
+import importlib.metadata
+import json
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+
+from rebaser.dvu.shipping import Bundle
+
+NEEDED = ("cbor2", "cel-expr-python", "numpy", "pyarrow", "structlog")
+USEFUL = ("numba",)  # compiled code; results are the same without
+HOW = "install it for the Python that Spark's workers run (PYSPARK_PYTHON)"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one worker has of the packages that were asked for: versions by name."""
+
+    host: str
+    versions: Mapping[str, str]
+
+
+def look(names: Iterable[str]) -> Callable[[int], str]:
+    """A function for a worker, told as `Found` by `told`; pickled by value, being made inside this one."""
+    wanted = list(names)
+
+    def here(_: int) -> str:
+        versions = {}
+        for name in wanted:
+            try:
+                versions[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        return json.dumps([socket.gethostname(), versions])
+
+    return here
+
+
+def told(text: str) -> Found:
+    """What a worker said."""
+    return Found(*json.loads(text))
+
+
+def ours() -> tuple[list[Requirement], list[Requirement]]:
+    """What our code needs on workers, and what it makes use of."""
+    every = {one.name: one for one in _applying(importlib.metadata.requires("rebaser"))}
+    cel = importlib.metadata.version("cel-expr-python")
+    every["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # formulas must mean the same
+    return [every[name] for name in NEEDED], [every[name] for name in USEFUL]
+
+
+def of_plugins(bundle: Bundle) -> list[Requirement]:
+    """What plug-ins need there: those that are not in the bundle themselves, and what each says that it requires."""
+    found = [Requirement(f"{one.name}=={one.version}") for one in bundle.left]
+    for one in (*bundle.sent, *bundle.left):
+        found += (each for each in _applying(one.requires) if each.name != "rebaser")
+    return found
+
+
+def lacking(found: Iterable[Found], requirements: Iterable[Requirement]) -> str:
+    """One line that names, by host, what is not there or of another version; empty if nothing is."""
+    hosts: dict[str, set[str]] = {}
+    for one in found:
+        missing = [_missing(each, one.versions.get(each.name)) for each in requirements]
+        if names := ", ".join(name for name in missing if name):
+            hosts.setdefault(names, set()).add(one.host)
+    return "; ".join(f"{', '.join(sorted(where))}: {names}" for names, where in sorted(hosts.items()))
+
+
+def _missing(requirement: Requirement, version: str | None) -> str:
+    wanted = f"{requirement.name}{requirement.specifier}"
+    if version is None:
+        return wanted
+    return "" if requirement.specifier.contains(version, prereleases=True) else f"{wanted} (there is {version})"
+
+
+def _applying(requirements: Iterable[str] | None) -> list[Requirement]:
+    parsed = [Requirement(one) for one in requirements or ()]
+    return [one for one in parsed if one.marker is None or one.marker.evaluate({"extra": ""})]

@@ -1,0 +1,34 @@
+"""Pythons that have what is installed here less what a test leaves out, as on machines that are set up otherwise."""
+
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+# What the package pyspark-client leaves out of pyspark.
+JAVA = ("bin", "core", "data", "examples", "jars", "licenses", "python", "sbin")
+
+
+def bare_python(folder: Path, *, without: Iterable[str], extra: Iterable[Path] = (), java: bool = True) -> Path:
+    """A Python to start, made in `folder`: without the packages whose names begin so, with the `extra` folders on its
+    path, and (`java` False) without Java and more of PySpark than the package pyspark-client has."""
+    site = folder / "site"
+    site.mkdir(parents=True)
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if installed.suffix != ".pth" and not installed.name.startswith(tuple(without)):
+            (site / installed.name).symlink_to(installed)
+    if not java:
+        whole = (site / "pyspark").readlink()
+        (site / "pyspark").unlink()
+        (site / "pyspark").mkdir()
+        for part in whole.iterdir():
+            if part.name not in JAVA:
+                (site / "pyspark" / part.name).symlink_to(part)
+    paths = ":".join(map(str, (*extra, site)))
+    nowhere = "" if java else f"PATH={folder} JAVA_HOME={folder} "
+    python = folder / "python"
+    # -S: no site-packages but these. What was on the path goes first, as Spark has it.
+    given = f'{nowhere}PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{paths}"'
+    python.write_text(f'#!/bin/sh\n{given} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    return python

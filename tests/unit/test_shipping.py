@@ -1,0 +1,161 @@
+"""What a Spark elsewhere is sent, and what its workers make of it: a Python without anything of ours."""
+
+import importlib.metadata
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+
+from rebaser.dvu import shipping, survey
+from rebaser.dvu.functions.registry import identity, registry
+from rebaser.dvu.survey import Found
+from tests.spark.bare import bare_python
+from tests.spark.packets import small
+
+WORKER = """
+import os, pickle, sys
+import pyarrow as pa
+import pyspark
+from pyspark.core.files import SparkFiles
+SparkFiles._root_directory, SparkFiles._is_running_on_worker = os.getcwd(), True
+evaluate = pickle.load(open("function", "rb"))
+batch = pa.record_batch([pa.array([7], pa.int32()), pa.array([open("packet", "rb").read()])], names=["slot", "packet"])
+for _ in range(2):
+    [result] = evaluate([batch])
+    assert result.column("slot").to_pylist() == [7]
+from rebaser.dvu.packet import Results
+print(Results.decode(result.column("result")[0].as_py()).values.tolist(), sys.modules["rebaser"].__file__)
+"""
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """What is found out once for a process is found out anew, in this test and after."""
+    for kept in (registry, identity, shipping.bundle):
+        kept.cache_clear()
+    yield
+    for kept in (registry, identity, shipping.bundle):
+        kept.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python without our packages."""
+    return bare_python(tmp_path_factory.mktemp("bare"), without=("rebaser",))
+
+
+def installed(folder: Path, files: dict[str, str], metadata: str = "") -> None:
+    """A plug-in `twice` in a folder on the path."""
+    info = folder / "some_plugin-1.0.dist-info"
+    described = {
+        "METADATA": f"Metadata-Version: 2.1\nName: some-plugin\nVersion: 1.0\n{metadata}",
+        "entry_points.txt": "[rebaser.functions]\ntwice = some_plugin:twice\n",
+        "RECORD": "".join(f"{name},,\n" for name in files),
+    }
+    for name, text in files.items() | {f"{info.name}/{name}": text for name, text in described.items()}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def work(python: Path, folder: Path, home: Path, first: str = "") -> str:
+    """Have a worker compute 1 + 1 with nothing but what it was sent; where its Rebaser was."""
+    bundle = shipping.bundle()
+    _, [packet] = small(1)
+    folder.mkdir()
+    (folder / bundle.name).write_bytes(bundle.data)
+    (folder / "function").write_bytes(cloudpickle.dumps(bundle.evaluator()))
+    (folder / "packet").write_bytes(packet)
+    environment = {"XDG_CACHE_HOME": str(home)}
+    command = [str(python), "-c", first + WORKER]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    result, place = done.stdout.split()
+    assert result == "[2]"
+    return place
+
+
+def test_a_worker_without_our_code_computes_with_what_it_was_sent(python: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    stem = shipping.bundle().name.removesuffix(".zip")
+    places = {work(python, tmp_path / name, home) for name in ("first", "second")}
+    assert places == {f"{home}/rebaser/{stem}/rebaser/__init__.py"}  # unpacked once
+    assert [path.name for path in (home / "rebaser").iterdir() if not path.name.startswith("kernel")] == [stem]
+
+
+def test_a_worker_without_a_home_unpacks_beside_the_archive(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    place = work(python, tmp_path / "executor", tmp_path / "file" / "home")
+    assert place.startswith(f"{tmp_path}/executor/rebaser-")
+
+
+def test_another_release_that_the_daemon_has_loaded_gives_way(python: Path, tmp_path: Path) -> None:
+    older = tmp_path / "older" / "rebaser"
+    (older / "dvu").mkdir(parents=True)
+    for name in ("__init__.py", "dvu/__init__.py"):
+        (older / name).touch()
+    (older / "dvu" / "evaluate.py").write_text("def evaluate_batches(batches):\n    raise AssertionError('older')\n")
+    load = f"import sys\nsys.path.insert(0, {str(older.parent)!r})\nimport rebaser.dvu.evaluate\n"
+    assert work(python, tmp_path / "executor", tmp_path / "home", load).startswith(f"{tmp_path}/home/")
+
+
+def test_the_very_code_that_is_loaded_is_used(tmp_path: Path) -> None:
+    load = f"import sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+    load += "from rebaser.dvu.functions.registry import registry\nregistry()\n"
+    here = bare_python(tmp_path / "bare", without=("rebaser",))
+    assert not work(here, tmp_path / "executor", tmp_path / "home", load).startswith(
+        f"{tmp_path}/home/rebaser/rebaser-"
+    )
+
+
+@pytest.mark.usefixtures("fresh")
+def test_equal_code_makes_equal_archives_and_a_plug_in_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = shipping.bundle()
+    shipping.bundle.cache_clear()
+    assert shipping.bundle() == bare
+    assert not any("__pycache__" in name for name in zipfile.ZipFile(BytesIO(bare.data)).namelist())
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "some_plugin", raising=False)
+    files = {"some_plugin/__init__.py": "from some_plugin.more import twice\n", "some_plugin/table.csv": "1,2\n"}
+    files["some_plugin/more.py"] = "def twice(inputs, params):\n    return 2 * inputs['a']\n"
+    installed(tmp_path, files, "Requires-Dist: numpy>=99\nRequires-Dist: nothing-of-it; extra == 'more'\n")
+    shipping.bundle.cache_clear()
+    registry.cache_clear()
+    bundle = shipping.bundle()
+    assert bundle.name != bare.name
+    added = set(zipfile.ZipFile(BytesIO(bundle.data)).namelist()) - set(zipfile.ZipFile(BytesIO(bare.data)).namelist())
+    described = {f"some_plugin-1.0.dist-info/{name}" for name in ("METADATA", "entry_points.txt")}
+    assert added == {*files, *described}
+    assert "some_plugin" in bundle.modules
+    assert [str(one) for one in survey.of_plugins(bundle)] == ["numpy>=99"]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_plug_in_with_native_code_is_not_sent_but_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "some_plugin", raising=False)
+    source = "def twice(inputs, params):\n    return 2 * inputs['a']\n"
+    installed(tmp_path, {"some_plugin/__init__.py": source, f"some_plugin/fast{EXTENSION_SUFFIXES[0]}": ""})
+    bundle = shipping.bundle()
+    assert "some_plugin" not in bundle.modules
+    assert [str(one) for one in survey.of_plugins(bundle)] == ["some-plugin==1.0"]
+
+
+def test_all_that_workers_lack_is_named_at_once_by_host() -> None:
+    needed, useful = survey.ours()
+    asked = [one.name for one in needed + useful]
+    told = survey.told(survey.look([*asked, "no-such-package"])(0))
+    assert survey.lacking([told], needed + useful) == ""
+    there = {name: importlib.metadata.version(name) for name in asked}
+    bare = {"numpy": "1.26.4", "pyarrow": there["pyarrow"], "structlog": there["structlog"], "cel-expr-python": "0.0.1"}
+    found = [Found("b", bare), Found("a", bare), Found("c", there)]
+    lacks = survey.lacking(found, needed)
+    assert lacks.startswith("a, b: cbor2>=6.2, cel-expr-python==")
+    assert "(there is 0.0.1), numpy>=2.0 (there is 1.26.4)" in lacks
+    assert "pyarrow" not in lacks
+    assert survey.lacking([Found("c", {})], useful).startswith("c: numba>=")
