@@ -1,5 +1,5 @@
 """The benchmark of dependent values updates; `python -m tests.benchmarks.dvu --help` tells what it measures."""
 
-from tests.benchmarks.dvu.loaded import Loaded, measure, updates
+from tests.benchmarks.dvu.loaded import Loaded, Model, measure, updates
 
-__all__ = ["Loaded", "measure", "updates"]
+__all__ = ["Loaded", "Model", "measure", "updates"]

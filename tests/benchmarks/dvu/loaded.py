@@ -45,10 +45,10 @@ def updates(work: Work) -> Iterator[Update]:
 class Model:
     """A shape with what it is set to, and its edits.
 
-    `all` sets every value that is set. Of those that another value needs, `root` sets the first, which in most shapes
-    reaches most, and a number so many, evenly spread from the last one on, which in some shapes reaches little. `same`
-    sets all to what they were. In a gated model the second word is `through` (everything behind a gate changes) or
-    `cutoff` (nothing does, after the first such edit): `root cutoff`.
+    `all` sets every value that is set, `first:N` the first N of these, `same` all to what they were. Of those that
+    another value needs, `root` sets the first, which in most shapes reaches most, and a number so many, evenly spread
+    from the last one on, which in some shapes reaches little. In a gated model the second word is `through` (everything
+    behind a gate changes) or `cutoff` (nothing does, after the first such edit): `root cutoff`.
     """
 
     def __init__(self, shape: str, size: int, *, gated: bool = False) -> None:
@@ -70,6 +70,9 @@ class Model:
             return np.arange(self.base)
         if how_many == "root":
             return self._used[:1]
+        if how_many.startswith("first:"):
+            wanted = int(how_many.removeprefix("first:"))
+            return np.arange(wanted if wanted <= self.base else 0)
         wanted, used = int(how_many), self._used[::-1]
         return used[np.arange(wanted) * len(used) // wanted] if wanted <= len(used) else used[:0]
 
@@ -87,7 +90,7 @@ class Model:
         kinds, starts = plain(self.work)
         values = np.concatenate((self.held, np.zeros(len(kinds))))
         loop = bare() if len(values) > COMPILED_FROM else bare().py_func
-        loop(kinds, starts, self.work.refs, values, self.base)
+        loop(np.arange(len(kinds), dtype=np.int32), kinds, starts, self.work.refs, values, self.base)
         return values
 
 

@@ -1,0 +1,56 @@
+"""What was measured, a line of JSON each, written as it comes; a cell that a file of lines has is not done again."""
+
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+
+
+class Lines:
+    """`path`: where they are kept (None: nowhere). `until`: no cell is begun after this (seconds, `time.monotonic`)."""
+
+    def __init__(self, path: Path | None, show: Callable[[Line], None], until: float = float("inf")) -> None:
+        self.all: list[Line] = []
+        self._path = path
+        self._show = show
+        self._until = until
+        if path is not None and path.exists():
+            self.all = [json.loads(line) for line in path.read_text().splitlines()]
+        self._known = {one["cell"] for one in self.all}
+        self.left_out = 0
+
+    def wants(self, cell: str) -> bool:
+        """Whether a cell is to be measured now."""
+        if cell in self._known:
+            return False
+        if time.monotonic() > self._until:
+            self.left_out += 1
+            return False
+        return True
+
+    async def measure(self, cell: str, measured: Callable[[], Awaitable[Iterable[Line]]]) -> None:
+        """Measure a cell and keep its lines, unless it is known. One that fails is told, and comes again next time."""
+        if not self.wants(cell):
+            return
+        try:
+            found = [{"cell": cell, **one} for one in await measured()]
+        except Exception as error:  # noqa: BLE001 - hours of others must not be lost
+            self.left_out += 1
+            print(f"{cell}: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
+            return
+        self.add(found)
+
+    def add(self, found: list[Line]) -> None:
+        """Keep the lines of a cell."""
+        self.all += found
+        self._known |= {one["cell"] for one in found}
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.writelines(json.dumps(one) + "\n" for one in found)
+        for one in found:
+            self._show(one)

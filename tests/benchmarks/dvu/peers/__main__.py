@@ -1,0 +1,67 @@
+"""One peer, one graph: `python -m tests.benchmarks.dvu.peers PEER SHAPE SIZE EDITS RUNS`, lines of JSON on stdout."""
+
+import json
+import statistics
+import sys
+import time
+
+import numpy as np
+
+from tests.benchmarks.dvu.loaded import Model
+from tests.benchmarks.dvu.peers import TICK
+from tests.benchmarks.dvu.peers.graph import Graph, Peer
+
+LONG = 4.0  # seconds from which on fewer runs do
+
+
+def make(name: str, graph: Graph) -> Peer:
+    if name in ("bare", "bare-sweep", "pydict"):
+        from tests.benchmarks.dvu.peers import in_process
+
+        return {"bare": in_process.Bare, "bare-sweep": in_process.Sweep, "pydict": in_process.Dicts}[name](graph)
+    if name in ("dask", "pyspark-joins"):
+        from tests.benchmarks.dvu.peers import frameworks
+
+        return {"dask": frameworks.Dask, "pyspark-joins": frameworks.Joins}[name](graph)
+    from tests.benchmarks.dvu.peers import sheets
+
+    return {"formualizer": sheets.Formualizer, "hyperformula": sheets.HyperFormula}[name](graph)
+
+
+def main(name: str, shape: str, size: str, edits: str, runs: str) -> None:
+    model = Model(shape, int(size))
+    peer = make(name, Graph.of(model))
+    say(None)
+    started = time.perf_counter()
+    peer.build()
+    about = {"build": round(1000 * (time.perf_counter() - started), 1), "version": peer.version}
+    say(None)
+    for which in edits.split(","):
+        at = model.edited(which)
+        if not len(at):
+            continue
+        taken: list[float] = []
+        while len(taken) <= int(runs):
+            model.edit(which)
+            values = model.held[at]
+            started = time.perf_counter()
+            itself = peer.apply(at, values)
+            taken.append(1000 * (time.perf_counter() - started) if itself is None else itself)
+            say(None)
+            if sum(taken) > 1000 * LONG:
+                break
+        counted = taken[1:] or taken  # the first is not, unless it took so long that it is the only one
+        ms = round(statistics.median(counted), 4)
+        say(about | {"edit": which, "edited": len(at), "runs": len(counted), "ms": ms})
+    np.testing.assert_allclose(peer.values(), model.computed(), rtol=1e-9, atol=0)
+    peer.close()
+
+
+def say(line: dict[str, object] | None) -> None:
+    """A result, or that a step is done."""
+    sys.stdout.write(TICK if line is None else json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
