@@ -153,6 +153,8 @@ class Column(Sequence[Item]):
 
     def part(self, start: int, end: int) -> "Column":
         """The column of the items from `start` to before `end`, in the same memory."""
+        if end - start == len(self.kinds):
+            return self
         others: dict[int, Json | Digest] = {}
         kinds = self.kinds[start:end]
         if self.others:
@@ -165,20 +167,13 @@ class Column(Sequence[Item]):
         kinds, bits = self.kinds, self.bits
         same = len(kinds) > 0 and bool((kinds == kinds[0]).all())
         numbers = (kinds == INT) | (kinds == FLOAT)
-        others: list[Json] = []
-        digests: list[bytes] = []
-        if self.others:
-            for at in np.flatnonzero((kinds == OTHER) | (kinds == DIGEST)).tolist():
-                item = self.others[at]
-                if isinstance(item, Digest):
-                    digests.append(item.raw)
-                else:
-                    others.append(item)
+        others = list(map(self.others.__getitem__, np.flatnonzero(kinds == OTHER).tolist()))
+        digests: list[Any] = list(map(self.others.__getitem__, np.flatnonzero(kinds == DIGEST).tolist()))
         return {
             f"{name}_kinds": kinds[:1] if same else kinds,
             f"{name}_bits": bits if numbers.all() else bits[numbers],
             f"{name}_others": cbor2.dumps(others) if others else b"",
-            f"{name}_digests": b"".join(digests),
+            f"{name}_digests": b"".join([digest.raw for digest in digests]),
         }
 
     @classmethod

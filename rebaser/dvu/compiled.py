@@ -7,13 +7,15 @@ second to import, and some more to compile, once for a machine and release), and
 import contextlib
 import importlib
 import os
+import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from rebaser.dvu import fingerprint, ops
+from rebaser.dvu import fingerprint, ops, phases
 from rebaser.dvu.column import Column
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.packet import Work
@@ -23,6 +25,7 @@ COLD = 200_000  # nodes and inputs that are worth loading compiled code for
 WARM = 400  # and calling it for
 _MANY = 16  # nodes that are worth translating a formula for
 _FOLDER = "NUMBA_CACHE_DIR"  # as Numba has it: where compiled code is kept
+_KEPT_FOR = 14 * 24 * 3600.0  # seconds that code nobody loads is kept
 
 _kernel: Any = None
 _absent = False
@@ -47,11 +50,15 @@ def load() -> bool:
         try:
             from numba import config  # noqa: PLC0415 - a second to load
 
-            kept, config.CACHE_DIR = config.CACHE_DIR, _folder()
+            folder = _folder()
+            had, before = kept(), config.CACHE_DIR
+            config.CACHE_DIR = folder
             try:
                 _kernel = importlib.import_module("rebaser.dvu.kernel")
             finally:
-                config.CACHE_DIR = kept
+                config.CACHE_DIR = before
+            if folder and not had:
+                _prune(Path(folder))
         except Exception as error:  # noqa: BLE001 - no Numba for this Python or machine: Python can do it all
             _absent = True
             import structlog  # noqa: PLC0415 - as in `registry`
@@ -63,17 +70,33 @@ def load() -> bool:
 def kept() -> bool:
     """Whether compiled code of this release is on this machine already."""
     folder = _folder()
-    return bool(folder) and any(Path(folder).rglob("*.nbc"))
+    return bool(folder) and any(Path(folder).rglob("*sweep*.nbc"))  # those of planning are there without it
+
+
+def _prune(own: Path) -> None:
+    """Remove what was compiled for other releases and not looked for of late.
+
+    Who still runs one misses nothing: Numba takes a file that is gone for one that never was, and makes its folder
+    anew. Renamed first, so that no other process finds a folder half removed.
+    """
+    oldest = time.time() - _KEPT_FOR
+    for other in own.parent.glob("kernel-*"):
+        with contextlib.suppress(OSError):  # another process is at it, or may do what this one may not
+            if other != own and other.stat().st_mtime < oldest:
+                gone = other.with_name(f"{other.name}-{os.getpid()}")
+                other.rename(gone)
+                shutil.rmtree(gone)
 
 
 def _folder() -> str:
-    """Where compiled code of this very release is kept; empty if nothing can be kept."""
+    """Where compiled code of this very release is kept, which is as good as new then; empty if nothing can be kept."""
     caches = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     root = Path(os.environ[_FOLDER]) if os.environ.get(_FOLDER) else Path(caches, "rebaser")
     with contextlib.suppress(OSError, RuntimeError):
         folder = root.expanduser() / f"kernel-{fingerprint.code()}"
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
+            os.utime(folder)
             return str(folder)
     return ""
 
@@ -94,7 +117,7 @@ def linked(work: Work, functions: Registry, most: int) -> "Linked | None":
         for shape, used in zip(work.shapes, uses.tolist(), strict=True)
     ]
     covered = sum(used for program, used in zip(programs, uses.tolist(), strict=True) if program is not None)
-    if covered * 4 < count or not load():
+    if not covered or (_kernel is None and covered * 4 < count) or not load():
         return None
     return Linked(programs, most)
 
@@ -103,6 +126,7 @@ class Linked:
     """Programs in one piece, and the registers they run on."""
 
     def __init__(self, programs: list[ops.Program | None], most: int) -> None:
+        self.covers = [program is not None for program in programs]
         self._most = most
         self._entries = np.full((len(programs), 2), -1, np.int32)
         code: list[ops.Instruction] = []
@@ -119,16 +143,33 @@ class Linked:
         self._floats = self._ints.view(np.float64)
         self._scratch = _kernel.scratch()
 
-    def sweep(self, state: State, node: int) -> int:
-        """Settle nodes from `node` on; the first that is left to Python, or the number of nodes."""
+    def sweep(self, state: State, order: Any, at: int, end: int) -> int:
+        """Settle nodes from place `at` on in `order` (as they stand, if that is empty); the place of the first that is
+        left to Python, or `end`."""
         work = state.work
         stopped: int = _kernel.sweep(
-            *(node, state.base, work.shape, state.starts, work.refs.view(np.uint32), work.dirty.view(np.uint8)),
+            *(at, end, state.base, order, work.shape, state.starts),
+            *(work.refs.view(np.uint32), work.dirty.view(np.uint8)),
             *(state.kinds, state.ints, state.floats, state.floats.view(np.int64), state.changed),
             *(self._entries, self._code, self._most),
             *(self._kinds, self._ints, self._floats, self._scratch),
         )
         return stopped
+
+
+def in_phases(state: State, flags: Any) -> tuple[Any, Any]:
+    """The nodes of a packet in the order of `rebaser.dvu.phases`, and where each phase begins, the end included."""
+    refs, count = state.work.refs, len(state.work.shape)
+    given = (state.work.shape, state.starts, refs.view(np.uint32), state.kinds, flags)
+    begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)
+    if _kernel is not None or (count + len(refs) >= COLD and load()):
+        room = np.empty(count, np.int32), np.empty(count, np.uint8)
+        found = _kernel.phases(state.base, *given, *room, begin, order)
+        return order, begin[: found + 1]
+    begins, ordered = [0] * len(begin), [0] * count
+    lists: list[Any] = [one.tolist() for one in given]
+    found = phases.phases(state.base, *lists, [0] * count, bytearray(count), begins, ordered)  # type: ignore[call-arg]
+    return np.array(ordered, np.int32), np.array(begins[: found + 1], np.int32)
 
 
 def module(functions: Any) -> Any:

@@ -90,7 +90,8 @@ def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[RawFa
 def _sizes(values: Column, raw: list[RawFault]) -> npt.NDArray[np.int32]:
     """About how many bytes each takes."""
     sizes = np.full(len(values), 13, np.int32)
-    for at in np.flatnonzero(values.kinds == OTHER).tolist():
-        sizes[at] = 4 + weight(values.others[at])  # type: ignore[arg-type] # a result is no digest
+    places = np.flatnonzero(values.kinds == OTHER)
+    others: Any = map(values.others.__getitem__, places.tolist())  # no digests: these are results
+    sizes[places] = [7 + len(one) if type(one) is str and one.isascii() else 4 + weight(one) for one in others]
     sizes[values.kinds == FAULT] = [16 if isinstance(fault, int) else 16 + len(fault[1]) for fault in raw]
     return sizes

@@ -14,17 +14,8 @@ import rebaser_core.values
 _HERE = Path(__file__).parent
 _SOURCES = (
     *("bytecode.py", "cel.py", "cel_syntax.py", "column.py", "compiled.py", "evaluate.py", "fingerprint.py"),
-    *(
-        "formula_code.py",
-        "kernel",
-        "ops.py",
-        "packet.py",
-        "same.py",
-        "structure.py",
-        "structures.py",
-        "sweep.py",
-        "functions",
-    ),
+    *("formula_code.py", "groups.py", "kernel", "ops.py", "packet.py", "phases.py", "same.py", "structure.py"),
+    *("structures.py", "sweep.py", "functions"),
 )
 
 

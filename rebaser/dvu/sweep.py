@@ -8,21 +8,23 @@ ids, compares it), and a node that is skipped is computed after all if somebody 
 is at hand.
 
 Numbers are computed by compiled code where that pays (`rebaser.dvu.kernel`). It runs over the same arrays, stops at a
-node that it cannot do to the bit, and goes on after it: what a function does, and every fault, is said here only.
+node that it cannot do to the bit, and goes on after it. Of the rest, many of one definition are computed together where
+they need nothing from each other (`rebaser.dvu.groups`). What a function does, and every fault, is said here only.
 """
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from rebaser.dvu import compiled, faults
+from rebaser.dvu import compiled, faults, groups
 from rebaser.dvu.column import DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, PLAIN, TRUE, Column
 from rebaser.dvu.functions.base import Function, FunctionError
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.packet import RawFault, Shape, Work, weight
+from rebaser.dvu.phases import ASIDE, TEXT
 from rebaser.dvu.same import own_fault, same_as
 from rebaser_core.errors import DvuError, UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS
@@ -33,6 +35,8 @@ _MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer cannot
 
 _FEW = 8  # nodes that must be done at once for compiled code to be worth calling
 _LONGEST = 1024
+_WORTH = 1000  # nodes and inputs that are worth putting in order for each that compiled code would stop at
+_AS_THEY_STAND = np.empty(0, np.int32)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 _Caller = Callable[[list[Json]], Json]
@@ -71,20 +75,54 @@ class Sweep:
         self._refs = _view(work.refs)
         self._starts = _view(self.starts)
         self._shape = _view(work.shape)
+        self._dirty = _view(work.dirty)
 
     def run(self) -> None:
         """Compute what is dirty or woken, in order."""
         linked = compiled.linked(self.work, self._functions, MAX_INPUT_BYTES // weight(0))
-        if linked is None:
-            self._some(0, self.count)
+        flags = self._flags(linked)
+        if flags is None:
+            self._stretch(linked, _AS_THEY_STAND, 0, self.count)
             return
-        node, stride = 0, 1
-        while node < self.count:
-            stopped = linked.sweep(self, node)
+        order, begin = compiled.in_phases(self, flags)
+        functions = [self._functions.functions.get(shape.function) for shape in self.work.shapes]
+        done = 0
+        for phase in np.flatnonzero(np.diff(begin) >= groups.FEW).tolist():
+            start, end = int(begin[phase]), int(begin[phase + 1])
+            self.some(order[done:start].tolist())  # small phases, of a chain for instance
+            if phase % 2:
+                groups.compute(self, order[start:end], functions)
+            else:
+                self._stretch(linked, order, start, end)
+            done = end
+        self.some(order[done:].tolist())
+
+    def _flags(self, linked: "compiled.Linked | None") -> Any:
+        """By shape, as `rebaser.dvu.phases` wants them; None if nodes are best computed as they stand."""
+        work, known = self.work, self._functions.functions
+        functions = [known.get(shape.function) for shape in work.shapes]
+        vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
+        aside = vector if linked is None else ~np.array(linked.covers, np.bool_)
+        if not (aside.any() if linked is None else aside.any() or self.others):
+            return None
+        uses = np.bincount(work.shape, minlength=len(functions))
+        stops = int(uses[aside].sum()) + len(self.others)
+        if stops * _WORTH < self.count + len(work.refs) or not (
+            linked is not None or (uses[vector] >= groups.FEW).any()
+        ):
+            return None
+        text = np.array([function is not None and function.text for function in functions], np.bool_)
+        return (aside * ASIDE + text * TEXT).astype(np.uint8)
+
+    def _stretch(self, linked: "compiled.Linked | None", order: Any, at: int, end: int) -> None:
+        """Nodes from place `at` to before `end` in `order`."""
+        stride = 1
+        while at < end:
+            stopped = at if linked is None else linked.sweep(self, order, at, end)
             # Where it stops at every other node, calling it costs more than it saves: ask less and less often.
-            stride = min(stride * 2, _LONGEST) if stopped - node < _FEW else 1
-            node = min(stopped + stride, self.count)
-            self._some(stopped, node)
+            stride = min(stride * 2, _LONGEST) if stopped - at < _FEW else 1
+            at = end if linked is None else min(stopped + stride, end)
+            self.some(order[stopped:at].tolist() if len(order) else range(stopped, at))
 
     def results(self) -> tuple[Any, Column, list[RawFault]]:
         """The changed nodes, ascending; their values; and the faults of those in error."""
@@ -94,17 +132,19 @@ class Sweep:
         whole = kinds == INT
         if whole.any():
             bits = np.where(whole, self.ints[slots], bits)
-        others = {at: self.others[self.base + int(nodes[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}
+        places = np.flatnonzero(kinds == OTHER)
+        texts = map(self.others.__getitem__, (nodes[places] + self.base).tolist())
+        others = dict(zip(places.tolist(), texts, strict=True))
         values = Column(kinds, bits, others)
         failed = (nodes[kinds == FAULT] + self.base).tolist()
         raw: list[RawFault] = [self.own[slot] if slot in self.own else self._ints[slot] for slot in failed]
         return nodes, values, raw
 
-    def _some(self, node: int, end: int) -> None:
-        """Nodes one by one."""
-        starts, refs, base, changed, dirty = self._starts, self._refs, self.base, self._changed, self.work.dirty
-        marked = _view(dirty)
-        for at in range(node, end):
+    def some(self, nodes: Iterable[int]) -> None:
+        """Compute what is dirty or woken of `nodes`, one by one."""
+        starts, refs, base, changed = self._starts, self._refs, self.base, self._changed
+        marked = self._dirty
+        for at in nodes:
             inputs = refs[starts[at] : starts[at + 1]].tolist()
             if marked[at] or any(map(changed.__getitem__, inputs)):
                 changed[base + at] = self._compute(at, inputs)
@@ -139,8 +179,20 @@ class Sweep:
             return self._fail(slot, faults.inputs_too_large(MAX_INPUT_BYTES))
         try:
             value = caller(values)
-            _check(value)
         except Exception as error:  # noqa: BLE001 - whatever a function raises is its value's fault
+            return self._fail(slot, _fault_of(error))
+        return self._give(slot, value)
+
+    def take(self, slot: int, value: Any) -> None:
+        """Settle a slot with a value or an exception that a function gave."""
+        failed = isinstance(value, Exception)
+        self._changed[slot] = self._fail(slot, _fault_of(value)) if failed else self._give(slot, value)
+
+    def _give(self, slot: int, value: Any) -> bool:
+        """Settle a slot with what a function gave, which may be anything."""
+        try:
+            _check(value)
+        except Exception as error:  # noqa: BLE001 - what cannot be stored is the value's fault too
             return self._fail(slot, _fault_of(error))
         return self._put(slot, value)
 
@@ -210,21 +262,14 @@ def _caller(shape: Shape, functions: Registry) -> _Caller | tuple[str, str]:
     if function is None:
         return faults.unknown_function(shape.function)
     call, params = function.call, shape.params
+    if call is None:
+        return groups.alone(shape, function)
     if function.takes == "values":
         return lambda values: call(values, params)
     if all(count < 0 for _, count in shape.inputs):
         names = [name for name, _ in shape.inputs]
         return lambda values: call(dict(zip(names, values, strict=True)), params)
-    return lambda values: call(_named(shape, values), params)
-
-
-def _named(shape: Shape, values: list[Json]) -> dict[str, Json]:
-    named: dict[str, Json] = {}
-    at = 0
-    for name, count in shape.inputs:
-        named[name] = values[at] if count < 0 else values[at : at + count]
-        at += abs(count)
-    return named
+    return lambda values: call(groups.arranged(shape, function, values), params)
 
 
 def _check(value: Json) -> None:

@@ -1,17 +1,22 @@
-"""Compiled code and Python give the same results, to the byte: values, faults, what counts as changed."""
+"""Compiled code, groups and Python one by one give the same results, to the byte: values, faults, what changed."""
 
+import os
 import random
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu import compiled, fingerprint, sweep
+from rebaser.dvu import compiled, fingerprint, groups, sweep
 from rebaser.dvu.column import IN_ERROR, NEVER, NOT_THERE, Item
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.functions import registry
+from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.packet import Packet, Results, Shape
 from rebaser.dvu.same import own_fault, remember
 from rebaser_core.values import Json
@@ -48,6 +53,7 @@ OTHER: list[Item] = [
     IN_ERROR,
     NOT_THERE,
 ]
+TEXTS = ["", "x", "Größe", "\u0130", "e\u0301", "\U0001f600", "a\0b", "a text that is longer than its digest", "y" * 24]
 EDGES: list[Item] = [2**63 - 1, -(2**63), 2**63 - 2, 1.7976931348623157e308, 2.2250738585072014e-308]
 
 BINARY = ["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "&&", "||"]
@@ -69,6 +75,43 @@ LITERALS = [
     "0x1F",
 ]
 ODD = ["'text'", "size([a])", "[a, b][0]", "1u", "a in [1, 2]", "{'k': a}.k", "string(a)", "math.greatest(a, b, c)"]
+
+
+def _shifted(inputs: Any, params: Any) -> Any:
+    """A plug-in with a vector form only, which cannot do with text."""
+    return np.asarray(inputs["x"], np.float64) * 2 + params.get("by", 0)
+
+
+def _moody(columns: list[Any], params: Any) -> Any:
+    """One that gives whatever it likes, though never anything else than its scalar form."""
+    found = [_mood(list(row)) for row in zip(*map(list, columns), strict=True)]
+    if any(isinstance(one, str) for one in found):
+        raise ValueError("not today")
+    return found[:-1] if any(isinstance(one, list) for one in found) else tuple(found)
+
+
+def _mood(values: list[Any]) -> Any:
+    first = values[0].item() if isinstance(values[0], np.generic) else values[0]
+    if first == "":
+        return FunctionError("nothing at all")
+    return first if first != 0.5 else float("inf")
+
+
+def _moody_alone(values: list[Any], params: Any) -> Any:
+    found = _mood(values)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+PLUG_INS = Registry(
+    {
+        **builtins(),
+        "shifted": Function(name="shifted", vector=_shifted),
+        "moody": Function(name="moody", call=_moody_alone, vector=_moody, takes="values"),
+    },
+    {},
+)
 
 
 def formula(rng: random.Random, depth: int) -> str:
@@ -121,16 +164,34 @@ def shape(rng: random.Random) -> Shape:
         name = rng.choice(["abs", "round"])
         digits: dict[str, Json] = {"digits": rng.choice([0, 1, 2, 5, 15, -2, 18, 1.5])} if rng.random() < 0.7 else {}
         return Shape(name, (("x", -1),) if rng.random() < 0.95 else (("x", 2),), digits if name == "round" else {})
-    name = rng.choice(["sum", "product", "mean", "min", "max", "count", "coalesce", "concat", "nope"])
+    if roll < 0.9:
+        return text_shape(rng)
+    name = rng.choice(["sum", "product", "mean", "min", "max", "count", "coalesce", "nope"])
     params = {"default": rng.choice([0, 1.5, None, "text"])} if name == "coalesce" and rng.random() < 0.5 else {}
     return Shape(name, (("x", -1), ("y", rng.randrange(8))), params)
 
 
+def text_shape(rng: random.Random) -> Shape:
+    name = rng.choice(["concat", "join", "format", "length", "shifted", "moody", "union", "lookup"])
+    if name == "format":
+        fields = ["{a}", "{b:>5}", "{b:.2f}", "{a:x}", "{{}}", "-", "{c}", "{a:q}", "{c!r}"]
+        template = "".join(rng.choice(fields[: rng.choice([3, 6, 9])]) for _ in range(rng.randrange(4)))
+        return Shape(name, (("a", -1), ("b", rng.choice([-1, -1, -1, 2]))), {"template": template})
+    if name in ("length", "shifted"):
+        return Shape(name, (("x", -1),) if rng.random() < 0.9 else (("x", 2),), {})
+    if name == "lookup":
+        return Shape(name, (("in", rng.choice([-1, 2])), ("key", -1)), {"default": 1})
+    params = {"separator": rng.choice([", ", "", "\u20ac"])} if name == "join" and rng.random() < 0.5 else {}
+    return Shape(name, (("x", -1), ("y", rng.randrange(4))), params)
+
+
 def graph(rng: random.Random, nodes: int) -> Packet:
     """A packet as at a first update: all dirty, nothing known yet."""
-    wanted = rng.choice([(float,), (float, int), (object,)])
+    wanted, instead = rng.choice(
+        [((float,), DOUBLES), ((int,), WHOLE), ((float, int), DOUBLES), ((object,), []), ((), TEXTS)]
+    )
     constants = [value(rng) for _ in range(rng.randrange(1, 12))]
-    constants = [item if isinstance(item, wanted) else rng.choice(DOUBLES) for item in constants]
+    constants = [item if isinstance(item, wanted) else rng.choice(instead) for item in constants]
     packet = Packet(1, fingerprint.code(), constants=constants)
     packet.shapes = [shape(rng) for _ in range(rng.randrange(1, 6))]
     for node in range(nodes):
@@ -141,7 +202,7 @@ def graph(rng: random.Random, nodes: int) -> Packet:
             packet.refs.append(~rng.randrange(len(constants)) if constant else rng.choice(recent))
     packet.dirty = bytearray(b"\1" * nodes)
     packet.old = [NEVER] * nodes
-    packet.functions = registry().fingerprints({one.function for one in packet.shapes})
+    packet.functions = PLUG_INS.fingerprints({one.function for one in packet.shapes})
     return packet
 
 
@@ -172,13 +233,23 @@ def edited(rng: random.Random, packet: Packet, first: list[bytes]) -> Packet:
     return packet
 
 
-def both(packet: Packet, patch: pytest.MonkeyPatch) -> list[bytes]:
+def every_way(packet: Packet, patch: pytest.MonkeyPatch, rng: random.Random) -> list[bytes]:
+    """Results of a packet, having seen that they are the same however it is computed."""
     data = packet.encode()
-    with_it = evaluate_packet(data)
-    with patch.context() as without:
-        without.setattr(compiled, "linked", lambda *_: None)
-        assert shown(evaluate_packet(data)) == shown(with_it)
-    return with_it
+    found = evaluate_packet(data, PLUG_INS)
+    with patch.context() as way:
+        way.setattr(groups, "_MOST", rng.choice([1, 2, 7, 100]))
+        way.setattr(groups, "_AGAIN", rng.choice([1, 3, 50]))
+        way.setattr(groups, "FEW", rng.choice([1, 2, 5]))
+        assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
+        way.setattr(compiled, "linked", lambda *_: None)
+        assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
+        way.setattr(compiled, "_kernel", None)
+        way.setattr(compiled, "COLD", 1 << 30)
+        assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
+        way.setattr(sweep.Sweep, "_flags", lambda *_: None)
+        assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
+    return found
 
 
 def shown(results: list[bytes]) -> list[Any]:
@@ -195,6 +266,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     monkeypatch.setattr(compiled, "WARM", 0)
     monkeypatch.setattr(compiled, "_MANY", 0)
     monkeypatch.setattr(sweep, "_LONGEST", 1)
+    monkeypatch.setattr(sweep, "_WORTH", 1 << 40)
     assert compiled.load()
     return monkeypatch
 
@@ -204,7 +276,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 def test_compiled_code_and_python_agree(always: pytest.MonkeyPatch, seed: int, nodes: int) -> None:
     rng = random.Random(seed)
     packet = graph(rng, nodes)
-    both(edited(rng, packet, both(packet, always)), always)
+    every_way(edited(rng, packet, every_way(packet, always, rng)), always, rng)
 
 
 def numbers(nodes: int, *, odd: int = 0) -> Packet:
@@ -229,9 +301,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     done: list[int] = []
     sweep_ = compiled.Linked.sweep
 
-    def noted(self: compiled.Linked, state: Any, node: int) -> int:
-        stopped = sweep_(self, state, node)
-        done.append(stopped - node)
+    def noted(self: compiled.Linked, state: Any, order: Any, at: int, end: int) -> int:
+        stopped = sweep_(self, state, order, at, end)
+        done.append(stopped - at)
         return stopped
 
     monkeypatch.setattr(compiled.Linked, "sweep", noted)
@@ -272,7 +344,36 @@ def test_compiled_code_is_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert compiled._folder() == str(tmp_path / f"kernel-{fingerprint.code()}")
     assert not compiled.kept()
+    assert compiled.module(SimpleNamespace(twice=lambda x: 2 * x)).twice(2) == 4
+    assert not compiled.kept()  # what planning needs is not all
     (tmp_path / "file").touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
     assert compiled._folder() == ""
     assert not compiled.kept()
+
+
+def test_compiled_code_of_other_releases_goes_once_nobody_looks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    old, new = time.time() - compiled._KEPT_FOR - 100, time.time() - compiled._KEPT_FOR + 100
+    for name, age in (("kernel-old", old), ("kernel-left-by-a-crash-123", old), ("kernel-new", new), ("other", old)):
+        (tmp_path / name / "dvu").mkdir(parents=True)
+        (tmp_path / name / "dvu" / "sweep.nbc").touch()
+        os.utime(tmp_path / name, (age, age))
+    own = Path(compiled._folder())
+    os.utime(own, (old, old))
+    compiled._prune(own)
+    assert {path.name for path in tmp_path.iterdir()} == {"kernel-new", "other", own.name}
+    compiled._folder()
+    assert own.stat().st_mtime > new
+
+
+def test_compiled_code_that_another_process_is_removing_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kernel-old").mkdir()
+    os.utime(tmp_path / "kernel-old", (0, 0))
+    monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(FileNotFoundError))
+    compiled._prune(tmp_path / "kernel-own")
+    assert (tmp_path / "kernel-old").exists()

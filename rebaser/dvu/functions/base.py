@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from rebaser.dvu import faults
+from rebaser.dvu.functions.vector import Vector
 from rebaser_core.values import Json
 
 Inputs: TypeAlias = Mapping[str, Json]  # an input that is declared as a list of ids comes as a list of values
@@ -32,21 +33,46 @@ class Function:
     `call(inputs, params)` gets `inputs` by name (`takes="names"`), or all input values as one list in declared order,
     lists of ids spread out (`takes="values"`). An unset input is None. It returns a JSON value; whatever it raises
     makes the derived value a `failed` one, with the code and text of a `FunctionError`.
-    `doc` is what a user reads; `fingerprint` names the code of a plug-in, empty for a built-in.
+
+    `vector(inputs, params)`, if given, computes many values of one definition (same function, params and names of
+    inputs) at once, where so many can be. It gets `inputs` as `call` does, but where `call` gets a value it gets a
+    column: one item for each value to compute, as a NumPy array of doubles, integers or booleans if all are that, else
+    a list; and by name, for a list of ids, a tuple of columns. It returns as many results in order: an array (NumPy's
+    or Arrow's), or a list in which an exception is the error of that value.
+    Whatever else it does (raise, return too few) makes Rebaser ask for each value by itself: with `call`, or with
+    columns of one item if there is no `call`. How many come together is nobody's promise, so a result must not depend
+    on its neighbours, and `call` has to give the very same. So a plug-in may say
+
+        def _discounted(inputs, params):
+            return np.asarray(inputs["price"], np.float64) * (1 - params["discount"])
+
+        discounted = Function(name="discounted", vector=_discounted, doc="The price less a discount.")
+
+    `text` says that it gives text where text comes in, which only saves time. `doc` is what a user reads; `fingerprint`
+    names the code of a plug-in, empty for a built-in. Raises `TypeError` if
+    there is neither form.
     """
 
     name: str
-    call: Call
+    call: Call | None = None
     doc: str = ""
     takes: Literal["names", "values"] = "names"
     fingerprint: str = ""
+    vector: Vector | None = None
+    text: bool = False
+
+    def __post_init__(self) -> None:
+        if self.call is None and self.vector is None:
+            raise TypeError(f"function {self.name!r} has neither call nor vector")
 
 
-def builtin(name: str, takes: Literal["names", "values"] = "values") -> Callable[[Call], Function]:
+def builtin(
+    name: str, takes: Literal["names", "values"] = "values", vector: Vector | None = None, *, text: bool = False
+) -> Callable[[Call], Function]:
     """Make a function of this package, its docstring being its documentation."""
 
     def wrap(call: Call) -> Function:
-        return Function(name=name, call=call, doc=inspect.getdoc(call) or "", takes=takes)
+        return Function(name=name, call=call, doc=inspect.getdoc(call) or "", takes=takes, vector=vector, text=text)
 
     return wrap
 

@@ -83,11 +83,14 @@ def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Fu
         loaded = Function(name=entry.name, call=loaded, doc=inspect.getdoc(loaded) or "")
     if loaded.name in taken:
         raise ValueError(f"there is a function {loaded.name!r} already")
-    return replace(loaded, fingerprint=_fingerprint(entry))
+    return replace(loaded, fingerprint=_fingerprint(entry, loaded))
 
 
-def _fingerprint(entry: importlib.metadata.EntryPoint) -> str:
-    """Where the code is from, its version, and the source of its module: an edit during development counts too."""
-    source = getattr(sys.modules[entry.module], "__file__", None)
+def _fingerprint(entry: importlib.metadata.EntryPoint, function: Function) -> str:
+    """Where the code is from, its version, and the sources of the entry and of both forms: an edit during development
+    counts too."""
     version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
-    return fingerprint.digest(entry.value.encode(), version.encode(), Path(source).read_bytes() if source else b"")
+    names = [entry.module, *(getattr(form, "__module__", None) for form in (function.call, function.vector) if form)]
+    files = [getattr(sys.modules.get(name or ""), "__file__", None) for name in dict.fromkeys(names)]
+    sources = [Path(file).read_bytes() for file in files if file]
+    return fingerprint.digest(entry.value.encode(), version.encode(), *sources)

@@ -4,12 +4,33 @@ Invariant: the order of every result follows from the declared order of the inpu
 how a map happened to be built.
 """
 
+from collections.abc import Iterable, Mapping
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
 from rebaser.dvu import faults
 from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, kind, only
+from rebaser.dvu.functions.vector import Column, listed
 from rebaser_core.values import Json, canonical
 
 
-@builtin("if", "names")
+def _if(inputs: Mapping[str, Any], params: Params) -> list[Json]:
+    def branch(name: str) -> Iterable[Json]:
+        given: Any = inputs.get(name)
+        if isinstance(given, tuple):
+            return map(list, zip(*map(listed, given), strict=True))
+        return listed(given) if name in inputs else repeat(params.get(name))
+
+    conditions = listed(inputs["condition"])
+    if not set(map(type, conditions)) <= {bool, type(None)}:
+        raise FunctionError("not all conditions are true or false")
+    chosen = zip(conditions, branch("then"), branch("else"), strict=False)  # the same may be repeated for ever
+    return [then if condition else otherwise for condition, then, otherwise in chosen]
+
+
+@builtin("if", "names", vector=_if, text=True)
 def if_(inputs: Inputs, params: Params) -> Json:
     """`then` where the input `condition` is true, `else` where it is false or null.
 
@@ -22,7 +43,16 @@ def if_(inputs: Inputs, params: Params) -> Json:
     return inputs[name] if name in inputs else params.get(name)
 
 
-@builtin("coalesce")
+def _coalesce(columns: list[Column], params: Params) -> list[Json]:
+    found = listed(columns[-1])
+    if None in found:
+        found = [params.get("default") if value is None else value for value in found]
+    for one in reversed(columns[:-1]):
+        found = [later if value is None else value for value, later in zip(listed(one), found, strict=True)]
+    return found
+
+
+@builtin("coalesce", vector=_coalesce, text=True)
 def coalesce(values: list[Json], params: Params) -> Json:
     """The first input that is not null, or the param `default`."""
     return next((value for value in values if value is not None), params.get("default"))
@@ -98,7 +128,17 @@ def values_(values: list[Json], _: Params) -> Json:
     return [item for _key, item in sorted(_map(value).items())] if value is not None else None
 
 
-@builtin("length")
+def _length(columns: list[Column], _: Params) -> Any:
+    values = listed(only(columns))  # type: ignore[arg-type]
+    kinds = set(map(type, values))
+    if kinds <= {str, list, dict}:
+        return np.array(list(map(len, values)), np.int64)
+    if not kinds <= {str, list, dict, type(None)}:
+        raise FunctionError("not all have a length")
+    return [None if value is None else len(value) for value in values]
+
+
+@builtin("length", vector=_length)
 def length(values: list[Json], _: Params) -> Json:
     """How many characters a text, items a list or entries a map has; null stays null."""
     value = only(values)

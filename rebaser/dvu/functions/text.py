@@ -5,14 +5,18 @@ Invariant: the size of a result is known to be within bounds before it is built.
 
 import re
 import string
+from collections.abc import Mapping
+from typing import Any
 
 from rebaser.dvu import faults
 from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, flatten, kind
+from rebaser.dvu.functions.vector import Column, listed
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
 # Fill, sign, width of three digits, thousands, precision of two digits, type: nothing that asks for megabytes.
 _SPEC = re.compile(r"[<>^]?[+ ]?0?[0-9]{0,3},?(\.[0-9]{1,2})?[defgxs%]?")
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _FORMATTER = string.Formatter()
 
 
@@ -36,13 +40,59 @@ def _joined(parts: list[str], separator: str = "") -> str:
     return separator.join(parts)
 
 
-@builtin("concat")
+def _texts(one: Any, spec: str = "") -> list[str | None]:
+    """A column of scalars as text, formatted by `spec`; null stays null where there is none."""
+    if isinstance(one, tuple):
+        raise FunctionError("a list is not text")
+    values = listed(one)
+    kinds = set(map(type, values))
+    if not kinds <= _SCALARS:
+        raise FunctionError("not all are text")
+    if spec:
+        return [_formatted(value, spec) for value in values]
+    if kinds == {str}:
+        return values
+    if kinds <= {int, float}:
+        return list(map(repr, values))
+    return [None if value is None else _text(value) for value in values]
+
+
+def _joined_all(parts: list[list[str]], separator: str = "") -> list[str]:
+    """`_joined` of many, by part. Raises if one may be too large."""
+    size = sum([max(map(len, part)) for part in parts]) + len(separator) * (len(parts) - 1)
+    if size > DEFAULT_LIMITS.max_value_bytes:
+        raise FunctionError("one may be too large")
+    if len(parts) == 2:  # a third of the time
+        return [f"{left}{separator}{right}" for left, right in zip(*parts, strict=True)]
+    return list(map(separator.join, zip(*parts, strict=True)))
+
+
+def _known(part: list[str | None]) -> list[str]:
+    """Null as nothing."""
+    return [text or "" for text in part] if None in part else part  # type: ignore[return-value] # looked at just now
+
+
+def _concat(columns: list[Column], _: Params) -> list[str]:
+    return _joined_all([_known(_texts(one)) for one in columns])
+
+
+def _join(columns: list[Column], params: Params) -> list[str]:
+    separator = params.get("separator", ", ")
+    if not isinstance(separator, str):
+        raise FunctionError("separator is text")
+    parts = [_texts(one) for one in columns]
+    if any(None in part for part in parts):
+        return [_joined([text for text in row if text is not None], separator) for row in zip(*parts, strict=True)]
+    return _joined_all([_known(part) for part in parts], separator)
+
+
+@builtin("concat", vector=_concat, text=True)
 def concat(values: list[Json], _: Params) -> Json:
     """All inputs as text, one after another. Lists count as their items, maps as their values, null as nothing."""
     return _joined([_text(value) for value in flatten(values)])
 
 
-@builtin("join")
+@builtin("join", vector=_join, text=True)
 def join(values: list[Json], params: Params) -> Json:
     """All inputs as text with `separator` (", " unless given) between them, spread out as in `concat`."""
     separator = params.get("separator", ", ")
@@ -51,32 +101,59 @@ def join(values: list[Json], params: Params) -> Json:
     return _joined([_text(value) for value in flatten(values)], separator)
 
 
-@builtin("format", "names")
+def _template(params: Params) -> list[tuple[str, str | None, str, str | None]]:
+    """Literals of the template, each with the name, format and conversion that follow it, if a field does."""
+    template = params.get("template")
+    if not isinstance(template, str):
+        raise FunctionError("params need a template, which is text")
+    try:
+        parts = list(_FORMATTER.parse(template))
+    except ValueError as error:
+        raise FunctionError(f"template: {error}") from None
+    return [(literal, name, spec or "", conversion) for literal, name, spec, conversion in parts]
+
+
+def _format(inputs: Mapping[str, Any], params: Params) -> list[str]:
+    parts: list[str | list[str]] = []
+    count = 0
+    for literal, name, spec, conversion in _template(params):
+        parts.append(literal)
+        if name is not None:
+            _check_field(inputs, name, spec, conversion)
+            texts = _known(_texts(inputs[name], spec))
+            count = len(texts)
+            parts.append(texts)
+    if not count:
+        raise FunctionError("it says nothing of how many there are")
+    return _joined_all([[part] * count if isinstance(part, str) else part for part in parts if part])
+
+
+@builtin("format", "names", vector=_format, text=True)
 def format_(inputs: Inputs, params: Params) -> Json:
     """`template` with each {name} replaced by the input of that name, as in "{count:>5} of {total:.2f}".
 
     After a colon: alignment, sign, width up to 999, a comma for thousands, precision up to 99, and d e f g x s or %.
     """
-    template = params.get("template")
-    if not isinstance(template, str):
-        raise FunctionError("params need a template, which is text")
     parts: list[str] = []
-    try:
-        for literal, name, spec, conversion in _FORMATTER.parse(template):
-            parts.append(literal)
-            if name is not None:
-                parts.append(_field(inputs, name, spec or "", conversion))
-    except ValueError as error:
-        raise FunctionError(f"template: {error}") from None
+    for literal, name, spec, conversion in _template(params):
+        parts.append(literal)
+        if name is not None:
+            _check_field(inputs, name, spec, conversion)
+            try:
+                parts.append(_formatted(inputs[name], spec))
+            except ValueError as error:
+                raise FunctionError(f"template: {error}") from None
     return _joined(parts)
 
 
-def _field(inputs: Inputs, name: str, spec: str, conversion: str | None) -> str:
+def _check_field(inputs: Mapping[str, Any], name: str, spec: str, conversion: str | None) -> None:
     if name not in inputs:
         raise FunctionError(f"template: there is no input {faults.quote(name)}")
     if conversion or _SPEC.fullmatch(spec) is None:
         raise FunctionError(f"template: {faults.quote(spec or str(conversion))} is not a format for {{{name[:80]}}}")
-    value = inputs[name]
+
+
+def _formatted(value: Json, spec: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and spec:
         return format(value, spec)
     return format(_text(value), spec)

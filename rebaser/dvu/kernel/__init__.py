@@ -15,6 +15,7 @@ import numpy as np
 from numba import config, njit, types
 
 from rebaser.dvu import ops
+from rebaser.dvu import phases as plain
 from rebaser.dvu.column import FAULT, FLOAT, INT, MISSING
 from rebaser.dvu.kernel.base import compiled
 from rebaser.dvu.kernel.doubles import in_doubles, over_doubles
@@ -24,12 +25,18 @@ from rebaser.dvu.kernel.over_all import PARTS, over_all
 _INTS, _KINDS, _DOUBLES = types.int64[::1], types.uint8[::1], types.float64[::1]
 _READ = types.Array(types.int32, 1, "C", readonly=True)
 _REFS = types.Array(types.uint32, 1, "C", readonly=True)  # unsigned: an index that needs no look at its sign
+_CACHE = bool(config.CACHE_DIR)
 _SIGNATURE = types.int64(
-    *(types.int64, types.int64, _READ, _INTS, _REFS, _KINDS),
+    *(types.int64, types.int64, types.int64, _READ, _READ, _INTS, _REFS, _KINDS),
     *(_KINDS, _INTS, _DOUBLES, _INTS, _KINDS),
     *(types.int32[:, ::1], types.uint32[:, ::1], types.int64),
     *(_KINDS, _INTS, _DOUBLES, _DOUBLES),
 )
+_WRITTEN = types.int32[::1]
+_PHASES = types.int64(
+    types.int64, _READ, _INTS, _REFS, _KINDS, _KINDS, _WRITTEN, _KINDS, _WRITTEN, _WRITTEN
+)  # fmt: skip
+phases = njit(_PHASES, cache=_CACHE, nogil=True)(plain.phases)
 
 
 def scratch() -> Any:
@@ -85,39 +92,41 @@ def settle(
     return True
 
 
-@njit(_SIGNATURE, cache=bool(config.CACHE_DIR), nogil=True, error_model="numpy")
+@njit(_SIGNATURE, cache=_CACHE, nogil=True, error_model="numpy")
 def sweep(
-    node, base, shape, starts, refs, dirty, kinds, ints, floats, float_bits, changed, entries, code, most,
+    at, end, base, order, shape, starts, refs, dirty, kinds, ints, floats, float_bits, changed, entries, code, most,
     file_kinds, file_ints, file_floats, parts,
 ):  # fmt: skip
-    """Settle nodes from `node` on; returns the first that is left to Python, or the number of nodes.
+    """Settle nodes from place `at` on in `order` (as they stand, if that is empty); returns the place of the first that
+    is left to Python, or `end`.
 
     `entries` has the first instruction of each shape's program and of the one in doubles, -1 where there is none; the
     file is the registers. A node with more than `most` inputs is left.
     """
-    count = len(shape)
-    while node < count:
-        start, end = starts[node], starts[node + 1]
+    ordered = len(order) > 0
+    while at < end:
+        node = np.int64(order[at]) if ordered else at
+        first, last = starts[node], starts[node + 1]
         woken = dirty[node] != 0
-        at = start
-        while not woken and at < end:
-            woken = changed[refs[at]] != 0
-            at += 1
+        edge = first
+        while not woken and edge < last:
+            woken = changed[refs[edge]] != 0
+            edge += 1
         if not woken:
-            node += 1
+            at += 1
             continue
         slot = base + node
-        if end - start > most:
-            return node
+        if last - first > most:
+            return at
         entry = entries[shape[node], 1]
         if entry >= 0:
             if code[entry, 0] >= ops.ALL_SUM:
-                result = over_doubles(code[entry, 0], start, end, refs, floats, parts)
+                result = over_doubles(code[entry, 0], first, last, refs, floats, parts)
             else:
                 result = 0.0
-                for at in range(start, end):
-                    file_floats[at - start] = floats[refs[at]]
-                    result += floats[refs[at]]
+                for edge in range(first, last):
+                    file_floats[edge - first] = floats[refs[edge]]
+                    result += floats[refs[edge]]
                 result = in_doubles(entry, code, file_floats) if not math.isnan(result) else result
             if math.isfinite(result):
                 before = float_bits[slot]
@@ -125,13 +134,13 @@ def sweep(
                 kinds[slot] = FLOAT
                 if float_bits[slot] != before:
                     changed[slot] = 1
-                node += 1
+                at += 1
                 continue
         entry = entries[shape[node], 0]
         if entry < 0 or not settle(
-            slot, entry, code, start, end, refs, kinds, ints, floats, float_bits, changed,
+            slot, entry, code, first, last, refs, kinds, ints, floats, float_bits, changed,
             file_kinds, file_ints, file_floats, parts,
         ):  # fmt: skip
-            return node
-        node += 1
-    return node
+            return at
+        at += 1
+    return at

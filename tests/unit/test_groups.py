@@ -1,0 +1,219 @@
+"""Many values of one definition at once: what a vector form is given, and what becomes of what it gives."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rebaser.dvu import fingerprint, groups
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
+from rebaser.dvu.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, Results, Shape
+from rebaser.dvu.same import remember
+from rebaser_core.values import Json
+
+COUNT = 100
+ALL = list(range(COUNT))
+
+
+def run(
+    function: Function,
+    *columns: list[Item],
+    inputs: tuple[tuple[str, int], ...] = (("x", -1),),
+    old: list[Item] | None = None,
+    dirty: list[int] = ALL,
+) -> Results:
+    """A group: node i has item i of each of `columns`."""
+    count = len(columns[0])
+    packet = Packet(1, fingerprint.code(), constants=[item for column in columns for item in column])
+    packet.shapes, packet.shape = [Shape(function.name, inputs, {"p": 1})], [0] * count
+    packet.refs = [~(at + count * column) for at in range(count) for column in range(len(columns))]
+    packet.dirty, packet.old = bytearray(count), old or [NEVER] * count
+    for at in dirty:
+        packet.dirty[at] = 1
+    known = Registry({**builtins(), function.name: function}, {})
+    packet.functions = known.fingerprints([function.name])
+    [data] = evaluate_packet(packet.encode(), known)
+    return Results.decode(data)
+
+
+def never(*_: object) -> Json:
+    raise AssertionError("not one by one")
+
+
+def vector(call: Callable[[Any, Any], Any], *, takes: Any = "names", alone: Any = never) -> Function:
+    return Function(name="f", call=alone, vector=call, takes=takes)
+
+
+@pytest.mark.parametrize(
+    ("items", "kind"),
+    [
+        ([at / 7 for at in ALL], np.float64),
+        (ALL, np.int64),
+        ([at % 3 == 0 for at in ALL], np.bool_),
+        ([f"text {at}" for at in ALL], list),
+        ([None] * COUNT, list),
+        ([[at] for at in ALL], list),
+        ([at if at % 2 else at / 7 for at in ALL], list),
+        ([at if at % 2 else at % 3 == 0 for at in ALL], list),
+        ([[1, 1.0, True, None, "text", {"a": 1}][at % 6] for at in ALL], list),
+    ],
+)
+def test_a_column_is_an_array_where_all_are_of_one_kind(items: list[Item], kind: type) -> None:
+    seen: list[Any] = []
+
+    def call(inputs: Any, params: Any) -> Any:
+        seen.append((inputs["x"], dict(params)))
+        return inputs["x"]
+
+    results = run(vector(call), items)
+    [(given, params)] = seen
+    assert params == {"p": 1}
+    assert kind is list or given.dtype == kind
+    assert list(map(repr, given if kind is list else given.tolist())) == list(map(repr, items))
+    assert list(map(repr, results.values)) == list(map(repr, items))
+
+
+def test_inputs_come_by_name_a_list_of_ids_as_a_tuple_of_columns() -> None:
+    seen: list[Any] = []
+
+    def call(inputs: Any, _: Any) -> Any:
+        seen.append({name: type(given) for name, given in inputs.items()})
+        return [list(row) for row in zip(inputs["a"], *inputs["b"], strict=True)]
+
+    texts = [f"{at}" for at in ALL]
+    results = run(vector(call), texts, texts, texts, inputs=(("a", -1), ("b", 2), ("c", 0)))
+    assert seen == [{"a": list, "b": tuple, "c": tuple}]
+    assert results.values.tolist() == [[text] * 3 for text in texts]
+
+
+def test_or_all_one_after_another() -> None:
+    results = run(vector(lambda given, _: given[0] + given[1], takes="values"), ALL, ALL, inputs=(("x", 2),))
+    assert results.values.tolist() == [2 * at for at in ALL]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (np.arange(COUNT, dtype=np.float32), [float(at) for at in ALL]),
+        (np.arange(COUNT, dtype=np.int8), ALL),
+        (np.arange(COUNT, dtype=np.uint64), ALL),
+        (np.array([f"{at}" for at in ALL]), [f"{at}" for at in ALL]),
+        (pa.array([None, *ALL[1:]]), [None, *ALL[1:]]),
+        (pa.chunked_array([ALL[:50], ALL[50:]]), ALL),
+        (tuple(map(str, ALL)), list(map(str, ALL))),
+        ([True] * COUNT, [True] * COUNT),
+    ],
+)
+def test_results_may_be_arrays_of_any_kind(given: Any, expected: list[Json]) -> None:
+    found = run(vector(lambda *_: given), ALL).values.tolist()
+    assert list(map(repr, found)) == list(map(repr, expected))
+
+
+def test_what_cannot_be_stored_is_the_fault_of_its_value_alone() -> None:
+    odd = [float("nan"), float("inf"), FunctionError("no", "overflow"), 2**63, object(), "\ud800", "x" * 300_000, "é"]
+    results = run(vector(lambda *_: [*odd, *ALL[8:]]), ALL)
+    assert [code for code, _ in results.faults] == [  # type: ignore[misc]
+        *("not_finite", "not_finite", "overflow", "overflow", "failed", "failed", "too_large")
+    ]
+    assert results.values.tolist() == [*[IN_ERROR] * 7, "é", *ALL[8:]]
+    numbers = np.where(np.arange(COUNT) == 7, np.nan, 0.5)
+    assert run(vector(lambda *_: numbers), ALL).values.tolist().index(IN_ERROR) == 7
+    texts = ["\ud800", *map(str, ALL[1:])]
+    assert run(vector(lambda *_: texts), ALL).values.tolist() == [IN_ERROR, *texts[1:]]
+
+
+def test_of_many_only_those_fail_that_fail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_AGAIN", 30)
+    sizes: list[int] = []
+
+    def call(inputs: Any, _: Any) -> Any:
+        sizes.append(len(inputs["x"]))
+        if 7 in inputs["x"]:
+            raise ValueError("seven")
+        return inputs["x"]
+
+    results = run(Function(name="f", vector=call), ALL)
+    assert results.faults == [("failed", "ValueError: seven")]
+    assert results.values.tolist() == [*range(7), IN_ERROR, *range(8, COUNT)]
+    assert sizes == [100, 30, *[1] * 30, 30, 30, 10]
+
+
+@pytest.mark.parametrize("given", [[1], np.zeros((COUNT, 1)), np.zeros(COUNT + 1), "text", None, 5, dict.fromkeys(ALL)])
+def test_an_odd_number_of_results_is_asked_for_again_one_by_one(given: Any) -> None:
+    results = run(vector(lambda *_: given, alone=lambda inputs, _: -inputs["x"]), ALL)
+    assert results.values.tolist() == [-at for at in ALL]
+
+
+def test_and_a_fault_where_there_is_no_other_form() -> None:
+    results = run(Function(name="f", vector=lambda *_: [1, 2]), ALL)
+    assert results.faults == [("failed", "NotThatMany: gave 2 results for 1 values")] * COUNT
+
+
+def test_inputs_in_error_fail_who_needs_them_and_nobody_else() -> None:
+    items: list[Item] = [*ALL[:3], IN_ERROR, NOT_THERE, *ALL[5:]]
+    results = run(vector(lambda inputs, _: inputs["x"]), items)
+    assert results.faults == [3, 4]
+    assert results.values.tolist() == [*ALL[:3], IN_ERROR, IN_ERROR, *ALL[5:]]
+
+
+@pytest.mark.parametrize(
+    "values", [[at / 7 for at in ALL], ALL, [at % 2 == 0 for at in ALL], [f"text {at}" * (1 + at % 3) for at in ALL]]
+)
+def test_who_is_not_dirty_is_not_asked_and_what_comes_out_the_same_is_no_result(values: list[Item]) -> None:
+    sizes: list[int] = []
+
+    def call(inputs: Any, _: Any) -> Any:
+        sizes.append(len(inputs["x"]))
+        return inputs["x"]
+
+    old = [remember(item) for item in values]  # type: ignore[arg-type]
+    old[4], old[6], old[8] = "other", 1, 2.5
+    results = run(vector(call), values, old=old, dirty=ALL[:50])
+    assert sizes == [50]
+    assert results.nodes.tolist() == [4, 6, 8]
+    assert results.values.tolist() == [values[4], values[6], values[8]]
+
+
+def chained(length: int, width: int) -> tuple[Packet, list[int]]:
+    """`width` chains of `length` links, one link of each after another."""
+    packet = Packet(1, fingerprint.code(), {"f": ""}, constants=["x"] * width)
+    packet.shapes, packet.shape = [Shape("f", (("x", -1),), {})], [0] * (length * width)
+    packet.refs = [~at if at < width else at - width for at in range(length * width)]
+    packet.dirty, packet.old = bytearray([1] * (length * width)), [NEVER] * (length * width)
+    return packet, []
+
+
+@pytest.mark.parametrize(("length", "width", "calls"), [(500, 1, 0), (500, groups.FEW - 1, 0), (20, groups.FEW, 20)])
+def test_a_chain_is_no_call_a_link_and_many_beside_each_other_are_one(length: int, width: int, calls: int) -> None:
+    packet, sizes = chained(length, width)
+
+    def call(inputs: Any, _: Any) -> Any:
+        sizes.append(len(inputs["x"]))
+        return [text + "y" for text in inputs["x"]]
+
+    function = vector(call, alone=lambda inputs, _: inputs["x"] + "y")
+    [data] = evaluate_packet(packet.encode(), Registry({"f": function}, {}))
+    assert sizes == [width] * calls
+    assert Results.decode(data).values[-1] == "x" + "y" * length
+
+
+def test_groups_of_two_definitions_come_each_as_one() -> None:
+    """Though they stand in turn, and need what is needed by both."""
+    packet, seen = chained(2, 2 * COUNT)
+    packet.shapes.append(Shape("f", (("x", -1),), {"p": 2}))
+    packet.shape = [at % 2 for at in range(4 * COUNT)]
+
+    def call(inputs: Any, params: Any) -> Any:
+        seen.append((len(inputs["x"]), len(params)))  # type: ignore[arg-type]
+        return inputs["x"]
+
+    evaluate_packet(packet.encode(), Registry({"f": vector(call)}, {}))
+    assert seen == [(100, 0), (100, 1)] * 2
+
+
+def test_a_function_has_one_form_at_least() -> None:
+    with pytest.raises(TypeError, match="'f' has neither call nor vector"):
+        Function(name="f")
