@@ -10,7 +10,8 @@ import numpy as np
 
 from rebaser_core.columns import CODES, STATES, Columns
 from rebaser_core.computed import ComputedTable
-from rebaser_core.updates import Derive, Set, Unset, Update
+from rebaser_core.patterns import Patterns
+from rebaser_core.updates import MARK, Derive, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value, canonical
 
 
@@ -28,7 +29,7 @@ class Cell:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Distinct input ids of the definition, in declared order."""
+        """Distinct input ids of the definition, in declared order; for a match, its key."""
         return tuple(dict.fromkeys(self.definition.input_ids())) if self.definition is not None else ()
 
 
@@ -44,6 +45,7 @@ class Cells(Mapping[str, Cell]):
         self._over: dict[str, Cell | None] = {}
         self._uses: dict[str, int] = {}  # how much more often than in `columns` definitions name an id
         self._size = 0  # how many more there are than in `columns`
+        self._patterns: Patterns | None = None  # those that definitions laid over name
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -113,8 +115,20 @@ class Cells(Mapping[str, Cell]):
         return any(one is not None and function in (None, one.function) for one in definitions)
 
     def is_input(self, id_: str) -> bool:
-        """Whether a definition names `id_`, which need not exist."""
-        return self.columns.used(id_) + self._uses.get(id_, 0) > 0
+        """Whether a definition names `id_`, which need not exist, or a pattern that matches it."""
+        used, uses = self.columns.used, self._uses
+        if self.columns.patterns is None and self._patterns is None:
+            return used(id_) + uses.get(id_, 0) > 0
+        return any(used(name) + uses.get(name, 0) > 0 for name in self._names(id_))
+
+    def _names(self, id_: str) -> list[str]:
+        """All that definitions may say to mean `id_`: itself, and the keys of patterns."""
+        names = [id_]
+        if self.columns.patterns:
+            names += self.columns.patterns.keys(id_)
+        if self._patterns is not None:
+            names += [key for glob in self._patterns.matching(id_) if (key := MARK + glob) not in names]
+        return names
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -157,6 +171,9 @@ class Cells(Mapping[str, Cell]):
             if cell is not None and cell.definition is not None:
                 for input_id in cell.definition.input_ids():
                     uses[input_id] = uses.get(input_id, 0) + one
+                    if input_id[0] == MARK:
+                        self._patterns = Patterns() if self._patterns is None else self._patterns
+                        self._patterns.add(input_id[1:])
         self._size += (new is not None) - (old is not None)
         self._over[id_] = new
         return True
@@ -172,6 +189,7 @@ class Cells(Mapping[str, Cell]):
         if not over:
             self._uses.clear()
             self._size = 0
+            self._patterns = None
         return bool(over)
 
     def _work_in(self, id_: str, cell: Cell | None) -> None:
@@ -235,14 +253,17 @@ class Cells(Mapping[str, Cell]):
                 yield Unset(id_) if cell.state is State.UNSET else Set(id_, cell.value)
 
     def dependents(self, id_: str) -> list[str]:
-        """Ids whose definitions name `id_`, in no particular order."""
+        """Ids whose definitions name `id_`, or a pattern that matches it, in no particular order."""
         over = self._over
         columns = self.columns
-        row = columns.index.get(id_, -1)
-        found = [columns.ids[one] for one in columns.dependents(row)] if row >= 0 else []
+        names = self._names(id_)
+        rows = [row for name in names if (row := columns.index.get(name, -1)) >= 0]
+        found = [columns.ids[one] for row in rows for one in columns.dependents(row)]
+        if len(rows) > 1:
+            found = list(dict.fromkeys(found))
         if over:
             found = [one for one in found if one not in over]
-            found += [one for one, cell in over.items() if cell is not None and id_ in cell.inputs]
+            found += [one for one, cell in over.items() if cell is not None and not set(names).isdisjoint(cell.inputs)]
         return found
 
     def reached(self, roots: Iterable[str]) -> set[str]:

@@ -5,7 +5,8 @@ operation costs what it touches, growing the columns apart, which doubles them.
 
 `refs` holds the inputs of all definitions, one after another, as rows; `in_at[row]` is where those of a row begin, and
 its shape says how many they are. The way back (`rebaser_core.edges`) may name a row that no longer has that input,
-never the other way round: whoever follows it and must be exact asks `uses_input`.
+never the other way round: whoever follows it and must be exact asks `uses_input`. An input that is a pattern has a row
+of its own, and no value (`rebaser_core.matching`).
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser_core.edges import Edges
-from rebaser_core.updates import Derive
+from rebaser_core.matching import Matching
+from rebaser_core.updates import MARK, Derive, Input, Match
 from rebaser_core.values import Fault, Json, State, canonical
 
 # What a row is.
@@ -52,6 +54,7 @@ class Columns:
     By row: `state` and `kind` (uint8), `num` (int64), `shape` (int32, a position in `shapes`), `in_at` (int64), `uses`
     (int32: how often definitions name it), `ids`. `other` and `faults` by row where there is one. `index`: id to row.
     `defined` counts definitions that came or went: while it stays, so do all inputs, and the rows they are.
+    `patterns` is None or empty where no input is a pattern.
     """
 
     def __init__(self) -> None:
@@ -65,6 +68,7 @@ class Columns:
         self.faults: dict[int, Fault] = {}
         self.free: list[int] = []
         self.edges = Edges()
+        self.patterns: Matching | None = None
         self.refs_used = self.refs_lost = 0
         self._shape_of: dict[tuple[str, tuple[tuple[str, int], ...], bytes], int] = {}
         self._allot(64)
@@ -143,11 +147,14 @@ class Columns:
         if self._shape[row] < 0:
             return None
         shape = self.shapes[self._shape[row]]
-        ids = [self.ids[one] for one in self.inputs(row)]
-        given: dict[str, str | tuple[str, ...]] = {}
+        ids: list[Any] = [self.ids[one] for one in self.inputs(row)]
+        if self.patterns:
+            ids = [Match(one[1:]) if one[0] == MARK else one for one in ids]
+        given: dict[str, Input | tuple[Input, ...]] = {}
         at = 0
         for name, count in shape.inputs:
-            given[name] = ids[at] if count < 0 else tuple(ids[at : at + count])
+            alone = count < 0 or (count == 1 and type(ids[at]) is Match)
+            given[name] = ids[at] if alone else tuple(ids[at : at + count])
             at += abs(count)
         return Derive(self.ids[row], shape.function, given, shape.params)
 
@@ -187,6 +194,8 @@ class Columns:
             self.put(row, None)
             self._state[row] = ABSENT
             self.size -= 1
+            if self.patterns is not None:
+                self.patterns.went(id_)
             if not self._uses[row]:
                 self._free(row)
 
@@ -278,6 +287,10 @@ class Columns:
             self.ids.append(id_)
             self._shape[row] = UNDEFINED
         self.index[id_] = row
+        if id_[0] == MARK:
+            if self.patterns is None:
+                self.patterns = Matching(self)
+            self.patterns.add(id_)
         return row
 
     def _undefined(self, id_: str) -> int:
@@ -285,6 +298,8 @@ class Columns:
         row = self._row(id_)
         if not self._state[row]:
             self.size += 1
+            if self.patterns is not None:
+                self.patterns.came(id_)
         elif self._shape[row] >= 0:
             self._uses[row] += 1  # it may name itself
             self._undefine(row)
@@ -304,7 +319,10 @@ class Columns:
                 self._free(one)
 
     def _free(self, row: int) -> None:
-        del self.index[self.ids[row]]
+        id_ = self.ids[row]
+        if self.patterns is not None and id_[0] == MARK:
+            self.patterns.remove(id_)
+        del self.index[id_]
         self.ids[row] = ""
         self.free.append(row)
 
@@ -315,9 +333,12 @@ class Columns:
             if isinstance(given, str):
                 inputs.append((name, -1))
                 ids.append(given)
+            elif isinstance(given, Match):
+                inputs.append((name, 1))
+                ids.append(given.key)
             else:
                 inputs.append((name, len(given)))
-                ids.extend(given)
+                ids.extend([one if isinstance(one, str) else one.key for one in given])
         return self.shape_of(definition.function, tuple(inputs), definition.params), ids
 
     def shape_of(self, function: str, inputs: tuple[tuple[str, int], ...], params: Mapping[str, Json]) -> int:
@@ -342,6 +363,8 @@ class Columns:
 
     def tidy(self) -> None:
         """Bring the way back into one piece if it is worth it, and the inputs too. Costs what all definitions cost."""
+        if not self.patterns:
+            self.patterns = None
         if not self.edges.worn and self.refs_lost <= max(65_536, self.refs_used // 2):
             return
         owners = np.flatnonzero(self.shape[: self.count] >= 0)

@@ -12,6 +12,7 @@ class Limits:
     max_value_bytes: int = 256 * 1024  # one value, as CBOR or JSON text
     max_updates: int = 100_000  # updates of one request
     max_inputs: int = 1_000_000  # input ids of one derived value
+    max_matches: int = 100  # patterns among the inputs of one derived value; 0: a pattern is no input
     max_request_bytes: int = 16 * 1024 * 1024  # one request, blob included; decoding a hostile one takes 70 times that
 
 
@@ -26,5 +27,6 @@ COMMIT_LIMITS = Limits(
     max_value_bytes=64 * 1024 * 1024,
     max_updates=100_000_000,
     max_inputs=100_000_000,
+    max_matches=100_000_000,
     max_request_bytes=1024 * 1024 * 1024,
 )

@@ -297,12 +297,6 @@ class View:
         """The cell at `id_`, or None."""
         return self._cells.under(id_)
 
-    def dependents(self, id_: str) -> list[str]:
-        """Ids whose definitions name `id_` as an input, in no particular order."""
-        columns = self.columns
-        row = columns.index.get(id_, -1)
-        return [columns.ids[one] for one in columns.dependents(row)] if row >= 0 else []
-
     def ids(self) -> list[str]:
         """Every id that exists in this view."""
         ids = self.columns.ids

@@ -5,13 +5,38 @@ Invariant: an `Update` object that exists is valid; applying it to any state suc
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.values import Json, check_json
 
-Inputs: TypeAlias = Mapping[str, str | Sequence[str]]
+# In front of a pattern where it stands among ids: no id has it, because it is not printable.
+MARK: Final = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """All values whose id matches `glob`, now and later, as a list in the order of their ids.
+
+    `*` stands for any run of characters but `/`, `**` for any run at all, either for an empty one too. There is no
+    other special character. What exists matches, unset or not, and derived values too: one that matches its own inputs
+    depends on itself.
+    """
+
+    glob: str
+
+    def to_wire(self) -> dict[str, str]:
+        return {"match": self.glob}
+
+    @property
+    def key(self) -> str:
+        """What stands for it among ids."""
+        return MARK + self.glob
+
+
+Input: TypeAlias = str | Match
+Inputs: TypeAlias = Mapping[str, Input | Sequence[Input]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +52,10 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Derive:
-    """Let `function` compute `id` from `inputs` (name -> value id, or a list of ids) and constant `params`."""
+    """Let `function` compute `id` from `inputs` and constant `params`.
+
+    `inputs` gives each name a value id, a `Match`, or a list of ids and matches.
+    """
 
     id: str
     function: str
@@ -35,18 +63,33 @@ class Derive:
     params: Mapping[str, Json] = field(default_factory=dict)
 
     def to_wire(self) -> dict[str, Any]:
-        inputs = {name: ids if isinstance(ids, str) else list(ids) for name, ids in self.inputs.items()}
         return {
             "op": "derive",
             "id": self.id,
             "function": self.function,
-            "inputs": inputs,
+            "inputs": {name: _input_to_wire(given) for name, given in self.inputs.items()},
             "params": dict(self.params),
         }
 
     def input_ids(self) -> Iterator[str]:
-        """Every input id in declared order, repeats included."""
-        return iter_input_ids(self.inputs)
+        """Every input id in declared order, repeats included; for a match, its key."""
+        for given in self.inputs.values():
+            if isinstance(given, str):
+                yield given
+            elif isinstance(given, Match):
+                yield given.key
+            elif Match in map(type, given):
+                yield from [one if isinstance(one, str) else one.key for one in given]
+            else:
+                yield from given  # type: ignore[misc] # ids alone
+
+    @property
+    def has_match(self) -> bool:
+        """Whether any input is a match."""
+        return any(
+            not isinstance(given, str) and (isinstance(given, Match) or Match in map(type, given))
+            for given in self.inputs.values()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +139,19 @@ def functions_of(asked: Iterable[Recompute]) -> frozenset[str] | None:
     return None if None in functions else frozenset(functions - {None})  # type: ignore[arg-type] # texts only, then
 
 
-def iter_input_ids(inputs: Inputs) -> Iterator[str]:
-    for ids in inputs.values():
-        if isinstance(ids, str):
-            yield ids
-        else:
-            yield from ids
+def _input_to_wire(given: Input | Sequence[Input]) -> object:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Match):
+        return given.to_wire()
+    if Match in map(type, given):
+        return [one if isinstance(one, str) else one.to_wire() for one in given]
+    return list(given)
+
+
+def any_match(updates: Iterable[Update]) -> bool:
+    """Whether any of `updates` has a match among its inputs."""
+    return any(type(update) is Derive and update.has_match for update in updates)
 
 
 def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
@@ -168,24 +218,39 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
     raw_inputs, raw_params = raw.get("inputs", {}), raw.get("params", {})
     if type(raw_inputs) is not dict:
         raise _invalid(f"inputs of {id_!r} are not a map")
-    inputs: dict[str, str | tuple[str, ...]] = {}
-    count = 0
-    for name, ids in raw_inputs.items():
+    inputs: dict[str, Input | tuple[Input, ...]] = {}
+    count = matches = 0
+    for name, given in raw_inputs.items():
         check_id(name, limits, "input name")
-        if type(ids) is str:
-            inputs[name] = check_id(ids, limits, "input id")
+        if type(given) is str:
+            inputs[name] = check_id(given, limits, "input id")
             count += 1
-        elif isinstance(ids, (list, tuple)):
-            inputs[name] = tuple(check_id(one, limits, "input id") for one in ids)
-            count += len(ids)
+        elif isinstance(given, (list, tuple)):
+            some = tuple(_parse_input(one, limits) for one in given)
+            inputs[name] = some[0] if len(some) == 1 and type(some[0]) is Match else some  # which is the same
+            count += len(some)
+            matches += list(map(type, some)).count(Match)
+        elif type(given) is dict and limits.max_matches and given.keys() == {"match"}:
+            inputs[name] = _parse_input(given, limits)
+            count += 1
+            matches += 1
         else:
-            raise _invalid(f"input {name!r} of {id_!r} is neither an id nor a list of ids")
+            kinds = "an id, a match nor a list of them" if limits.max_matches else "an id nor a list of ids"
+            raise _invalid(f"input {name!r} of {id_!r} is neither {kinds}")
+        if matches > limits.max_matches:
+            raise UnprocessableError(f"{id_!r} has more than {limits.max_matches} matches", code="too_large")
         if count > limits.max_inputs:
             raise UnprocessableError(f"{id_!r} has more than {limits.max_inputs} inputs", code="too_large")
     if type(raw_params) is not dict:
         raise _invalid(f"params of {id_!r} are not a map")
     check_json(raw_params, limits)
     return Derive(id_, function, inputs, raw_params)
+
+
+def _parse_input(raw: object, limits: Limits) -> Input:
+    if type(raw) is dict and limits.max_matches and raw.keys() == {"match"}:
+        return Match(check_id(raw["match"], limits, "match"))
+    return check_id(raw, limits, "input id")
 
 
 def _invalid(message: str) -> UnprocessableError:

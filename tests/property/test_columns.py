@@ -7,18 +7,22 @@ from hypothesis import strategies as st
 
 from rebaser_core.cells import Cells
 from rebaser_core.computed import ComputedTable
-from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.patterns import matcher
+from rebaser_core.updates import MARK, Derive, Match, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical
 
 IDS = "abc"  # few, so that much happens to each
 ids = st.sampled_from(IDS)
 values = st.sampled_from([None, True, False, 0, 1, -5, 2**62, 0.0, -0.0, 1.5, "x", [1, "y"], {"k": 1}])
 many = st.lists(ids, max_size=30)  # so many that arrays are used, repeats included
+matches = st.sampled_from(["*", "a*", "b", "**", "x/*"]).map(Match)
 updates: st.SearchStrategy[Update] = st.one_of(
     st.builds(Set, ids, values),
     st.builds(Unset, ids),
     st.builds(Remove, ids),
     st.builds(lambda id_, one: Derive(id_, "sum", {"x": one}), ids, ids),
+    st.builds(lambda id_, one: Derive(id_, "sum", {"x": one}), ids, matches),
+    st.builds(lambda id_, some, one: Derive(id_, "sum", {"x": (*some, one, "b")}), ids, st.lists(ids), matches),
     st.builds(lambda id_, some, at: Derive(id_, "sum", {"x": tuple(some), "y": "a"}, {"p": at}), ids, many, values),
 )
 faults = st.none() | st.just(Fault("failed", "no", "a"))
@@ -42,11 +46,26 @@ def apply(model: Model, update: Update) -> bool:
     return True
 
 
+def names(definition: Derive, id_: str) -> bool:
+    return any(one == id_ or (one[0] == MARK and matcher(one[1:])(id_)) for one in definition.input_ids())
+
+
+def check_matches(cells: Cells, model: Model) -> None:
+    """What each pattern matches, and that there are no others."""
+    columns = cells.columns
+    keys = {one for _, _, how, _ in model.values() if how is not None for one in how.input_ids() if one[0] == MARK}
+    assert {key for key in columns.index if key[0] == MARK} == keys
+    assert len(columns.patterns or ()) == len(keys)
+    for key in keys:
+        assert columns.patterns is not None
+        assert [columns.ids[row] for row in columns.patterns.rows(key)] == sorted(filter(matcher(key[1:]), model))
+
+
 def check(cells: Cells, model: Model) -> None:
     assert len(cells) == len(model)
     assert set(cells) == set(model)
     for id_ in IDS:
-        waiting = {one for one, (_, _, how, _) in model.items() if how is not None and id_ in how.input_ids()}
+        waiting = {one for one, (_, _, how, _) in model.items() if how is not None and names(how, id_)}
         assert sorted(cells.dependents(id_)) == sorted(waiting)
         assert cells.is_input(id_) == bool(waiting)
         assert (id_ in cells) == (id_ in model)
@@ -81,6 +100,8 @@ def test_cells_are_a_map(script: list[Any]) -> None:
         else:
             assert cells.apply(step) == apply(model, step)
         check(cells, model)
+        if cells.untouched:
+            check_matches(cells, model)
     cells.frozen = 0
     while cells.work_in(1):
         check(cells, model)

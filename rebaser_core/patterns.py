@@ -1,0 +1,169 @@
+"""Patterns of ids: which of many match an id.
+
+Invariant: takes time for the patterns that match, and for those that share segments (the parts between slashes) with
+the id, not for all there are; and no pattern takes more than about the square of the length of an id.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Generic, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Matcher: TypeAlias = Callable[[str], object]
+
+
+@lru_cache(1024)
+def matcher(glob: str) -> Matcher:
+    """Says of an id whether `glob` matches it: `*` is any run of characters but `/`, `**` (or more) any run at all."""
+    # A run ends where what follows comes first, and never later: what is gained by going on is what comes after. So
+    # nothing is tried twice, and many runs do not take exponential time.
+    pieces = [[re.escape(text) for text in piece.split("*")] for piece in re.split(r"\*\*+", glob)]
+    *_, last = pieces
+    bound = [head + "".join([f"(?>[^/]*?{text})" for text in more]) for head, *more in pieces]
+    if len(last) > 1:
+        bound[-1] = last[0] + "".join([f"(?>[^/]*?{text})" for text in last[1:-1]]) + f"[^/]*{last[-1]}"
+    whole = bound[0]
+    if len(bound) > 1:
+        whole += "".join([f"(?>.*?{part})" for part in bound[1:-1]]) + f".*?{bound[-1]}"
+    return re.compile(whole, re.DOTALL).fullmatch
+
+
+class _Affixes(Generic[T]):
+    """Globs, each with at least one run, by what they begin and end with; each leads to something."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[int, int], int] = {}
+        self._entries: dict[tuple[str, str], dict[str, tuple[Matcher | None, T]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    @staticmethod
+    def _ends(glob: str) -> tuple[str, str]:
+        return glob[: glob.index("*")], glob[glob.rindex("*") + 1 :]
+
+    def get(self, glob: str) -> T | None:
+        found = self._entries.get(self._ends(glob), {}).get(glob)
+        return None if found is None else found[1]
+
+    def put(self, glob: str, target: T) -> None:
+        prefix, suffix = ends = self._ends(glob)
+        sizes = len(prefix), len(suffix)
+        self._sizes[sizes] = self._sizes.get(sizes, 0) + 1
+        ends_say_all = set(glob[len(prefix) : len(glob) - len(suffix)]) == {"*"}
+        self._entries.setdefault(ends, {})[glob] = None if ends_say_all else matcher(glob), target
+
+    def discard(self, glob: str) -> None:
+        prefix, suffix = ends = self._ends(glob)
+        sizes = len(prefix), len(suffix)
+        self._sizes[sizes] -= 1
+        if not self._sizes[sizes]:
+            del self._sizes[sizes]
+        del self._entries[ends][glob]
+        if not self._entries[ends]:
+            del self._entries[ends]
+
+    def matching(self, text: str) -> Iterator[T]:
+        length = len(text)
+        for before, after in self._sizes:
+            if before + after <= length:
+                some = self._entries.get((text[:before], text[length - after :]))
+                if some:
+                    for match, target in some.values():
+                        if match is None or match(text):
+                            yield target
+
+
+class _Node:
+    """Where globs stand after some segments: `deep` are those that go on with a segment that has `**` in it."""
+
+    __slots__ = ("deep", "glob", "literal", "starred")
+
+    def __init__(self) -> None:
+        self.literal: dict[str, _Node] = {}
+        self.starred: _Affixes[_Node] = _Affixes()
+        self.deep: _Affixes[str] = _Affixes()
+        self.glob: str | None = None  # that ends here
+
+    @property
+    def empty(self) -> bool:
+        return not (self.literal or self.starred or self.deep or self.glob is not None)
+
+
+class Patterns:
+    """A set of globs."""
+
+    def __init__(self) -> None:
+        self._root = _Node()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, glob: str) -> None:
+        """Put `glob` in; nothing happens if it is."""
+        node = self._root
+        parts = glob.split("/")
+        for at, part in enumerate(parts):
+            if "**" in part:
+                rest = "/".join(parts[at:])
+                if node.deep.get(rest) is None:
+                    node.deep.put(rest, glob)
+                    self._count += 1
+                return
+            child = node.starred.get(part) if "*" in part else node.literal.get(part)
+            if child is None:
+                child = _Node()
+                if "*" in part:
+                    node.starred.put(part, child)
+                else:
+                    node.literal[part] = child
+            node = child
+        self._count += node.glob is None
+        node.glob = glob
+
+    def remove(self, glob: str) -> None:
+        """Take `glob`, which is in, out."""
+        node: _Node | None = self._root
+        path: list[tuple[_Node, str]] = []
+        parts = glob.split("/")
+        for at, part in enumerate(parts):
+            assert node is not None  # noqa: S101 - it was put in
+            if "**" in part:
+                node.deep.discard("/".join(parts[at:]))
+                break
+            path.append((node, part))
+            node = node.starred.get(part) if "*" in part else node.literal[part]
+        else:
+            assert node is not None  # noqa: S101 - as above
+            node.glob = None
+        self._count -= 1
+        while path and node is not None and node.empty:
+            node, part = path.pop()
+            if "*" in part:
+                node.starred.discard(part)
+            else:
+                del node.literal[part]
+
+    def matching(self, id_: str) -> list[str]:
+        """The globs that match `id_`."""
+        found: list[str] = []
+        nodes = [self._root]
+        start = 0
+        for segment in id_.split("/"):
+            further: list[_Node] = []
+            for node in nodes:
+                if node.deep:
+                    found.extend(node.deep.matching(id_[start:]))
+                child = node.literal.get(segment)
+                if child is not None:
+                    further.append(child)
+                if node.starred:
+                    further.extend(node.starred.matching(segment))
+            if not further:
+                return found
+            nodes = further
+            start += len(segment) + 1
+        found.extend([node.glob for node in nodes if node.glob is not None])
+        return found
