@@ -52,16 +52,16 @@ class Body(BaseModel):
 class MessageType(Generic[M]):
     """A type of message. The current version is the last of `bodies`; `upgrades[0]` makes a v2 body of a v1 body.
 
-    `read` turns a current body into the message; `write` gives the wire map of one version. Both may raise
-    `UnprocessableError`. `lowest` is the first version that can say a message, and the one it is written in, so that
-    programs of the last release read all that they could have written; without it, the current one.
+    `read` turns a current body, and the version it came in, into the message; `write` gives the wire map of a version.
+    Both may raise `UnprocessableError`. `lowest` is the first version that can say a message, and the one it is written
+    in, so that programs of the last release read all that they could have written; without it, the current one.
     """
 
     name: str
     message: type[M]
     bodies: tuple[type[Body], ...]
     upgrades: tuple[Callable[[Any], Body], ...]
-    read: Callable[[Any, Limits], M]
+    read: Callable[[Any, Limits, int], M]
     write: Callable[[M, int], dict[str, Any]]
     lowest: Callable[[M], int] | None = None
     # Reads a body (of the version given) of the usual shape without the model, which costs as much as the rest; None:
@@ -167,7 +167,7 @@ class Registry:
         body = validate(kind.bodies[peeked.version - 1], content)
         for upgrade in kind.upgrades[peeked.version - 1 :]:
             body = upgrade(body)
-        return kind.read(body, limits)
+        return kind.read(body, limits, peeked.version)
 
     def lowest(self, message: object) -> int:
         """The version that a message is written in: the lowest that can say it."""

@@ -1,6 +1,6 @@
 """Bounds on what a request may be. Every one can be hit by a hostile sender, so every one is enforced."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,11 @@ class Limits:
     max_inputs: int = 1_000_000  # input ids of one derived value
     max_matches: int = 100  # patterns among the inputs of one derived value; 0: a pattern is no input
     max_request_bytes: int = 16 * 1024 * 1024  # one request, blob included; decoding a hostile one takes 70 times that
+
+    @property
+    def without_matches(self) -> "Limits":
+        """For what was written before there were matches."""
+        return replace(self, max_matches=0) if self.max_matches else self
 
 
 DEFAULT_LIMITS = Limits()

@@ -149,7 +149,7 @@ def _input_to_wire(given: Input | Sequence[Input]) -> object:
     return list(given)
 
 
-def any_match(updates: Iterable[Update]) -> bool:
+def any_match(updates: Iterable[object]) -> bool:
     """Whether any of `updates` has a match among its inputs."""
     return any(type(update) is Derive and update.has_match for update in updates)
 

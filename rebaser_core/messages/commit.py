@@ -32,7 +32,9 @@ from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import Limits
 from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.payload import malformed
-from rebaser_core.updates import parse_recompute
+from rebaser_core.updates import any_match, parse_recompute
+
+MATCHES = 2  # the version from which on inputs may be matches
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 
@@ -77,6 +79,8 @@ class CommitV1(Body):
 
 
 class CommitV2(CommitV1):
+    """May ask to recompute; inputs may be matches."""
+
     recompute: list[Any] = Field(default_factory=list)
 
 
@@ -88,7 +92,7 @@ _KINDS = {str(kind): kind for kind in Kind}
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 
 
-def _read(body: CommitV2, limits: Limits) -> Commit:
+def _read(body: CommitV2, limits: Limits, version: int) -> Commit:
     kind = _KINDS.get(body.kind)
     if kind is None:
         raise UnsupportedVersion(f"a commit of kind {body.kind[:40]!r}")
@@ -98,7 +102,7 @@ def _read(body: CommitV2, limits: Limits) -> Commit:
         if "address" in body.delta:
             blob = _read_blob(body.delta)
         else:
-            delta = read_delta(kind, body.delta, limits)
+            delta = read_delta(kind, body.delta, limits if version >= MATCHES else limits.without_matches)
     applied, checkpoint, attempt = body.applied, body.checkpoint, body.attempt
     return Commit(
         body.id,
@@ -157,7 +161,11 @@ def write_decision(decision: Decision) -> list[Any]:
 
 
 def _lowest(commit: Commit) -> int:
-    return 2 if commit.recompute else 1
+    return 2 if commit.recompute or _has_match(commit) else 1
+
+
+def _has_match(commit: Commit) -> bool:
+    return commit.kind is not Kind.DVU and any_match(commit.delta)  # what a DVU found may be much
 
 
 def _write(commit: Commit, version: int) -> dict[str, Any]:
@@ -174,10 +182,8 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
         wire["covers"] = commit.covers
     if commit.requests:
         wire["requests"] = [write_decision(decision) for decision in commit.requests]
-    if commit.delta_blob is not None:  # the delta, if it is here too, is only its loaded copy
-        wire["delta"] = {"address": commit.delta_blob.address, "size": commit.delta_blob.size}
-    elif commit.delta:
-        wire["delta"] = write_delta(commit.delta)
+    if commit.delta_blob is not None or commit.delta:
+        wire["delta"] = _write_delta(commit, version)
     if commit.checkpoint is not None:
         ref = commit.checkpoint
         wire["checkpoint"] = {"address": ref.address, "sequence": ref.sequence, "size": ref.size}
@@ -197,6 +203,14 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
 def _write_attempt(tried: Attempt) -> dict[str, int]:
     wire = {"sequence": tried.sequence, "count": tried.count, "firstMs": tried.first_ms}
     return wire | {"deaths": tried.deaths} if tried.deaths else wire
+
+
+def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
+    if commit.delta_blob is not None:  # the delta, if it is here too, is only its loaded copy
+        return {"address": commit.delta_blob.address, "size": commit.delta_blob.size}
+    if version < MATCHES and _has_match(commit):
+        raise UnprocessableError("version 1 of a commit has no matches", code="invalid_commit")
+    return write_delta(commit.delta)
 
 
 COMMIT = MessageType("Commit", Commit, (CommitV1, CommitV2), (upgrade_v1,), _read, _write, _lowest)

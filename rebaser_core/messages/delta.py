@@ -17,7 +17,7 @@ from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
 from rebaser_core.messages.computed_blob import decode_table, encode_table
 from rebaser_core.payload import CBOR, dumps, malformed, read_item
-from rebaser_core.updates import Update, check_id, parse_update, parse_updates
+from rebaser_core.updates import Update, any_match, check_id, parse_update, parse_updates
 from rebaser_core.values import Fault, check_json
 
 T = TypeVar("T")
@@ -78,8 +78,9 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 # -- blobs -------------------------------------------------------------------------------------------------------------
 #
 # `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Written and read item by item: one call for a
-# million items would hold the interpreter, and with it the event loop, for a second. What a large update found stands
-# in columns (`rebaser_core.messages.computed_blob`), as `v2`.
+# million items would hold the interpreter, and with it the event loop, for a second. Updates with a match among them
+# are `v2`, so that a reader of the last release leaves them alone. What a large update found stands in columns
+# (`rebaser_core.messages.computed_blob`), as another `v2`.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 
@@ -101,7 +102,8 @@ def encode_delta(delta: Delta) -> bytes:
     field, write = _writer(delta)
     head = BytesIO()
     cbor2.CBOREncoder(head).encode_length(4, len(delta))
-    frame = dumps(CBOR, {"v1": {field: []}})[:-1]
+    tag = "v2" if field == "updates" and any_match(delta) else "v1"
+    frame = dumps(CBOR, {tag: {field: []}})[:-1]
     return b"".join((frame, head.getvalue(), *(dumps(CBOR, write(item)) for item in delta)))
 
 
@@ -120,7 +122,10 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
     if len(data) > limits.max_request_bytes:
         raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
     source = BytesIO(data)
-    _open_map(source, check_version)
+    newest = 2 if field == "updates" else 1
+    tag = _open_map(source, lambda tag: check_version(tag, newest))
+    if tag == "v1":
+        limits = limits.without_matches
     _open_map(source, lambda key: _check_field(key, field))
     count = _read_head(source, 4)
     if count > limits.max_updates:
@@ -136,12 +141,12 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
     return tuple(found)
 
 
-def check_version(tag: object) -> None:
-    """`tag` is `v1`, the only version of blobs so far; a newer one is `UnsupportedVersion`."""
-    if tag == "v1":
-        return
+def check_version(tag: object, newest: int) -> None:
+    """`tag` is `v1` or another up to `newest`; a newer one is `UnsupportedVersion`."""
     if type(tag) is str and _VERSION_TAG.fullmatch(tag):
-        raise UnsupportedVersion(f"a blob of version {tag}; this program reads v1")
+        if int(tag[1:]) <= newest:
+            return
+        raise UnsupportedVersion(f"a blob of version {tag}; this program reads up to v{newest}")
     raise malformed("a blob is a map with one version in it")
 
 
@@ -153,11 +158,13 @@ def _check_field(key: object, field: str) -> None:
         raise malformed(f"the blob holds {str(key)[:40]!r}, not {field}")
 
 
-def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> None:
-    """Step into a map of one entry, behind its key."""
+def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> object:
+    """Step into a map of one entry, behind its key, which it returns."""
     if _read_head(source, 5) != 1:
         raise malformed("a map has not exactly one entry")
-    check_key(read_item(source, DEFAULT_LIMITS))
+    key = read_item(source, DEFAULT_LIMITS)
+    check_key(key)
+    return key
 
 
 def _read_head(source: BytesIO, major: int) -> int:

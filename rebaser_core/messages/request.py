@@ -1,6 +1,7 @@
 """The request to edit a change set, or to compute derived values anew.
 
-Version 3 may ask to recompute. Version 2 may carry its updates; version 1 always names a blob that does.
+Version 3 may ask to recompute, and inputs may be matches. Version 2 may carry its updates; version 1 names a blob that
+does.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
 from rebaser_core.limits import Limits
 from rebaser_core.payload import malformed
-from rebaser_core.updates import Recompute, Update, parse_recompute, parse_updates
+from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
+
+MATCHES = 3  # the version from which on inputs may be matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +63,22 @@ def upgrade_v2(old: RequestV2) -> RequestV3:
     return RequestV3.model_construct(**{name: getattr(old, name) for name in RequestV2.model_fields})
 
 
-def _read(body: RequestV3, limits: Limits) -> EnqueueUpdatesRequest:
+def _read(body: RequestV3, limits: Limits, version: int) -> EnqueueUpdatesRequest:
     if (body.updates is None) == (body.updates_address is None):
         raise malformed("a request has either updates or updatesAddress")
     return EnqueueUpdatesRequest(
         check_token(body.id, "request id"),
         check_token(body.workspace_id, "workspace"),
         check_token(body.change_set_id, "change set"),
-        None if body.updates is None else parse_updates(body.updates, limits),
+        None if body.updates is None else _read_updates(body.updates, limits, version),
         None if body.updates_address is None else check_address(body.updates_address),
         None if body.from_change_set_id is None else check_token(body.from_change_set_id, "change set"),
         None if body.recompute is None else parse_recompute(body.recompute, limits),
     )
+
+
+def _read_updates(raw: object, limits: Limits, version: int) -> tuple[Update, ...]:
+    return parse_updates(raw, limits if version >= MATCHES else limits.without_matches)
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesRequest | None:
@@ -91,12 +98,12 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesR
         check_token(id_, "request id"),
         check_token(workspace, "workspace"),
         check_token(change_set, "change set"),
-        parse_updates(updates, limits),
+        _read_updates(updates, limits, version),
     )
 
 
 def _lowest(request: EnqueueUpdatesRequest) -> int:
-    return 2 if request.recompute is None else 3
+    return 2 if request.recompute is None and not any_match(request.updates or ()) else 3
 
 
 def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
@@ -110,6 +117,8 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     if request.updates_address is not None:
         wire["updatesAddress"] = request.updates_address
     elif version >= 2:
+        if version < MATCHES and any_match(request.updates or ()):
+            raise UnprocessableError(f"version {version} has no matches", code="invalid_request")
         wire["updates"] = [update.to_wire() for update in request.updates or ()]
     else:
         raise UnprocessableError("version 1 carries no updates: give their address", code="invalid_request")

@@ -95,7 +95,7 @@ class ResponseV1(Body):
     status: StatusV1
 
 
-def _read(body: ResponseV1, _: Limits) -> EnqueueUpdatesResponse:
+def _read(body: ResponseV1, _: Limits, __: int) -> EnqueueUpdatesResponse:
     return EnqueueUpdatesResponse(body.id, body.workspace_id, body.change_set_id, _read_status(body.status))
 
 

@@ -37,9 +37,9 @@ def upgrade_request(old: RequestV3) -> RequestV4:
     return RequestV4.model_construct(edits=fields.pop("updates"), **fields)
 
 
-def read_request(body: RequestV4, limits: Limits) -> EnqueueUpdatesRequest:
+def read_request(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesRequest:
     fields = {name: getattr(body, name) for name in RequestV4.model_fields}
-    return REQUEST.read(RequestV3.model_construct(updates=fields.pop("edits"), **fields), limits)
+    return REQUEST.read(RequestV3.model_construct(updates=fields.pop("edits"), **fields), limits, version)
 
 
 def write_request(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:

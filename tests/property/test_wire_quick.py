@@ -45,7 +45,7 @@ def read(kind: MessageType[Any], raw: dict[str, Any], version: int) -> Any:
     body = validate(kind.bodies[version - 1], raw)
     for upgrade in kind.upgrades[version - 1 :]:
         body = upgrade(body)
-    return kind.read(body, DEFAULT_LIMITS)
+    return kind.read(body, DEFAULT_LIMITS, version)
 
 
 @given(st.fixed_dictionaries({**frame, "updates": updates}, optional={"fromChangeSetId": odd, "updatesAddress": odd}))

@@ -13,7 +13,7 @@ from rebaser_client.jetstream import Message
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import Limits
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
-from rebaser_core.updates import Derive, Set, Unset, Update
+from rebaser_core.updates import Derive, Match, Set, Unset, Update
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +34,10 @@ REACH: dict[str, tuple[Callable[[int], tuple[Update, ...]], str]] = {
     "max_depth": (lambda count: (Set("a", nested(count)),), "too_deep"),
     "max_value_bytes": (lambda count: (Set("a", "x" * (count - 2)),), "too_large"),  # CBOR says its length before
     "max_updates": (lambda count: (Unset("a"),) * count, "too_large"),
+    "max_matches": (
+        lambda count: (Derive("a", "sum", {"of": ("b", *(Match("*"),) * (count - 1)), "and": Match("c/*")}),),
+        "too_large",
+    ),
     "max_inputs": (lambda count: (Derive("a", "sum", {"of": ("b",) * (count - 1), "and": "c"}),), "too_large"),
 }
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.address import address_of, check_address
-from rebaser_core.commit import Computed, Kind
+from rebaser_core.commit import Commit, Computed, Kind
 from rebaser_core.envelope import (
     CBOR,
     CONTENT_TYPE,
@@ -17,6 +17,7 @@ from rebaser_core.envelope import (
 from rebaser_core.errors import RebaserError, UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import Limits
 from rebaser_core.messages import (
+    REGISTRY,
     EnqueueUpdatesRequest,
     EnqueueUpdatesResponse,
     Success,
@@ -27,7 +28,7 @@ from rebaser_core.messages import (
     encode_delta,
     encode_updates_blob,
 )
-from rebaser_core.updates import Recompute, Remove, Set, Unset
+from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset
 from rebaser_core.values import Fault
 
 ADDRESS = address_of(b"")
@@ -186,7 +187,7 @@ def test_unknown_fields_in_any_number_are_one_error() -> None:
 @pytest.mark.parametrize(
     ("raw", "error", "code"),
     [
-        ({"v2": {"updates": []}}, UnsupportedVersion, "unsupported_version"),
+        ({"v3": {"updates": []}}, UnsupportedVersion, "unsupported_version"),
         ({"v1": {"computed": []}}, UnprocessableError, "malformed"),
         ({"v1": {"updates": {}}}, UnprocessableError, "malformed"),
         ({"v1": {"updates": [], "more": 1}}, UnprocessableError, "malformed"),
@@ -203,6 +204,30 @@ def test_a_blob_that_holds_something_else_is_refused(raw: object, error: type[Re
     with pytest.raises(error) as caught:
         decode_updates_blob(dumps(CBOR, raw))
     assert caught.value.code == code
+
+
+def test_a_match_needs_a_version_that_has_them() -> None:
+    """An older program would take it for no input, and a commit that it reads must not say less than was applied."""
+    derive = Derive("t", "sum", {"x": ("a", Match("b/*"))})
+    request = EnqueueUpdatesRequest("r", "w", "c", (Set("a", 1), derive))
+    commit = Commit("i", 0, Kind.REBASE, 0, "o", None, 0, delta=(derive,))
+    wires: dict[str, Any] = {}
+    for message, needed in ((request, 3), (commit, 2)):
+        headers, payload = REGISTRY.encode(message)
+        assert headers[MESSAGE_VERSION] == str(needed)
+        with pytest.raises(UnprocessableError):
+            REGISTRY.encode(message, version=needed - 1)
+        wires[headers[MESSAGE_TYPE]] = loads(CBOR, payload)
+    asked = wires["EnqueueUpdatesRequest"]["v3"]
+    assert refusal("EnqueueUpdatesRequest", 2, asked)[1] == "update 1: input id is not text"
+    slowly = asked | {"fromChangeSetId": "b"}
+    assert refusal("EnqueueUpdatesRequest", 2, slowly)[1] == "update 1: input id is not text"
+    assert refusal("Commit", 1, wires["Commit"]["v2"])[1] == "update 0: input id is not text"
+    blob = encode_updates_blob([derive])
+    assert blob[:4] == b"\xa1\x62v2"
+    assert decode_updates_blob(blob) == (derive,)
+    with pytest.raises(UnprocessableError, match="input id is not text"):
+        decode_updates_blob(blob.replace(b"v2", b"v1", 1))
 
 
 def test_a_blob_is_bounded_as_a_request_is() -> None:

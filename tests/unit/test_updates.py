@@ -6,7 +6,18 @@ import pytest
 
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import Limits
-from rebaser_core.updates import Derive, Remove, Set, Unset, check_updates, parse_update, parse_updates
+from rebaser_core.updates import (
+    MARK,
+    Derive,
+    Match,
+    Remove,
+    Set,
+    Unset,
+    any_match,
+    check_updates,
+    parse_update,
+    parse_updates,
+)
 
 NET = {"op": "derive", "id": "net", "function": "cel", "inputs": {"p": "price"}, "params": {"expr": "p"}}
 
@@ -25,6 +36,27 @@ def test_each_op_is_parsed_from_the_documented_form() -> None:
     assert parse_update(NET) == Derive("net", "cel", {"p": "price"}, {"expr": "p"})
     listed = {"op": "derive", "id": "t", "function": "sum", "inputs": {"values": ["a", "b", "a"]}}
     assert parse_update(listed) == Derive("t", "sum", {"values": ("a", "b", "a")}, {})
+
+
+def test_an_input_may_be_a_pattern_alone_or_among_ids() -> None:
+    given = {"x": {"match": "cart/*/price"}, "some": ["a", {"match": "**"}, "b"], "one": [{"match": "b"}]}
+    update = parse_update({"op": "derive", "id": "t", "function": "sum", "inputs": given})
+    read = {"x": Match("cart/*/price"), "some": ("a", Match("**"), "b"), "one": Match("b")}
+    assert update == Derive("t", "sum", read, {})
+    assert isinstance(update, Derive)
+    assert list(update.input_ids()) == [MARK + "cart/*/price", "a", MARK + "**", "b", MARK + "b"]
+    assert parse_update(update.to_wire()) == update
+    assert update.has_match
+    assert any_match([Set("a", 1), update])
+    assert not any_match([Set("a", 1), Derive("t", "sum", {"x": "a", "y": ("b", "c")})])
+
+
+def test_where_patterns_are_not_known_yet_one_is_no_input() -> None:
+    for given in ({"match": "a"}, ["a", {"match": "a"}]):
+        assert parse_update(NET | {"inputs": {"p": given}})
+        code, message = refusal(NET | {"inputs": {"p": given}}, Limits().without_matches)
+        assert code == "invalid_update"
+        assert "match" not in message
 
 
 def test_input_ids_come_in_declared_order_with_repeats() -> None:
@@ -61,6 +93,12 @@ def test_input_ids_come_in_declared_order_with_repeats() -> None:
         (NET | {"inputs": {"p": 1}}, "input 'p'"),
         (NET | {"inputs": {"p": {"id": "a"}}}, "input 'p'"),
         (NET | {"inputs": {"p": ["a", None]}}, "input id is missing"),
+        (NET | {"inputs": {"p": {"match": "a", "not": "b"}}}, "input 'p'"),
+        (NET | {"inputs": {"p": ["a", {"id": "b"}]}}, "input id is not text"),
+        (NET | {"inputs": {"p": {"match": 7}}}, "match is not text"),
+        (NET | {"inputs": {"p": {"match": ""}}}, "match is missing"),
+        (NET | {"inputs": {"p": [{"match": "*" * 513}]}}, "longer than 512"),
+        (NET | {"inputs": {"p": {"match": "a\n*"}}}, "not printable"),
         (NET | {"inputs": {"": "a"}}, "input name is missing"),
         (NET | {"inputs": {1: "a"}}, "input name is not text"),
         (NET | {"params": None}, "params of 'net'"),

@@ -48,7 +48,7 @@ from rebaser_core.messages import (
     encode_updates_blob,
 )
 from rebaser_core.state import ChangeSetState
-from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset
+from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset
 from rebaser_core.values import Fault
 
 FOLDER = Path(__file__).parent / "golden"
@@ -70,6 +70,11 @@ UPDATES = (
     Derive("cart/total", "sum", {"values": ("cart/1/price", "cart/2/price")}, {}),
     Derive("cart/1/net", "cel", {"price": "cart/1/price", "vat": "vat"}, {"expr": "price / (1 + vat)"}),
     Unset("vat"),
+    Remove("cart/3/price"),
+)
+MATCHES = (
+    Derive("cart/total", "sum", {"values": Match("cart/*/price")}, {}),
+    Derive("all", "object", {"first": "fee", "more": ("fee", Match("**/é x"), "cart/1/price", Match("[a]"))}, {"n": 1}),
     Remove("cart/3/price"),
 )
 COMPUTED = (
@@ -128,6 +133,7 @@ REQUESTS = {
     3: {
         "recompute": request((), recompute=Recompute()),
         "recompute-function": request((Set("a", 1),), base=BASE, recompute=Recompute("company.rate")),
+        "match": request(MATCHES),
         "recompute-address": request(address=ADDRESS, recompute=Recompute("sum")),
     },
 }
@@ -177,6 +183,7 @@ COMMITS = {
             recompute=(Recompute(), Recompute("company.rate")),
             debt=2,
         ),
+        "match": Commit(ID, 41, Kind.REBASE, AT, OWNER, Applied(STREAM, 12), 40, DECISIONS[:1], delta=MATCHES, debt=1),
     },
 }
 
@@ -282,6 +289,15 @@ def examples() -> Iterator[Example]:
         UPDATES,
         lambda _, data: decode_updates_blob(data),
         partial(bare, encode_updates_blob),
+    )
+    yield Example(
+        "UpdatesBlob.v2.match.cbor",
+        MATCHES,
+        lambda _, data: decode_updates_blob(data),
+        partial(bare, encode_updates_blob),
+    )
+    yield Example(
+        "DeltaBlob.v2.match.cbor", MATCHES, partial(read_delta_blob, Kind.REBASE), partial(bare, encode_delta)
     )
     for variant, kind_, delta in (("updates", Kind.REBASE, UPDATES), ("computed", Kind.DVU, COMPUTED)):
         yield Example(

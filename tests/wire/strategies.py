@@ -23,7 +23,7 @@ from rebaser_core.messages import (
     Failure,
     Success,
 )
-from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
+from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import INT64_MAX, INT64_MIN, Fault, Json
 
 texts = st.text(max_size=12)
@@ -50,7 +50,10 @@ json_values: st.SearchStrategy[Json] = st.recursive(
     max_leaves=8,
 )
 
-inputs = st.dictionaries(value_ids, value_ids | st.lists(value_ids, max_size=3).map(tuple), max_size=3)
+matches = st.builds(Match, value_ids | st.sampled_from(["*", "cart/*/price", "**"]))
+# A match alone in a list is read as one that is in none, which is the same.
+some_inputs = st.lists(value_ids | matches, max_size=3).map(tuple).filter(lambda some: list(map(type, some)) != [Match])
+inputs = st.dictionaries(value_ids, value_ids | matches | some_inputs, max_size=3)
 sets = st.builds(Set, value_ids, json_values)
 derives = st.builds(
     Derive,
