@@ -63,6 +63,11 @@ def unknown_function(name: str) -> tuple[str, str]:
     return UNKNOWN_FUNCTION, f"there is no function {quote(name)}"
 
 
+def too_many_inputs(limit: int) -> tuple[str, str]:
+    """Code and message for patterns that match more than `limit` values, other inputs included."""
+    return TOO_LARGE, f"its patterns make it have more than {limit} inputs"
+
+
 def inputs_too_large(limit: int) -> tuple[str, str]:
     """Code and message for inputs that together weigh more than `limit` bytes."""
     return TOO_LARGE, f"inputs take more than {limit} bytes together"

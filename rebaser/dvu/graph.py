@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rebaser.dvu import graph_kernel
+from rebaser.dvu.expand import expand
+from rebaser_core.columns import Columns, Shape
 from rebaser_core.state import View
 from rebaser_core.updates import functions_of
 
@@ -28,7 +30,8 @@ class Affected:
     in row `outside[k]`; `sidx[sptr[i]:sptr[i + 1]]` are those that name it. `dirty[i]` is 1 where a root is the value
     itself or one of its inputs, or where it is asked for anew: it is computed whatever its inputs say. `order` lists
     every position outside cycles, inputs before dependents, nearest to the roots first; `cycles` lists the members of
-    each cycle.
+    each cycle. `shape[i]` is the shape of row i, or `-k - 1` for `wide[k]`; `crowded` are positions that have too many
+    inputs, and none of them here.
     """
 
     rows: Ints
@@ -40,6 +43,9 @@ class Affected:
     dirty: npt.NDArray[np.uint8]
     order: Ints
     cycles: list[list[int]]
+    shape: Ints
+    wide: list[Shape]
+    crowded: list[int]
 
 
 def loops(size: int, few: int) -> Any:
@@ -82,36 +88,72 @@ def affected(view: View, few: int = FEW, reached: Reached | None = None) -> Affe
     columns = view.columns
     if reached is None:
         columns.tidy()
-        reached = reach(view, roots_of(view), few)
+        reached = _reach_matching(view, few) if columns.patterns else reach(view, roots_of(view), few)
         assert reached is not None  # noqa: S101 - there is no limit
-    rows, woken, mark = reached.rows, reached.woken, reached.mark
-    arity = columns.arity
+    rows, mark = reached.rows, reached.mark
     count = len(rows)
-    edges = int(arity[columns.shape[rows]].sum()) if count else 0
-    run = loops(count + edges, few)
-    ptr, idx = np.zeros(count + 1, np.int32), np.empty(edges, np.int32)
-    outside = np.empty(edges, np.int32)
-    constants = run.local(
-        *(rows, columns.shape, columns.in_at, arity, columns.refs, mark),
-        *(np.empty(columns.count, np.int32), np.zeros(columns.count, np.int32), ptr, idx, outside),
-    )
-    waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(edges, np.int32)
+    shape, wide, crowded = columns.shape[rows], list[Shape](), list[int]()
+    if columns.patterns:
+        expanded = expand(columns, rows)
+        ptr, shape, wide, crowded = expanded.ptr, expanded.shape, expanded.wide, expanded.crowded
+        idx, outside = expanded.local(rows, mark, columns.count)
+    else:
+        ptr, idx, outside = _local(columns, rows, mark, few)
+    run = loops(count + len(idx), few)
+    waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)
     run.successors(ptr, idx, waiting, sptr, sidx)
     order, cycles = _sort(run, sptr, sidx, waiting)
     dirty = np.zeros(count, np.uint8)
-    dirty[:woken] = 1
-    return Affected(rows, ptr, idx, outside[:constants], sptr, sidx, dirty, order, cycles)
+    dirty[: reached.woken] = 1
+    return Affected(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, shape, wide, crowded)
+
+
+def _local(columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], few: int) -> tuple[Ints, Ints, Ints]:
+    """`ptr`, `idx` and `outside` of `rows`, where no input is a pattern."""
+    arity = columns.arity
+    edges = int(arity[columns.shape[rows]].sum()) if len(rows) else 0
+    ptr, idx = np.zeros(len(rows) + 1, np.int32), np.empty(edges, np.int32)
+    outside = np.empty(edges, np.int32)
+    constants = loops(len(rows) + edges, few).local(
+        *(rows, columns.shape, columns.in_at, arity, columns.refs, mark),
+        *(np.empty(columns.count, np.int32), np.zeros(columns.count, np.int32), ptr, idx, outside),
+    )
+    return ptr, idx, outside[:constants]
 
 
 def reach(view: View, roots: Ints, few: int = FEW, most: int | None = None) -> Reached | None:
-    """What the rows `roots`, and what is asked for anew, reach; None if that is more than `most`."""
+    """What the rows `roots`, and what is asked for anew, reach but by patterns; None if that is more than `most`."""
     columns = view.columns
-    edges = columns.edges
-    mark, out = np.zeros(columns.count, np.uint8), np.empty(columns.count, np.int32)
-    again = anew(view)
     most = columns.count if most is None else most
-    if len(again) > most:
-        return None
+    again = anew(view)
+    return _walk(columns, roots, again, np.zeros(columns.count, np.uint8), few, most) if len(again) <= most else None
+
+
+def _reach_matching(view: View, few: int) -> Reached:
+    """What the roots of `view`, and what is asked for anew, reach, through patterns too."""
+    columns = view.columns
+    patterns, ids, index = columns.patterns, columns.ids, columns.index
+    assert patterns is not None  # noqa: S101 - else there is nothing to follow
+    keys = {key for id_ in view.roots for key in patterns.keys(id_)}
+    roots = np.concatenate((roots_of(view), np.array([index[key] for key in keys], np.int32)))
+    reached = reach(view, roots, few)
+    assert reached is not None  # noqa: S101 - there is no limit
+    parts = [reached.rows]
+    while new := {key for row in parts[-1].tolist() for key in patterns.keys(ids[row])} - keys:
+        keys |= new
+        roots = np.array([index[key] for key in new], np.int32)
+        more = _walk(columns, roots, roots[:0], reached.mark, few, columns.count)
+        assert more is not None  # noqa: S101 - as above
+        parts.append(more.rows)
+    return Reached(np.concatenate(parts), reached.woken, reached.mark)
+
+
+def _walk(  # noqa: PLR0917 - arrays as for a kernel
+    columns: Columns, roots: Ints, again: Ints, mark: npt.NDArray[np.uint8], few: int, most: int
+) -> Reached | None:
+    """What `roots` and `again` reach and `mark` does not have yet; None if that is more than `most`."""
+    edges = columns.edges
+    out = np.empty(columns.count, np.int32)
     given = (
         *(roots, len(again), columns.state, columns.shape, columns.in_at, columns.arity, columns.refs),
         *(edges.start, edges.to, edges.head, edges.next, edges.late, edges.lost > 0),

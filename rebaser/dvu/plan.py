@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rebaser.dvu import faults, fingerprint, graph, whole
+from rebaser.dvu import expand, faults, fingerprint, graph, whole
 from rebaser.dvu.column import FAULT, NULL, OTHER, Mark
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights
@@ -22,7 +22,7 @@ from rebaser.dvu.functions.registry import Registry, registry
 from rebaser.dvu.limits import DEFAULT_PLAN_LIMITS, PlanLimits
 from rebaser.dvu.packet import RawFault, Results, Work, weight
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
-from rebaser_core.columns import ERROR
+from rebaser_core.columns import ERROR, Shape
 from rebaser_core.commit import Commit, Computed, Kind
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
@@ -44,7 +44,7 @@ def plan(
     functions = functions or registry()
     columns = view.columns
     columns.tidy()
-    if columns.size < limits.whole:
+    if columns.size < limits.whole or columns.patterns:
         return Plan(view, limits, functions)
     roots = graph.roots_of(view)
     kept = whole.laid(columns)
@@ -96,7 +96,7 @@ class Plan:
         self._seen = np.zeros(count, np.int32)
         self._constant_seen = np.zeros(constants, np.int32)
         self._weights: Any = None
-        self._shapes, self._shape = np.unique(self._columns.shape[found.rows], return_inverse=True)
+        self._shapes, self._shape = np.unique(found.shape, return_inverse=True)
         self._shape_seen = np.zeros(len(self._shapes), np.int32)
         self._filled = 0
         self._flying: dict[int, _Flying] = {}
@@ -107,6 +107,8 @@ class Plan:
             fault = faults.cycle(ids[found.rows[at]] for at in members)
             for at in members:
                 self._settle_fault(at, fault)
+        for at in found.crowded:
+            self._settle_fault(at, Fault(*faults.too_many_inputs(expand.MAX_INPUTS), self._id(at)))
 
     @property
     def size(self) -> int:
@@ -204,7 +206,7 @@ class Plan:
         """About how many bytes constants, positions and shapes take; positions as of now."""
         found, columns = self._graph, self._columns
         if self._weights is None:
-            shapes = [_SHAPE_BYTES + weight(dict(columns.shapes[at].params)) for at in self._shapes.tolist()]
+            shapes = [_SHAPE_BYTES + weight(dict(self._shape_at(at).params)) for at in self._shapes.tolist()]
             self._weights = (
                 row_weights(columns, found.outside),
                 row_weights(columns, found.rows),
@@ -222,7 +224,7 @@ class Plan:
         )
         self._flying[number] = _Flying(nodes, codes[:constants])
         local, shape = np.unique(self._shape[nodes], return_inverse=True)
-        shapes = [self._columns.shapes[number] for number in self._shapes[local].tolist()]
+        shapes = [self._shape_at(number) for number in self._shapes[local].tolist()]
         return Work(
             number,
             fingerprint.code(),
@@ -234,6 +236,9 @@ class Plan:
             found.dirty[nodes].view(np.bool_),
             olds_of(found.rows[nodes], self._columns),
         ).encode()
+
+    def _shape_at(self, number: int) -> Shape:
+        return self._columns.shapes[number] if number >= 0 else self._graph.wide[-number - 1]
 
     def _too_large(self, at: int) -> Fault:
         """The fault of a value whose inputs, all settled, are too large to send; as a worker would find it."""

@@ -11,7 +11,7 @@ from rebaser.dvu.run import still_valid
 from rebaser_core.commit import Applied, Commit, Computed, Kind
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state import ChangeSetState, View
-from rebaser_core.updates import Derive, Recompute, Set, Unset, Update
+from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value, canonical, check_json
 
 
@@ -81,6 +81,20 @@ def typed(values: dict[str, Value]) -> dict[str, tuple[bytes, Any, Any]]:
 def expected(updates: Iterable[Update]) -> dict[str, Value]:
     """What every value should be: memoised recursion over definitions, cycles by mutual reach. Small graphs only."""
     given = {update.id: update for update in updates}
+
+    def members(inputs: Input | Sequence[Input]) -> str | list[str]:
+        """`inputs` with all that patterns match, by a matcher of its own."""
+        if isinstance(inputs, str):
+            return inputs
+        some = [inputs] if isinstance(inputs, Match) else inputs
+        found: list[str] = []
+        for one in some:
+            found += [one] if isinstance(one, str) else sorted(id_ for id_ in given if fits(one.glob, id_))
+        return found
+
+    for id_, one in given.items():
+        if isinstance(one, Derive):
+            given[id_] = Derive(id_, one.function, {name: members(ids) for name, ids in one.inputs.items()}, one.params)
     edges = {id_: list(one.input_ids()) if isinstance(one, Derive) else [] for id_, one in given.items()}
     reach = {id_: _reach(id_, edges) for id_ in given}
     done: dict[str, Value] = {}
@@ -120,6 +134,17 @@ def expected(updates: Iterable[Update]) -> dict[str, Value]:
         return None
 
     return {id_: value(id_) for id_ in given}
+
+
+def fits(glob: str, text: str) -> bool:
+    """Whether `glob` matches `text`, by trying everything."""
+    if not glob:
+        return not text
+    if glob.startswith("**"):
+        return any(fits(glob.lstrip("*"), text[at:]) for at in range(len(text) + 1))
+    if glob[0] == "*":
+        return any(fits(glob[1:], text[at:]) for at in range(len(text) + 1) if "/" not in text[:at])
+    return text[:1] == glob[0] and fits(glob[1:], text[1:])
 
 
 def _reach(start: str, edges: dict[str, list[str]]) -> set[str]:

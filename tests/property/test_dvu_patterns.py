@@ -1,0 +1,93 @@
+"""Inputs by pattern: at rest, what updates have made step by step is what a full recompute makes, and what a naive
+evaluator makes, whatever came and went."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebaser.dvu.plan import PlanLimits
+from rebaser_core.updates import Derive, Input, Match, Remove, Set, Unset, Update
+from tests.property.test_dvu_incremental import LIMITS, check_at_rest
+from tests.spark.graphs import Book, run_here
+
+IDS = ["s/1", "s/2", "s/t/1", "t/1", "d/1", "d/2", "d/e/1", "e/1", "top"]
+# By level: who matches only what stands above in no cycle.
+GLOBS = ["s/*", "s/**", "*/1", "**1", "s/*/1", "d/*", "d/**", "**/e/*", "t/1", "z/*", "t*", "*"]
+
+ids = st.sampled_from(IDS)
+globs = st.sampled_from(GLOBS).map(Match)
+values = st.sampled_from([0, 1, 1.0, True, "x", None, [1]])
+functions = st.sampled_from(["count", "list", "sum", "coalesce", "max"])
+
+
+def derived(owners: list[str], some: list[str]) -> st.SearchStrategy[Update]:
+    """Definitions of `owners` with inputs among which are patterns."""
+    inputs = st.lists(ids | st.sampled_from(some).map(Match), max_size=3).map(tuple)
+    named: st.SearchStrategy[dict[str, Input | tuple[Input, ...]]] = st.fixed_dictionaries(
+        {"all": st.sampled_from(some).map(Match)}, optional={"more": inputs, "one": ids}
+    )
+    return st.builds(Derive, st.sampled_from(owners), functions, named)
+
+
+sources = st.sampled_from(["s/1", "s/2", "s/t/1", "t/1"])
+tame = st.one_of(
+    st.builds(Set, sources, values),
+    st.builds(Set, sources, values),
+    st.builds(Unset, sources),
+    st.builds(Remove, sources),
+    st.builds(
+        Derive,
+        st.sampled_from(["d/1", "d/2", "d/e/1"]),
+        functions,
+        st.fixed_dictionaries({"all": st.sampled_from(["s/*", "s/**", "t/1", "s/*/1", "t*/*"]).map(Match)}),
+    ),
+    st.builds(
+        Derive, st.sampled_from(["e/1", "top"]), functions, st.fixed_dictionaries({"all": st.just(Match("d/**"))})
+    ),
+    st.builds(Remove, st.sampled_from(["d/1", "d/2", "d/e/1"])),
+)
+updates: st.SearchStrategy[Update] = st.one_of(
+    tame,
+    tame,
+    tame,
+    derived(IDS[4:], GLOBS),
+    derived(IDS, GLOBS),
+    st.builds(Remove, ids),
+    st.builds(Set, ids, values),
+)
+edits = st.lists(updates, min_size=1, max_size=3)
+FIRST: list[Update] = [
+    Set("s/1", 1),
+    Set("s/t/1", 2),
+    Derive("d/1", "sum", {"all": Match("s/*")}),
+    Derive("d/e/1", "list", {"all": Match("s/**")}),
+    Derive("top", "list", {"all": (Match("d/**"), "s/1")}),
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(edits, min_size=1, max_size=8), st.sampled_from(LIMITS))
+def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[list[Update]], limits: PlanLimits) -> None:
+    book = Book(FIRST)
+    book.update()
+    for step in script:
+        book.edit(*step)
+        owed, before = book.state.stale(), book.values()
+        book.update(limits)
+        check_at_rest(book)
+        for id_, value in book.values().items():  # what nobody called stale has not changed
+            assert id_ in owed or before[id_] == value
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(edits, min_size=2, max_size=6), st.sampled_from(LIMITS))
+def test_edits_while_an_update_is_planned_are_caught_by_the_next(
+    script: list[list[Update]], limits: PlanLimits
+) -> None:
+    book = Book(FIRST)
+    for step in script:
+        with book.state.view() as view:
+            book.edit(*step)
+            book.commit(run_here(view, limits), view.sequence)
+    while book.state.owes:
+        book.update(limits)
+    check_at_rest(book)

@@ -1,0 +1,174 @@
+"""Inputs by pattern: what they give a function, what they cost, and what is said where they go wrong."""
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from rebaser.dvu import expand, graph
+from rebaser.dvu.plan import PlanLimits, plan
+from rebaser_core.errors import DvuError
+from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
+from rebaser_core.values import Fault, State
+from tests.spark.graphs import Book
+
+
+def listed(id_: str, *inputs: str | Match) -> Derive:
+    return Derive(id_, "list", {"x": inputs[0] if len(inputs) == 1 else inputs})
+
+
+def at_rest(*updates: Update) -> Book:
+    book = Book(updates)
+    book.update()
+    return book
+
+
+def test_what_exists_matches_in_the_order_of_ids() -> None:
+    book = at_rest(
+        Set("p/2", 2),
+        Set("p/10", 10),
+        Unset("p/3"),
+        Derive("p/4", "sum", {"x": "p/2"}),
+        Set("p/5/x", 5),
+        Set("gone", 0),
+        Set("p/6", 6),
+        Remove("p/6"),
+        listed("alone", Match("p/*")),
+        listed("among", "gone", Match("p/*"), "p/2", Match("p/**/x")),
+        listed("none", Match("q/*")),
+        Derive("named", "cel", {"all": Match("p/*"), "x": "p/2"}, {"expr": "size(all) * x"}),
+    )
+    values = book.values()
+    assert values["alone"].value == [10, 2, None, 2]
+    assert values["among"].value == [0, 10, 2, None, 2, 2, 5]
+    assert values["none"].value == []
+    assert values["named"].value == 8
+
+
+def test_who_comes_and_goes_wakes_those_who_match_and_nobody_else() -> None:
+    book = at_rest(
+        Set("p/1", 1),
+        Set("q/1", 1),
+        listed("ps", Match("p/*")),
+        listed("qs", Match("q/*")),
+        listed("all", Match("*/1")),
+    )
+    for update, woken in (
+        (Set("p/2", 2), {"ps"}),
+        (Set("p/2", 3), {"ps"}),
+        (Unset("p/2"), {"ps"}),
+        (Remove("p/2"), {"ps"}),
+        (Set("r/1", 3), {"all"}),
+        (Remove("p/1"), {"ps", "all"}),
+    ):
+        book.edit(update)
+        assert book.state.stale() == woken
+        assert {one.id for one in book.update()} == woken
+    for nobody in (Set("p/2/3", 1), Remove("p/2/3"), Remove("p/3")):
+        book.edit(nobody)
+        assert not book.state.owes
+        assert book.state.covers == book.state.last
+
+
+def test_a_definition_that_matches_itself_is_a_cycle() -> None:
+    book = at_rest(Set("p/1", 1), listed("p/all", Match("p/*")), listed("p/x/y", Match("p/*")))
+    values = book.values()
+    assert values["p/all"].error == Fault("cycle", "'p/all' depends on itself", "p/all")
+    assert values["p/x/y"].error == Fault("failed_input", "input 'p/all' failed: cycle in 'p/all'", "p/all")
+    book.edit(listed("p/all", Match("p/x/*")))
+    book.update()
+    assert book.values()["p/all"].error == Fault("cycle", "these depend on each other: 'p/all', 'p/x/y'", "p/all")
+    book.edit(Remove("p/x/y"))
+    book.update()
+    assert book.values()["p/all"].value == []
+
+
+def test_more_inputs_than_may_be_are_an_error_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expand, "MAX_INPUTS", 3)
+    book = at_rest(
+        *(Set(f"p/{at}", at) for at in range(3)),
+        listed("all", Match("p/*")),
+        listed("after", "all"),
+        listed("said", "p/0", "p/1", "p/2", "p/0"),  # was let in when limits were others
+    )
+    assert book.values()["all"].value == [0, 1, 2]
+    book.edit(Set("p/3", 3))
+    book.update()
+    values = book.values()
+    assert values["all"].error == Fault("too_large", "its patterns make it have more than 3 inputs", "all")
+    assert values["after"].error == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
+    assert values["said"].state is State.OK
+    book.edit(Remove("p/0"), Set("p/1", 7))
+    book.update()
+    assert book.values()["after"].value == [[7, 2, 3]]
+
+
+def test_an_update_of_too_many_inputs_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Book([*(Set(f"p/{at}", at) for at in range(10)), *(listed(f"all{at}", Match("p/*")) for at in range(10))])
+    monkeypatch.setattr(expand, "MAX_ALL", 99)
+    with book.state.view() as view, pytest.raises(DvuError, match="100 inputs") as caught:
+        plan(view)
+    assert caught.value.code == "too_large"
+    monkeypatch.setattr(expand, "MAX_ALL", 100)
+    book.update()
+    assert book.values()["all9"].value == list(range(10))
+
+
+@pytest.mark.parametrize("few", [graph.FEW, -1])
+def test_a_pattern_over_many_is_planned_by_compiled_loops_too(few: int) -> None:
+    book = Book(
+        [
+            *(Set(f"p/{at:04}", at) for at in range(2_000)),
+            *(Derive(f"d/{at:04}", "sum", {"x": (f"p/{at:04}", Match(f"p/00{at % 10}*"))}) for at in range(1_000)),
+            Derive("all", "sum", {"x": Match("d/*")}),
+            Derive("twice", "sum", {"x": ("all", Match("a*"))}),
+        ]
+    )
+    book.update(PlanLimits(few=few, packet_bytes=20_000))
+    tens = [sum(range(10 * at, 10 * at + 10)) for at in range(10)]
+    assert book.values()["all"].value == sum(range(1_000)) + 100 * sum(tens)
+    book.edit(Set("p/0005", 6))
+    book.update(PlanLimits(few=few))
+    assert book.values()["twice"].value == 2 * (sum(range(1_000)) + 100 * sum(tens) + 101)
+
+
+@pytest.mark.parametrize("size", [10, 10_000])
+def test_a_plan_holds_what_is_affected_and_what_its_patterns_match(size: int) -> None:
+    book = at_rest(
+        *(Set(f"p/{at}", at) for at in range(size)),
+        *(Set(f"x/{at}/a", at) for at in range(5)),
+        *(listed(f"y/{at}", Match(f"p/{at}*"), Match("p/*")) for at in range(3)),
+        listed("sum", Match("x/*/a")),
+        listed("more", "sum"),
+    )
+    book.edit(Set("x/2/a", 7))
+    with book.state.view() as view:
+        found = graph.affected(view)
+    assert (len(found.rows), len(found.idx), len(found.outside)) == (2, 6, 5)
+
+
+def test_applying_an_update_costs_the_same_whatever_matches() -> None:
+    """Counted in calls of functions, so that it says the same on every machine."""
+
+    def calls(members: int) -> int:
+        book = at_rest(
+            *(Set(f"p/{at}", at) for at in range(members)),
+            *(listed(f"all{at}", Match("p/*"), Match("**")) for at in range(3)),
+            listed("some", Match("q/*")),
+        )
+        counted = 0
+
+        def count(_: FrameType, event: str, __: Any) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            for at in range(20):
+                book.edit(Set(f"p/new{at}", 1), Remove(f"p/{at}"))
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert calls(20_000) < calls(100) + 100
