@@ -21,7 +21,7 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import read_decision, write_decision
 from rebaser_core.payload import CBOR, check_tree, dumps, malformed, read_item, read_unchecked
 from rebaser_core.state import ChangeSetState, Recorded, View
-from rebaser_core.updates import Derive, parse_recompute
+from rebaser_core.updates import Derive, Input, Match, parse_recompute
 from rebaser_core.values import Fault, State
 
 FORMAT = "rebaser-checkpoint"
@@ -97,7 +97,8 @@ def _write_cells(view: View, ids: list[str]) -> list[Any]:
         if fault is not None:
             faults.append((position, fault.code, fault.message, fault.origin))
         if definition is not None:
-            definitions.append((position, definition.function, definition.inputs, definition.params))
+            inputs = definition.to_wire()["inputs"] if definition.has_match else definition.inputs
+            definitions.append((position, definition.function, inputs, definition.params))
     return ["cells", ids, "".join(letters), values, faults, definitions]
 
 
@@ -198,11 +199,23 @@ class CheckpointReader:
         if type(raw_inputs) is not dict or type(raw_params) is not dict or _natural(position) >= len(ids):
             raise malformed("a definition is a position, a function, inputs and params")
         texts = self._texts
-        inputs: dict[str, str | tuple[str, ...]] = {
-            texts[_text(name)]: texts[given] if type(given) is str else tuple(_texts(given, texts))
+        inputs: dict[str, Input | tuple[Input, ...]] = {
+            texts[_text(name)]: self._read_inputs(given) if type(given) is list else self._read_input(given)
             for name, given in raw_inputs.items()
         }
         return position, Derive(ids[position], texts[_text(function)], inputs, self._share(raw_params))
+
+    def _read_inputs(self, given: list[Any]) -> tuple[Input, ...]:
+        return tuple(
+            [self._read_input(one) for one in given] if dict in map(type, given) else _texts(given, self._texts)
+        )
+
+    def _read_input(self, given: object) -> Input:
+        if type(given) is not dict:
+            return self._texts[_text(given)]
+        if given.keys() != {"match"}:
+            raise malformed("an input that is a map has a match in it")
+        return Match(self._texts[_text(given["match"])])
 
     def _share(self, params: dict[str, Any]) -> dict[str, Any]:
         """`params`, or the same ones that came before: a formula usually stands in many cells."""
