@@ -78,6 +78,7 @@ app.command(
         "A line of a file is one of:",
         '{"op": "set", "id": "cart/1/price", "value": 9.5}',
         '{"op": "derive", "id": "cart/total", "function": "sum", "inputs": {"values": ["cart/1/price", "fee"]}}',
+        '{"op": "derive", "id": "total", "function": "sum", "inputs": {"values": {"match": "cart/*/price"}}}',
         '{"op": "unset", "id": "cart/1/price"}',
         '{"op": "remove", "id": "cart/1/price"}',
     )
