@@ -64,6 +64,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
         )
         js = JetStream(connection)
         await ensure_topology(js, subjects, settings.topology())
+        blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
         engine = await stack.enter_async_context(
             Engine(
                 settings.spark,
@@ -73,10 +74,11 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
                     scratch=settings.scratch.absolute() if settings.scratch else None,
                     # So that of DVUs which share a job the late one is found while the others have time left.
                     job_timeout=settings.dvu_timeout / 2,
+                    blobs=blobs,
+                    blobs_url=settings.blobs or "",
                 ),
             )
         )
-        blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
         yield Context(
             settings=settings,
             connection=connection,

@@ -20,7 +20,9 @@ from anyio.abc import TaskGroup
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.keeper import EngineSettings, Held, Keeper
 from rebaser.dvu.session import SessionError
-from rebaser_core.errors import DvuError
+from rebaser.dvu.structure import Structure
+from rebaser.dvu.structures import Structures
+from rebaser_core.errors import DvuError, RebaserError
 
 __all__ = ["Engine", "EngineSettings"]
 _log = structlog.get_logger(__name__)
@@ -142,6 +144,23 @@ class Engine:
                 raise call.error
             results += call.results
         return results
+
+    async def share(self, structure: Structure) -> str | None:
+        """Put a structure where workers find it, a blob store's URL or "" for a folder of theirs; None if there is no
+        such place, or it is full or away."""
+        folder, blobs = self._keeper.structures, self._settings.blobs
+        if folder is not None:
+            kept = Structures(folder)
+            await to_thread.run_sync(kept.write, structure.address, structure.data)
+            return ""
+        if blobs is None or not self._settings.blobs_url:
+            return None
+        try:
+            await blobs.put(bytes(structure.data))
+        except RebaserError as error:
+            _log.warning("dvu_structure_not_stored", reason=error.message)
+            return None
+        return self._settings.blobs_url
 
     def _abandon(self, call: _Call) -> None:
         call.abandoned = True

@@ -65,10 +65,13 @@ def evaluate_packet(
 
 
 def _structure(asked: Reach, structures: Structures) -> Structure | None:
-    """The structure that a packet names, or brings."""
-    if asked.data:
-        return structures.get(asked.address) or structures.put(asked.address, asked.data)
-    return structures.get(asked.address)
+    """The structure that a packet names: what is here, or what it brings, or what the store has."""
+    found = structures.get(asked.address)
+    if found is None and asked.data:
+        found = structures.put(asked.address, asked.data)
+    if found is None and asked.store:
+        found = structures.fetch(asked.address, asked.store)
+    return found
 
 
 def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[RawFault]) -> Iterator[Results]:

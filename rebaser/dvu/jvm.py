@@ -71,6 +71,11 @@ class Jvm:
         self.url = ""  # holds the token: not for logs
 
     @property
+    def structures(self) -> Path | None:
+        """The folder where workers look for structures."""
+        return _structures(self._folder) if self._folder is not None else None
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -188,6 +193,10 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
     return [str(_script()), *options, "pyspark-shell"]
 
 
+def _structures(folder: Path) -> Path:
+    return folder / "structures"
+
+
 def _environment(where: Path, token: str) -> dict[str, str]:
     """What the JVM and its Python workers get. The token is here and not among the arguments, which anybody sees."""
     inherited = {
@@ -207,7 +216,7 @@ def _environment(where: Path, token: str) -> dict[str, str]:
         "SPARK_CONNECT_MODE": "0",
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(where),
-        FOLDER: str(where.parent / "structures"),
+        FOLDER: str(_structures(where.parent)),
     }
 
 

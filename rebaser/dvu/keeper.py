@@ -23,6 +23,7 @@ from rebaser.dvu.jvm import Jvm, check_java
 from rebaser.dvu.packet import NEVER, Packet, Results, Shape
 from rebaser.dvu.session import Session, SessionError
 from rebaser.dvu.shipping import bundle
+from rebaser_client.blobs import BlobStore
 from rebaser_core.errors import ConfigError, DvuError, RebaserError
 
 _log = structlog.get_logger(__name__)
@@ -35,7 +36,8 @@ _FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Times are seconds, sizes bytes. `scratch` is where an embedded Spark keeps its files (default: the system's
-    temporary folder); `parallelism` how many tasks a job may have."""
+    temporary folder); `parallelism` how many tasks a job may have. `blobs` is a store that the workers of a Spark
+    elsewhere can reach as well, at `blobs_url`."""
 
     driver_memory: str = "1g"
     scratch: Path | None = None
@@ -43,6 +45,8 @@ class EngineSettings:
     start_timeout: float = 120.0
     job_bytes: int = 32 * 1024 * 1024
     renew_after_bytes: int = 256 * 1024 * 1024
+    blobs: BlobStore | None = None
+    blobs_url: str = ""
     parallelism: int = field(default_factory=lambda: min(os.cpu_count() or 1, 8))
 
 
@@ -80,6 +84,11 @@ class Keeper:
         self._jvm: Jvm | None = None
         self._held: Held | None = None
         self._available = anyio.Event()
+
+    @property
+    def structures(self) -> Path | None:
+        """The folder where the workers of an embedded Spark look for structures."""
+        return self._jvm.structures if self._jvm is not None else None
 
     async def check(self) -> None:
         """Raise `ConfigError` if Spark cannot ever be had: no usable Java, or a URL that is none."""

@@ -11,7 +11,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from anyio import to_thread
 
-from rebaser.dvu.plan import plan
+from rebaser.dvu.plan import Plan, plan
+from rebaser.dvu.structure import Structure
+from rebaser.dvu.whole import WholePlan
 from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable
 from rebaser_core.state import ChangeSetState, View
@@ -32,6 +34,11 @@ class Evaluator(Protocol):
         """The results of each packet, in the order of the packets. Raises `DvuError`."""
         ...
 
+    async def share(self, structure: Structure) -> str | None:
+        """Put a structure where workers find it: the blob store they have to ask, empty if they need not be told. None
+        if there is no such place, so that it has to go with its packet."""
+        ...
+
 
 async def update(view: View, engine: Evaluator, *, label: str) -> Sequence[Computed]:
     """All derived values of `view` that are not what they should be, as they should be.
@@ -40,10 +47,19 @@ async def update(view: View, engine: Evaluator, *, label: str) -> Sequence[Compu
     nothing needs a function (nothing affected, cycles only), Spark is not asked. Raises `DvuError`.
     """
     made = await _aside(view, plan, view)
+    await share(made, engine)
     while packets := await _aside(view, made.next_wave):
         found = await engine.evaluate(packets, label=label)
         await _aside(view, made.absorb, [part for results in found for part in results])
     return await _aside(view, made.computed)
+
+
+async def share(made: Plan | WholePlan, engine: Evaluator) -> None:
+    """Have a structure that no worker has yet put where they find it, if there is such a place."""
+    if isinstance(made, WholePlan) and made.unsent is not None:
+        store = await engine.share(made.unsent)
+        if store is not None:
+            made.shared(store)
 
 
 async def _aside(view: View, function: Callable[..., T], *args: Any) -> T:

@@ -4,7 +4,6 @@ Invariant: a `Structure` never changes, and holds no value and no id. What an up
 nodes to compute, and the values they start from. So an update of most of a large graph sends its inputs, not its edges.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from rebaser.dvu.column import UNKNOWN, Column
 from rebaser.dvu.packet import VERSION, Shape, Work, one_row, read_row, read_shapes, write_shapes
+from rebaser_core.address import address_of
 
 Ints = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -26,7 +26,7 @@ class Structure:
     """Slots number `base` values that are given first, then the nodes, each after what it reads.
 
     By node: `shape`, a position in `shapes`; node i reads the slots `refs[starts[i]:starts[i + 1]]`. `data` is all of
-    it as bytes, in whose memory it may stand, and `address` the hash of them.
+    it as bytes, in whose memory it may stand, and `address` that of a blob of them.
     """
 
     base: int
@@ -56,17 +56,12 @@ class Structure:
         return cls(meta["base"], shapes, shape, row["refs"], starts, data, address)
 
 
-def address_of(data: bytes | pa.Buffer) -> str:
-    """The hash that names `data`."""
-    return hashlib.blake2b(memoryview(data), digest_size=32).hexdigest()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Reach:
     """A packet: of the structure at `address`, compute the nodes of `reached`, where the `given` slots have `values`.
 
-    None for a mask: all nodes; the slots before the nodes. `data` of the structure may come with it. `number`, `code`
-    and `functions` are those of `Work`.
+    None for a mask: all nodes; the slots before the nodes. `data` of the structure may come with it, or `store` say
+    where it is. `number`, `code` and `functions` are those of `Work`.
     """
 
     number: int
@@ -77,6 +72,7 @@ class Reach:
     given: Mask | None
     values: Column
     data: bytes | pa.Buffer = b""
+    store: str = ""
 
     def encode(self) -> bytes:
         """Arrow IPC bytes."""
@@ -86,6 +82,7 @@ class Reach:
             "code": self.code,
             "functions": self.functions,
             "structure": self.address,
+            "store": self.store,
             "counts": [len(mask) if mask is not None else 0 for mask in (self.reached, self.given)]
             + [len(self.values)],
         }
@@ -112,6 +109,7 @@ class Reach:
             _mask(row["given"], given),
             Column.unpacked("value", row, count),
             row["structure"],
+            meta["store"],
         )
 
     def work(self, structure: Structure) -> Work:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rebaser.dvu.structure import Structure, address_of
+from rebaser.dvu.fetch import open_store
+from rebaser.dvu.structure import Structure
+from rebaser_core.address import address_of
 from rebaser_core.errors import DvuError
 
 FOLDER = "REBASER_STRUCTURES"  # environment: the folder; default: one of this user's in the system's temporary folder
@@ -41,7 +43,7 @@ class Structures:
         """Take the structure in. Raises `DvuError` if `address` is not its hash."""
         if address_of(data) != address:
             raise DvuError("a structure has another hash than its packet says")
-        self._write(address, data)
+        self.write(address, data)
         found = self.get(address)
         if found is None:  # no folder, or a full disk
             found = Structure.decode(data, address)
@@ -66,10 +68,19 @@ class Structures:
             path.unlink()
         return None
 
-    def _write(self, address: str, data: bytes) -> None:
+    def fetch(self, address: str, url: str) -> Structure | None:
+        """Take the structure in from the blob store at `url`; None if it cannot be had there."""
+        try:
+            return self.put(address, open_store(url)(address))
+        except DvuError:
+            return None
+
+    def write(self, address: str, data: bytes) -> None:
+        """Put the structure into the folder, for all who look there."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=0o700, exist_ok=True)
             unfinished = self._folder / f"{address}.{os.getpid()}"
             try:
                 unfinished.write_bytes(data)
@@ -80,7 +91,7 @@ class Structures:
 
     def _prune(self) -> None:
         """Delete what was not used for longest; a worker that has it mapped keeps it."""
-        assert self._folder is not None  # noqa: S101 - `_write` looked
+        assert self._folder is not None  # noqa: S101 - `write` looked
         left = self._folder_bytes
         for _, size, path in sorted(_files(self._folder), reverse=True):
             left -= size

@@ -124,8 +124,10 @@ class WholePlan:
         self._reached = mark[base:] == _REACHED
         self._given = mark != 0
         self._given[base:] = mark[base:] == _NEEDED
+        self._rows = at.rows[np.flatnonzero(self._given)]  # whose values it starts from
         self.size = int(self._reached.sum())
         self._whole = self.size == len(self._reached)
+        self._store = ""
         self._brings = not at.sent
         self._done = False
         self._flying = False
@@ -133,25 +135,29 @@ class WholePlan:
         self._changed_faults: dict[int, Fault] = {}  # by row
         self._faults: dict[int, Fault] = {}  # by slot, changed or not
 
+    @property
+    def unsent(self) -> Structure | None:
+        """The structure, if no worker has it yet: it comes with the packet, unless it is `shared` before."""
+        return self._structure if self._brings else None
+
+    def shared(self, store: str) -> None:
+        """Workers find the structure in the blob store `store`, or by themselves where that is empty."""
+        self._store = store
+        self._brings = False
+
     def suits(self, slow: float) -> bool:
         """Whether compiled code does all of it but a share `slow`, from inputs that can be sent at once."""
         columns, structure = self._columns, self._structure
-        uses = np.bincount(structure.shape if self._whole else structure.shape[self._reached])
         calls = self._functions.functions
-        compiled = sum(
-            used
-            for shape, used in zip(structure.shapes, uses.tolist(), strict=False)
-            if used and bytecode.translate(shape, calls.get(shape.function)) is not None
-        )
-        if self.size - compiled > slow * self.size:
+        by_python = [bytecode.translate(shape, calls.get(shape.function)) is None for shape in structure.shapes]
+        if any(by_python) and int(np.array(by_python)[structure.shape[self._reached]].sum()) > slow * self.size:
             return False
-        rows = self._laid.rows[structure.base :][self._reached]
-        rows = rows[:: max(1, len(rows) // _SAMPLE)]
+        sample = slice(None, None, max(1, len(self._reached) // _SAMPLE))
+        rows = self._laid.rows[structure.base :][sample][self._reached[sample]]
         odd = (columns.kind[rows] == OTHER) | (columns.state[rows] == ERROR)
         if int(odd.sum()) > slow * len(rows):
             return False
-        given = self._laid.rows[self._given]
-        texts = given[columns.kind[given] == OTHER].tolist()
+        texts = self._rows[columns.kind[self._rows] == OTHER].tolist()
         return sum(weight(columns.other[row]) for row in texts) <= _OTHER_BYTES
 
     def next_wave(self) -> list[bytes]:
@@ -162,7 +168,7 @@ class WholePlan:
             return []
         self._flying = True
         structure, columns = self._structure, self._columns
-        rows = self._laid.rows[self._given]
+        rows = self._rows
         kinds = row_kinds(columns, rows)
         others: dict[int, Any] = {at: columns.other[int(rows[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}
         first = len(rows) == structure.base and bool(self._given[: structure.base].all())
@@ -175,6 +181,7 @@ class WholePlan:
             None if first else self._given,
             Column(kinds, columns.num[rows], others),
             structure.data if self._brings else b"",
+            self._store,
         )
         return [packet.encode()]
 

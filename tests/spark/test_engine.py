@@ -15,7 +15,9 @@ from anyio.abc import TaskGroup
 from rebaser.dvu import compiled
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.plan import plan
 from rebaser.dvu.run import update
+from rebaser.dvu.whole import WholePlan
 from rebaser_core.errors import ConfigError, DvuError
 from rebaser_core.updates import Derive, Set
 from tests.benchmarks.evaluate import graph
@@ -56,6 +58,21 @@ async def test_a_large_packet_of_numbers_is_compiled_code_s_in_workers_too(engin
     here = await to_thread.run_sync(evaluate_packet, data)
     assert await engine.evaluate([data], label="large") == [here]
     assert any("rebaser.dvu.daemon" in command(pid) for pid in children(jvm_pid))
+
+
+async def test_much_of_a_large_change_set_is_swept_over_a_structure_that_workers_keep(engine: Engine) -> None:
+    count = 12_000
+    book = Book([Set(f"x{at}", at) for at in range(count)])
+    book.edit(*[Derive(f"y{at}", "sum", {"values": (f"x{at}", f"x{at // 2}")}) for at in range(count)])
+    for more in (0, 1, 0.5):
+        book.edit(*[Set(f"x{at}", at + more) for at in range(count)])
+        with book.state.view() as view:
+            made = plan(view)
+            assert isinstance(made, WholePlan)
+            assert (made.unsent is not None) == (more == 0)  # with the first update only
+            book.commit(await update(view, engine, label="ws/cs"), view.sequence)
+        cells = book.state.cells
+        assert [cells[f"y{at}"].value for at in range(count)] == [at + at // 2 + 2 * more for at in range(count)]
 
 
 async def test_what_needs_no_function_needs_no_spark(engine: Engine) -> None:

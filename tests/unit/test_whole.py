@@ -15,6 +15,7 @@ from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.structure import Reach, decode
 from rebaser.dvu.structures import Structures
 from rebaser.dvu.whole import WholePlan
+from rebaser_core.address import path_of
 from rebaser_core.commit import Computed
 from rebaser_core.errors import DvuError
 from rebaser_core.state import View
@@ -188,6 +189,43 @@ def test_results_that_lack_a_value_are_refused() -> None:
             made.absorb([short.encode()])
 
 
+def test_a_structure_in_the_workers_folder_need_not_travel(tmp_path: Path) -> None:
+    book = Book([Set("a", 1), total("b", "a")])
+    with book.state.view() as view:
+        made = plan(view, WHOLE)
+        assert isinstance(made, WholePlan)
+        assert made.unsent is not None
+        Structures(tmp_path / "of workers").write(made.unsent.address, bytes(made.unsent.data))
+        made.shared("")
+        assert made.unsent is None
+        (packet,) = made.next_wave()
+        asked = decode(*read_packet(packet))
+        assert isinstance(asked, Reach)
+        assert (len(asked.data), asked.store) == (0, "")
+        made.absorb(evaluate_packet(packet, structures=Structures(tmp_path / "of workers")))
+        assert [one.id for one in made.computed()] == ["b"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> None:
+    book = Book([Set("a", 1), total("b", "a")])
+    with book.state.view() as view:
+        made = plan(view, WHOLE)
+        assert isinstance(made, WholePlan)
+        assert made.unsent is not None
+        if there:
+            path = tmp_path / path_of(made.unsent.address)
+            path.parent.mkdir(parents=True)
+            path.write_bytes(made.unsent.data)
+        made.shared(tmp_path.as_uri())
+        waves = 0
+        while packets := made.next_wave():
+            waves += 1
+            made.absorb([part for packet in packets for part in evaluate_packet(packet, structures=Structures(None))])
+        assert waves == (1 if there else 2)  # else it had to travel after all
+        assert [one.id for one in made.computed()] == ["b"]
+
+
 # -- where workers keep them -------------------------------------------------------------------------------------------
 
 
@@ -204,7 +242,7 @@ def test_a_structure_is_kept_in_the_folder(tmp_path: Path) -> None:
     found = Structures(tmp_path).get(address)
     assert found is not None
     assert (found.base, found.refs.tolist(), [shape.function for shape in found.shapes]) == (1, [0], ["sum"])
-    assert Structures(tmp_path).get("0" * 64) is None
+    assert Structures(tmp_path).get("sha256:" + "0" * 64) is None
     assert [path.name for path in tmp_path.iterdir()] == [address]
 
 
