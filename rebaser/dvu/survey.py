@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from rebaser.dvu.shipping import Bundle
 
-NEEDED = ("cbor2", "cel-expr-python", "numpy", "pyarrow", "structlog")
+NEEDED = ("cbor2", "cel-expr-python", "numpy", "protobuf", "pyarrow", "structlog")
 USEFUL = ("numba",)  # compiled code; results are the same without
 HOW = "install it for the Python that Spark's workers run (PYSPARK_PYTHON)"
 
@@ -52,7 +52,8 @@ def ours() -> tuple[list[Requirement], list[Requirement]]:
     every = {one.name: one for one in _applying(importlib.metadata.requires("rebaser"))}
     cel = importlib.metadata.version("cel-expr-python")
     every["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # formulas must mean the same
-    return [every[name] for name in NEEDED], [every[name] for name in USEFUL]
+    needed, useful = ([every.get(name) or Requirement(name) for name in names] for names in (NEEDED, USEFUL))
+    return needed, useful
 
 
 def of_plugins(bundle: Bundle) -> list[Requirement]:

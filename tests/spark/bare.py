@@ -2,21 +2,30 @@
 
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 # What the package pyspark-client leaves out of pyspark.
 JAVA = ("bin", "core", "data", "examples", "jars", "licenses", "python", "sbin")
 
 
-def bare_python(folder: Path, *, without: Iterable[str], extra: Iterable[Path] = (), java: bool = True) -> Path:
-    """A Python to start, made in `folder`: without the packages whose names begin so, with the `extra` folders on its
-    path, and (`java` False) without Java and more of PySpark than the package pyspark-client has."""
+def bare_python(
+    folder: Path,
+    *,
+    only: Sequence[str] = ("",),
+    without: Sequence[str] = (),
+    extra: Sequence[Path] = (),
+    java: bool = True,
+) -> Path:
+    """A Python to start, made in `folder`: with the packages whose names begin as in `only` and not as in `without`,
+    with the `extra` folders on its path, and (`java` False) without Java and more of PySpark than the package
+    pyspark-client has."""
     site = folder / "site"
     site.mkdir(parents=True)
     for installed in Path(sysconfig.get_path("purelib")).iterdir():
-        if installed.suffix != ".pth" and not installed.name.startswith(tuple(without)):
-            (site / installed.name).symlink_to(installed)
+        name = installed.name
+        if name.startswith(tuple(only)) and not name.startswith(tuple(without)) and installed.suffix != ".pth":
+            (site / name).symlink_to(installed)
     if not java:
         whole = (site / "pyspark").readlink()
         (site / "pyspark").unlink()

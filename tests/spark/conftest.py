@@ -1,7 +1,8 @@
 """One embedded Spark for all tests that need one: it takes seconds to start and a gigabyte to run."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio
 import pytest
@@ -37,3 +38,20 @@ def jvm_pid(engine: Engine) -> int:
     assert jvm is not None
     assert jvm._process is not None
     return jvm._process.pid
+
+
+Down: TypeAlias = Callable[[str], Awaitable[str]]
+
+
+@pytest.fixture
+def down() -> Down:
+    """Tells why an engine cannot use the Spark at a url."""
+
+    async def reason(url: str) -> str:
+        with anyio.fail_after(240):
+            async with Engine(url, EngineSettings(parallelism=1)) as engine:
+                while not engine.state.startswith("down: "):  # noqa: ASYNC110 - it is a word for people
+                    await anyio.sleep(0.02)
+                return engine.state.removeprefix("down: ")
+
+    return reason

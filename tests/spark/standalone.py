@@ -1,4 +1,5 @@
-"""A Spark of several processes on loopback, all from PySpark's package: a master, workers and a Connect server."""
+"""A Spark of several processes on loopback, all from PySpark's package: a master, workers and a Connect server, started
+as the image starts them."""
 
 import os
 import re
@@ -11,7 +12,10 @@ from time import sleep
 
 import pyspark
 
+from rebaser.dvu import structures
+
 SPARK = Path(pyspark.__file__).parent
+ENTRYPOINT = Path(__file__).parents[2] / "deploy" / "entrypoint"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # each starts with half the work; they do not live long
 NEW_PORT = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
 
@@ -64,25 +68,27 @@ def standalone(folder: Path, python: Path, workers: int = 2) -> Iterator[Standal
         unwanted = ("SPARK_", "PYSPARK_", "PYTHONPATH")
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(unwanted)},
+            "PATH": f"{SPARK / 'bin'}:{os.environ['PATH']}",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "640m",
             "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "PYSPARK_PYTHON": str(python),
             "XDG_CACHE_HOME": str(folder / "cache"),
+            structures.FOLDER: str(folder / "structures"),
         }
 
-        def start(name: str, program: str, *arguments: str) -> Program:
+        def start(name: str, *arguments: str) -> Program:
             home = folder / name
             home.mkdir()
-            started = Program(home / "log", [str(SPARK / "bin" / program), *arguments], environment)
+            started = Program(home / "log", [str(ENTRYPOINT), *arguments], environment)
             stack.callback(started.kill)
             return started
 
-        master = start("master", "spark-class", "org.apache.spark.deploy.master.Master", *NEW_PORT)
+        master = start("master", "spark-master", *NEW_PORT)
         where = master.says(r"Starting Spark master at (spark://\S+)")
         given = (*NEW_PORT, "--cores", "1", "--memory", "1g", "--work-dir")
         running = {
-            name: start(name, "spark-class", "org.apache.spark.deploy.worker.Worker", *given, str(folder / name), where)
+            name: start(name, "spark-worker", *given, str(folder / name), where)
             for name in (f"worker{number}" for number in range(workers))
         }
         settings = {
@@ -95,11 +101,9 @@ def standalone(folder: Path, python: Path, workers: int = 2) -> Iterator[Standal
             "spark.connect.grpc.binding.port": "0",
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.ui.enabled": "false",
         }
         options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-        service = "org.apache.spark.sql.connect.service.SparkConnectServer"
-        connect = start("connect", "spark-submit", "--class", service, "--master", where, *options, "spark-internal")
+        connect = start("connect", "spark-connect", "--master", where, *options)
         port = connect.says(r"Spark Connect server started at: \S*:(\d+)")
         for worker in running.values():
             worker.says(r"(Successfully registered) with master")

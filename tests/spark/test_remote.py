@@ -16,6 +16,7 @@ from rebaser.dvu.functions.registry import Registry, builtins
 from rebaser.dvu.jvm import check_java
 from rebaser_core.errors import ConfigError
 from tests.conftest import Events
+from tests.spark.conftest import Down
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
@@ -70,16 +71,7 @@ async def test_a_plug_in_that_the_workers_have_not_is_named(
     assert "install the plug-in" in told["hint"]
 
 
-async def down(url: str) -> str:
-    """Why an engine cannot use the Spark at `url`."""
-    with anyio.fail_after(240):
-        async with Engine(url, EngineSettings(parallelism=1)) as engine:
-            while not engine.state.startswith("down: "):  # noqa: ASYNC110 - it is a word for people
-                await anyio.sleep(0.02)
-            return engine.state.removeprefix("down: ")
-
-
-async def test_all_that_workers_lack_is_named_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_that_workers_lack_is_named_at_once(url: str, down: Down, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = [Requirement("no-such-package>=2"), Requirement("numpy>=99"), Requirement("cbor2")]
     monkeypatch.setattr(survey, "ours", lambda: (lacking, []))
     reason = await down(url)
@@ -89,7 +81,7 @@ async def test_all_that_workers_lack_is_named_at_once(url: str, monkeypatch: pyt
     assert "PYSPARK_PYTHON" in reason
 
 
-async def test_workers_of_another_python_are_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_workers_of_another_python_are_named(url: str, down: Down, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.sql.connect.udf.sys", SimpleNamespace(version_info=(3, 99, 0)))
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     expected = f"Spark's workers run Python {here} and this server 3.99: have PYSPARK_PYTHON name a Python 3.99"

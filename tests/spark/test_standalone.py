@@ -6,14 +6,17 @@ from pathlib import Path
 import anyio
 import pytest
 
+from rebaser.dvu import survey
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Commit, Derive, RebaserClient, Set
 from tests.acceptance.fleet import launched
 from tests.spark.bare import bare_python
+from tests.spark.conftest import Down
 from tests.spark.standalone import Standalone, standalone
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
+LARGE = 10_500
 PLUGIN = '''
 """Doubles a number, once the test says so."""
 import os
@@ -30,9 +33,9 @@ def gate(inputs, params):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """One whose workers have nothing of ours, and no compiler."""
+    """One whose workers have nothing of ours, and of others' only what is said to be needed."""
     folder = tmp_path_factory.mktemp("standalone")
-    python = bare_python(folder / "python", without=("rebaser", "numba", "llvmlite"))
+    python = bare_python(folder / "python", only=[name.replace("-", "_") for name in survey.NEEDED] + ["google"])
     with standalone(folder, python) as cluster:
         yield cluster
 
@@ -59,6 +62,7 @@ async def one_that_began(folder: Path) -> str:
     return places()[0]
 
 
+@pytest.mark.timeout(600)
 async def test_a_server_without_java_uses_a_cluster_and_a_worker_is_killed(
     cluster: Standalone, own_nats: EmbeddedNats, plugin: Path, tmp_path: Path
 ) -> None:
@@ -66,37 +70,47 @@ async def test_a_server_without_java_uses_a_cluster_and_a_worker_is_killed(
     once."""
     python = bare_python(tmp_path / "python", without=("py4j",), extra=(plugin,), java=False)
     blobs = f"file://{tmp_path}/shared"
-    large = [Set(f"text/{at}", chr(97 + at) * 200_000) for at in range(8)]
-    texts = [one.id for one in large]
+    sums = [Derive(f"sum/{at}", "sum", {"values": ("a", f"b/{at}")}) for at in range(LARGE)]
+    large = [Set("a", 1), *(Set(f"b/{at}", at) for at in range(LARGE)), *sums]
 
-    async def derive(change_set: str) -> None:
-        updates = [Set("n", 21), Derive("twice", "gate", {"n": "n"}, {"folder": str(tmp_path)})]
+    async def derive(change_set: str, *updates: Set | Derive) -> None:
         await client.enqueue_updates_with_reply("shop", change_set, updates, wait="derived", timeout=240)
 
-    with anyio.fail_after(280):
+    with anyio.fail_after(400):
         async with (
             launched(own_nats.url, "one", python=str(python), spark=cluster.url, blobs=blobs) as server,
             RebaserClient.connect(own_nats.url, blobs=blobs) as client,
         ):
-            await server.wait_for("dvu_ready")
+            await server.wait_for("dvu_ready", limit=240)
             lack = await server.wait_for("spark_workers_lack")
             assert "numba>=" in lack["packages"]
             assert server.count("dvu_plugin_not_on_workers") == 0
 
+            gated = (Set("n", 21), Derive("twice", "gate", {"n": "n"}, {"folder": str(tmp_path)}))
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(derive, "one")
-                tasks.start_soon(derive, "two")
-                place = await one_that_began(tmp_path)
-                cluster.worker_at(place).kill()
+                tasks.start_soon(derive, "one", *gated)
+                tasks.start_soon(derive, "two", *gated)
+                cluster.worker_at(await one_that_began(tmp_path)).kill()
                 (tmp_path / "go").touch()
-            await client.enqueue_updates_with_reply(
-                "shop", "large", [*large, Derive("all", "concat", {"values": texts[:1]})], wait="derived", timeout=240
-            )
             for change_set in ("one", "two"):
                 assert (await client.values("shop", change_set))["twice"].value == 42
                 commits = [entry.content async for entry in client.entries("commits", "shop", change_set)]
-                kinds = [commit.kind for commit in commits if isinstance(commit, Commit)]
-                assert kinds == ["rebase", "dvu"]
-            assert (await client.values("shop", "large"))["all"].value == "a" * 200_000
+                assert [commit.kind for commit in commits if isinstance(commit, Commit)] == ["rebase", "dvu"]
+
+            await derive("large", *large)  # through the store: its structure travels once, and is there the next time
+            await derive("large", Set("a", 2))
+            values = await client.values("shop", "large")
+            assert [values[f"sum/{at}"].value for at in range(LARGE)] == [at + 2 for at in range(LARGE)]
     assert server.process.returncode == 0
     assert any((tmp_path / "shared").rglob("sha256/*/*"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_workers_without_what_cannot_be_sent_are_told_all_of_it(tmp_path: Path, down: Down) -> None:
+    python = bare_python(tmp_path / "python", without=("rebaser", "cbor2", "pyarrow"))
+    with standalone(tmp_path, python, workers=1) as cluster:
+        reason = await down(cluster.url)
+    assert "cbor2>=" in reason
+    assert ", pyarrow>=" in reason
+    assert "numpy" not in reason

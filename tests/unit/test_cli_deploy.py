@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rebaser.dvu import survey
 from rebaser.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,11 @@ DEPLOY = ROOT / "deploy"
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / "cluster.yaml").read_text())
 
 
 def nats_server() -> str:
@@ -92,10 +98,31 @@ def test_several_servers_share_the_work_and_wait_for_nats_alone(compose: dict[st
     assert float(server["stop_grace_period"].removesuffix("s")) > float(server["environment"]["REBASER_SHUTDOWN_GRACE"])
 
 
-def test_only_nats_is_published_and_only_to_this_host(compose: dict[str, Any]) -> None:
-    ports = {name: service.get("ports", []) for name, service in compose["services"].items()}
+def test_only_nats_is_published_and_only_to_this_host(compose: dict[str, Any], cluster: dict[str, Any]) -> None:
+    services = [*compose["services"].items(), *cluster["services"].items()]
+    ports = {name: service.get("ports", []) for name, service in services}
     assert {name for name, published in ports.items() if published} == {"nats"}
     assert all(port.startswith("127.0.0.1:") for port in ports["nats"])
+
+
+def test_the_cluster_takes_the_place_of_the_one_spark(compose: dict[str, Any], cluster: dict[str, Any]) -> None:
+    """Its services know each other by name, and the entrypoint knows what they are to run."""
+    services = compose["services"] | cluster["services"]
+    assert set(cluster["services"]) & set(compose["services"]) == {"spark"}
+    verbs = re.findall(r"^  (spark-\w+)\)$", (DEPLOY / "entrypoint").read_text(), re.MULTILINE)
+    for service in cluster["services"].values():
+        assert service["command"][0] in verbs
+        for word in service["command"]:
+            for host in re.findall(r"spark://([\w-]+):7077|spark\.driver\.host=(\w+)", word):
+                name = "".join(host)
+                assert services[name]["hostname"] == name
+    assert "--master" in services["spark"]["command"]
+    assert cluster["services"]["spark-worker"]["deploy"]["replicas"] >= 2
+
+
+def test_what_workers_need_is_what_they_are_asked_for() -> None:
+    [line] = re.findall(r"^    pip install (cbor2 .+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    assert line.replace("==VERSION", "").split() == sorted((*survey.NEEDED, *survey.USEFUL))
 
 
 def test_files_that_compose_mounts_exist(compose: dict[str, Any]) -> None:
