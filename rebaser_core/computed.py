@@ -35,6 +35,10 @@ class RowIds(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return map(self.ids.__getitem__, self.rows.tolist())
 
+    def text(self) -> str:
+        """All of them, an id a line."""
+        return "\n".join(self)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputedTable(Sequence[Computed]):

@@ -371,3 +371,13 @@ def spread(base, starts, refs, mark):
             if mark[refs[edge]] == 0:
                 mark[refs[edge]] = 2
     return reached
+
+
+def gather(text, ends, which, out):
+    """Copy the pieces `which` of `text`, piece i being what ends before `ends[i]`, into `out`. Returns how much."""
+    filled = 0
+    for one in which:
+        for at in range(ends[one - 1] if one else 0, ends[one]):
+            out[filled] = text[at]
+            filled += 1
+    return filled

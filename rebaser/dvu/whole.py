@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from rebaser.dvu import bytecode, faults, fingerprint, graph
 from rebaser.dvu.column import FAULT, INT, NULL, OTHER, Column
@@ -29,13 +30,15 @@ _NUMBER, _REACHED, _NEEDED = 1, 1, 2  # the packet's; what a mark by slot says
 _SAMPLE = 4096
 _OTHER_BYTES = 32 * 1024 * 1024  # of texts, lists and maps that the nodes start from
 _TABLE = 256  # values found from which on they stand in columns
+_NAMED = 10_000  # and from which on their ids are kept as text, too
 
 
 @dataclass(slots=True, eq=False)
 class Laid:
     """The structure of a change set as its definitions were when their count was `defined`; None for one with a cycle.
 
-    `rows` by slot, and the way back: `slot` by row, -1 for a row that is in no definition.
+    `rows` by slot, and the way back: `slot` by row, -1 for a row that is in no definition. `names` are the ids of the
+    nodes, once a large update has asked for them.
     """
 
     defined: int
@@ -43,6 +46,40 @@ class Laid:
     rows: graph.Ints
     slot: graph.Ints
     sent: bool = False
+    names: "Names | None" = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Names:
+    """Ids in one piece, each with a line break behind it; `ends` tells where it ends, by node."""
+
+    text: npt.NDArray[np.uint8]
+    ends: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, ids: Sequence[str]) -> "Names":
+        """Those of `ids`, of which none has a line break in it."""
+        text = np.frombuffer("".join([f"{id_}\n" for id_ in ids]).encode(), np.uint8)
+        return cls(text, np.flatnonzero(text == ord("\n")) + 1)
+
+    def lines(self, nodes: graph.Ints, few: int) -> str:
+        """The ids of `nodes`, a line each."""
+        lengths = np.diff(self.ends, prepend=0)
+        out = np.empty(int(lengths[nodes].sum()), np.uint8)
+        graph.loops(len(nodes), few).gather(self.text, self.ends, nodes, out)
+        return out[:-1].tobytes().decode()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedIds(RowIds):
+    """`RowIds` of many nodes of one structure, whose text is at hand."""
+
+    names: Names
+    nodes: graph.Ints
+    few: int
+
+    def text(self) -> str:
+        return self.names.lines(self.nodes, self.few)
 
 
 _laid: "WeakKeyDictionary[Columns, Laid]" = WeakKeyDictionary()
@@ -107,19 +144,20 @@ def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: 
     )
     if count < view.columns.size // limits.share:
         return None
-    made = WholePlan(view.columns, at, mark, functions)
+    made = WholePlan(view.columns, at, mark, functions, limits)
     return made if made.suits(limits.slow) else None
 
 
 class WholePlan:
     """As `rebaser.dvu.plan.Plan`, in one packet; a second time with the structure, for a worker that has it not."""
 
-    def __init__(self, columns: Columns, at: Laid, mark: Any, functions: Registry) -> None:
+    def __init__(self, columns: Columns, at: Laid, mark: Any, functions: Registry, limits: PlanLimits) -> None:
         assert at.structure is not None  # noqa: S101 - there is no cycle
         self._columns = columns
         self._laid = at
         self._structure = structure = at.structure
         self._functions = functions
+        self._few = limits.few
         base = structure.base
         self._reached = mark[base:] == _REACHED
         self._given = mark != 0
@@ -258,5 +296,13 @@ class WholePlan:
         if len(failed):
             kinds[failed] = NULL
         columns = self._columns
-        table = ComputedTable(RowIds(columns.ids, rows), kinds, bits, others, by_place, rows, columns)
+        table = ComputedTable(self._ids(rows), kinds, bits, others, by_place, rows, columns)
         return table if len(table) >= _TABLE else tuple(table)
+
+    def _ids(self, rows: graph.Ints) -> RowIds:
+        columns, at, base = self._columns, self._laid, self._structure.base
+        if len(rows) < _NAMED:
+            return RowIds(columns.ids, rows)
+        if at.names is None:
+            at.names = Names.of(RowIds(columns.ids, at.rows[base:]))
+        return NamedIds(columns.ids, rows, at.names, at.slot[rows] - base, self._few)

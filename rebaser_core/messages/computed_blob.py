@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rebaser_core.columns import FLOAT, INT, NULL, OTHER
-from rebaser_core.computed import ComputedTable
+from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import Limits
 from rebaser_core.payload import CBOR, check_tree, dumps, malformed, read_unchecked
@@ -30,7 +30,7 @@ def encode_table(table: ComputedTable) -> bytes:
     numbers = (kinds == INT) | (kinds == FLOAT)
     bits = table.bits if numbers.all() else table.bits[numbers]
     body = {
-        "ids": "\n".join(table.ids),
+        "ids": table.ids.text() if isinstance(table.ids, RowIds) else "\n".join(table.ids),
         "kinds": kinds.tobytes(),
         "numbers": bits.astype(_BITS, copy=False).tobytes(),
         "others": [table.others[at] for at in np.flatnonzero(kinds == OTHER).tolist()],

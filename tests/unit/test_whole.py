@@ -16,8 +16,10 @@ from rebaser.dvu.structure import Reach, decode
 from rebaser.dvu.structures import Structures
 from rebaser.dvu.whole import WholePlan
 from rebaser_core.address import path_of
-from rebaser_core.commit import Computed
+from rebaser_core.commit import Computed, Kind
+from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import DvuError
+from rebaser_core.messages.delta import decode_delta, encode_delta
 from rebaser_core.state import View
 from rebaser_core.updates import Derive, Remove, Set, Update
 from rebaser_core.values import State, canonical
@@ -224,6 +226,25 @@ def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> 
             made.absorb([part for packet in packets for part in evaluate_packet(packet, structures=Structures(None))])
         assert waves == (1 if there else 2)  # else it had to travel after all
         assert [one.id for one in made.computed()] == ["b"]
+
+
+@pytest.mark.parametrize("few", [300, -1])
+def test_what_is_written_names_the_values(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr(whole, "_TABLE", 1)
+    monkeypatch.setattr(whole, "_NAMED", 2)
+    limits, kept = replace(WHOLE, few=few), Structures(None)
+    book = Book([total(f"größe {at}", f"x{at // 2}") for at in range(9)] + [Set(f"x{at}", at) for at in range(5)])
+    for edited in ([0, 1, 2, 3, 4], [3, 1], [2]):
+        book.edit(*[Set(f"x{at}", at + len(edited)) for at in edited])
+        with book.state.view() as view:
+            made = plan(view, limits)
+            while packets := made.next_wave():
+                made.absorb([part for packet in packets for part in evaluate_packet(packet, structures=kept)])
+            table = made.computed()
+            assert isinstance(table, ComputedTable)
+            assert decode_delta(Kind.DVU, encode_delta(table)) == table
+            assert {one.id for one in table} == {f"größe {at}" for at in range(9) if at // 2 in edited}
+            book.commit(table, view.sequence)
 
 
 # -- where workers keep them -------------------------------------------------------------------------------------------
