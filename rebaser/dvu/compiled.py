@@ -122,17 +122,22 @@ def linked(work: Work, functions: Registry, most: int) -> "Linked | None":
     return Linked(programs, most)
 
 
+def _forms(program: ops.Program | None) -> tuple[ops.Program | None, ...]:
+    """For any inputs, for doubles, for integers."""
+    return (program, ops.in_doubles(program), ops.in_wholes(program)) if program is not None else ()
+
+
 class Linked:
     """Programs in one piece, and the registers they run on."""
 
     def __init__(self, programs: list[ops.Program | None], most: int) -> None:
         self.covers = [program is not None for program in programs]
         self._most = most
-        self._entries = np.full((len(programs), 2), -1, np.int32)
+        self._entries = np.full((len(programs), 3), -1, np.int32)
         code: list[ops.Instruction] = []
         constants: list[Json] = []
         for at, general in enumerate(programs):
-            for form, program in enumerate((general, general and ops.in_doubles(general))):
+            for form, program in enumerate(_forms(general)):
                 if program is not None:
                     self._entries[at, form] = len(code)
                     code += program.placed(len(code), ops.CONSTANTS + len(constants))

@@ -3,8 +3,9 @@
 Invariant: planner, tests and kernel mean the same number by the same name; numbers never leave a process.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rebaser_core.values import Json
 
@@ -111,6 +112,8 @@ class Program:
 
 _DOUBLE, _WHOLE, _TRUTH = range(3)
 _ARITHMETIC = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
+_KEEPS_WHOLE = frozenset({RETURN, NEGATE, MAGNITUDE, CEIL, FLOOR, ROUND, TO_INT})
+_OVER_WHOLES = frozenset({ALL_SUM, ALL_PRODUCT, ALL_MIN, ALL_MAX, ALL_COUNT})
 _OVER_DOUBLES = frozenset({ALL_SUM, ALL_PRODUCT, ALL_MEAN, ALL_MIN, ALL_MAX, ALL_ABS})
 _EXACT = 2**53  # integers up to here are doubles too
 
@@ -124,14 +127,46 @@ def in_doubles(program: Program) -> Program | None:
     for place, constant in enumerate(program.constants):
         kind = {float: _DOUBLE, int: _WHOLE, bool: _TRUTH}.get(type(constant))
         types[~place] = None if kind == _WHOLE and abs(constant) > _EXACT else kind  # type: ignore[arg-type]
+    return _typed(program, types, _type, float)
+
+
+def in_wholes(program: Program) -> Program | None:
+    """The program for inputs that are all integers, if all it computes then is integers and truths, as `in_doubles`."""
+    if program.instructions[0][0] >= ALL_SUM:
+        return program if program.instructions[0][0] in _OVER_WHOLES else None
+    types: dict[int, int | None] = dict.fromkeys(range(INPUTS), _WHOLE)
+    for place, constant in enumerate(program.constants):
+        types[~place] = {int: _WHOLE, bool: _TRUTH}.get(type(constant))
+    return _typed(program, types, _whole_type, int)
+
+
+def _typed(
+    program: Program,
+    types: dict[int, int | None],
+    gives: Callable[[int, int | None, int | None], int | None],
+    number: Callable[[Any], int | float],
+) -> Program | None:
+    """The program with constants made by `number`, if each instruction gives something and each register is of one
+    type; `types` of registers are added."""
     for op, to, left, right in program.instructions:
         if op == JUMP:
             continue
-        result = _type(op, types[left], types.get(right))
+        result = gives(op, types[left], types.get(right))
         if result is None or (op not in (RETURN, JUMP_IF_NOT) and types.setdefault(to, result) != result):
             return None
-    constants: list[Json] = [0.0 if one is None else float(one) for one in program.constants]  # type: ignore[arg-type]
-    return Program(program.instructions, constants)
+    return Program(program.instructions, [number(one or 0) for one in program.constants])
+
+
+def _whole_type(op: int, left: int | None, right: int | None) -> int | None:
+    if ADD <= op <= REMAINDER or op in (GREATEST, LEAST):
+        return _WHOLE if left == right == _WHOLE else None
+    if EQUAL <= op <= GREATER_EQUAL:
+        return _TRUTH if left == right == _WHOLE else None
+    if op in (NOT, TRUTH, JUMP_IF_NOT):
+        return _TRUTH if left == _TRUTH else None
+    if op in _KEEPS_WHOLE:
+        return _WHOLE if left == _WHOLE else None
+    return left if op == MOVE else None
 
 
 def _type(op: int, left: int | None, right: int | None) -> int | None:

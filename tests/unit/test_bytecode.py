@@ -16,28 +16,35 @@ def program(function: str, *inputs: tuple[str, int], **params: Json) -> ops.Prog
 
 
 @pytest.mark.parametrize(
-    ("expression", "doubles"),
+    ("expression", "doubles", "wholes"),
     [
-        ("a + 1", True),
-        ("(a * b + c) / 3", True),
-        ("-a - math.abs(b)", True),
-        ("a > b ? a : b", True),
-        ("a > 1 && !(b < 2 || c == 3.5) ? a : -0.5", True),
-        ("math.greatest(a, math.least(b, c))", True),
-        ("a > b", False),
-        ("1 + 2", False),
-        ("a > 1 ? 1 : b", False),
-        ("a % b", False),
-        ("int(a) + math.round(b)", False),
-        ("a == null ? 0.0 : a", False),
-        ("a > 9007199254740993 ? a : b", False),
+        ("a + 1", True, True),
+        ("(a * b + c) / 3", True, True),
+        ("-a - math.abs(b)", True, True),
+        ("a > b ? a : b", True, True),
+        ("a > 1 && !(b < 2 || c == 3.5) ? a : -0.5", True, False),
+        ("a > 1 && !(b < 2 || c == 3) ? a : -5", False, True),
+        ("a > 0 ? true : b > 0", False, False),
+        ("(a > 0) == true ? a : b", False, False),
+        ("math.greatest(a, math.least(b, c))", True, True),
+        ("a > b", False, False),
+        ("1 + 2", False, True),
+        ("a + 0.5", True, False),
+        ("a > 1 ? 1 : b", False, True),
+        ("a % b", False, True),
+        ("int(a) + math.round(b)", False, True),
+        ("double(a) + b", False, False),
+        ("math.sqrt(a)", False, False),
+        ("a == null ? 0.0 : a", False, False),
+        ("a > 9007199254740993 ? a : b", False, True),
     ],
 )
-def test_formulas_over_numbers_are_programs(expression: str, doubles: bool) -> None:
-    """`doubles`: whether one for doubles alone is the same, which is the fastest."""
+def test_formulas_over_numbers_are_programs(expression: str, doubles: bool, wholes: bool) -> None:
+    """`doubles`, `wholes`: whether one for these alone is the same, which is the fastest."""
     made = program("cel", *NAMES, expr=expression)
     assert made is not None
     assert (ops.in_doubles(made) is not None) == doubles
+    assert (ops.in_wholes(made) is not None) == wholes
 
 
 @pytest.mark.parametrize(

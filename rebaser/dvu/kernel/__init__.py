@@ -21,6 +21,7 @@ from rebaser.dvu.kernel.base import compiled
 from rebaser.dvu.kernel.doubles import in_doubles, over_doubles
 from rebaser.dvu.kernel.formula import interpret
 from rebaser.dvu.kernel.over_all import PARTS, over_all
+from rebaser.dvu.kernel.wholes import all_whole, in_wholes, over_wholes
 
 _INTS, _KINDS, _DOUBLES = types.int64[::1], types.uint8[::1], types.float64[::1]
 _READ = types.Array(types.int32, 1, "C", readonly=True)
@@ -100,8 +101,8 @@ def sweep(
     """Settle nodes from place `at` on in `order` (as they stand, if that is empty); returns the place of the first that
     is left to Python, or `end`.
 
-    `entries` has the first instruction of each shape's program and of the one in doubles, -1 where there is none; the
-    file is the registers. A node with more than `most` inputs is left.
+    `entries` has the first instruction of each shape's program, of the one in doubles and of the one in integers, -1
+    where there is none; the file is the registers. A node with more than `most` inputs is left.
     """
     ordered = len(order) > 0
     while at < end:
@@ -134,6 +135,22 @@ def sweep(
                 kinds[slot] = FLOAT
                 if float_bits[slot] != before:
                     changed[slot] = 1
+                at += 1
+                continue
+        entry = entries[shape[node], 2]
+        if entry >= 0 and all_whole(first, last, refs, kinds):
+            if code[entry, 0] >= ops.ALL_SUM:
+                done, whole = over_wholes(code[entry, 0], first, last, refs, ints)
+            else:
+                for edge in range(first, last):
+                    file_ints[edge - first] = ints[refs[edge]]
+                done, whole = in_wholes(entry, code, file_ints)
+            if done:
+                if kinds[slot] != INT or ints[slot] != whole:
+                    changed[slot] = 1
+                ints[slot] = whole
+                floats[slot] = np.nan
+                kinds[slot] = INT
                 at += 1
                 continue
         entry = entries[shape[node], 0]

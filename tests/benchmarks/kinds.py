@@ -1,0 +1,128 @@
+"""What a value costs a worker, by function and kind of value: CPU time of decoding, computing and encoding, a node.
+
+    python -m tests.benchmarks.kinds [--nodes 100000] [--runs 5] [--json]
+
+Nodes of one definition that need nothing from each other; medians, ns of CPU time. `together` is as a worker does it,
+`one by one` without compiled code and without groups.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rebaser.dvu import compiled, fingerprint, sweep
+from rebaser.dvu.column import UNKNOWN, Column
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.functions import registry
+from rebaser.dvu.packet import Shape, Work
+from rebaser_core.values import Json
+
+VALUES: dict[str, Callable[[int], Json]] = {
+    "double": lambda at: at / 7,
+    "integer": lambda at: at,
+    "number": lambda at: at if at % 2 else at / 7,
+    "ASCII": lambda at: f"item {at}",
+    "text": lambda at: f"größe {at} €",
+    "scalar": lambda at: f"item {at}" if at % 2 else at,
+    "boolean": lambda at: at % 3 == 0,
+}
+_A, _B = ("a", -1), ("b", -1)
+CASES: dict[str, tuple[Shape, tuple[str, ...]]] = {
+    f"{name} of {kinds[-1]}s": (shape, kinds)
+    for name, shape, each in (
+        ("a * b + 1", Shape("cel", (_A, _B), {"expr": "a * b + 1"}), (("double",), ("integer",), ("number",))),
+        (
+            "a > b ? a : b",
+            Shape("cel", (_A, _B), {"expr": "a > b ? a - b : b"}),
+            (("double",), ("integer",), ("number",)),
+        ),
+        ("sum", Shape("sum", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
+        ("max", Shape("max", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
+        ("concat", Shape("concat", (("x", 2),), {}), (("ASCII",), ("text",), ("scalar",))),
+        ("join", Shape("join", (("x", 2),), {}), (("ASCII",), ("text",))),
+        ("format", Shape("format", (_A, _B), {"template": "{a} of {b:.2f}"}), (("ASCII", "double"),)),
+        ("length", Shape("length", (_A,), {}), (("text",),)),
+        (
+            "if",
+            Shape("if", (("condition", -1), ("then", -1), ("else", -1)), {}),
+            (("boolean", "double"), ("boolean", "text")),
+        ),
+        ("coalesce", Shape("coalesce", (("x", 2),), {}), (("text",),)),
+    )
+    for kinds in each
+}
+
+
+def work(shape: Shape, kinds: tuple[str, ...], nodes: int) -> Work:
+    """A packet of `nodes`, all dirty and unknown; `kinds` of its inputs, the last for all that follow."""
+    arity = shape.arity
+    kinds = (*kinds, *[kinds[-1]] * arity)[:arity]
+    constants = [VALUES[kind](at) for kind in kinds for at in range(nodes)]
+    at = np.arange(nodes)
+    refs = np.stack([place * nodes + at * (2 * place + 1) % nodes for place in range(arity)], 1)
+    return Work(
+        number=1,
+        code=fingerprint.code(),
+        functions=registry().fingerprints([shape.function]),
+        shapes=[shape],
+        constants=Column.of(constants),
+        shape=np.zeros(nodes, np.int32),
+        refs=refs.ravel().astype(np.int32),
+        dirty=np.ones(nodes, np.bool_),
+        old=Column(np.full(nodes, UNKNOWN, np.uint8), np.zeros(nodes, np.int64)),
+    )
+
+
+def one_by_one(patch: pytest.MonkeyPatch) -> None:
+    """Let workers compute without compiled code and without groups."""
+    patch.setattr(compiled, "linked", lambda *_: None)
+    patch.setattr(sweep.Sweep, "_flags", lambda *_: None)
+
+
+def cost(data: bytes, nodes: int, runs: int) -> int:
+    """ns of CPU time for a node."""
+    taken = []
+    evaluate_packet(data)
+    for _ in range(runs):
+        started = time.process_time()
+        evaluate_packet(data)
+        taken.append(time.process_time() - started)
+    return round(statistics.median(taken) / nodes * 1e9)
+
+
+def measure(name: str, nodes: int, runs: int) -> dict[str, Any]:
+    data = work(*CASES[name], nodes).encode()
+    found: dict[str, Any] = {"case": name, "nodes": nodes, "together": cost(data, nodes, runs)}
+    with pytest.MonkeyPatch.context() as patch:
+        one_by_one(patch)
+        found["one by one"] = cost(data, nodes, min(runs, 3))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    assert compiled.load()
+    if not options.json:
+        print(
+            f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}; ns of CPU time a node"
+        )
+        print(f"{'':26} together  one by one")
+    for name in CASES:
+        found = measure(name, options.nodes, options.runs)
+        line = f"{name:26} {found['together']:8} {found['one by one']:11}"
+        print(json.dumps(found) if options.json else line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Every case of the benchmark comes out as one by one. Times are printed, never asserted."""
+
+import pytest
+
+from rebaser.dvu import compiled
+from rebaser.dvu.evaluate import evaluate_packet
+from tests.benchmarks.kinds import CASES, measure, one_by_one, work
+
+pytestmark = pytest.mark.bench
+
+
+def test_all_cases_are_the_same_together_and_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiled.load()
+    packets = {name: work(*case, 1000).encode() for name, case in CASES.items()}
+    together = {name: evaluate_packet(data) for name, data in packets.items()}
+    one_by_one(monkeypatch)
+    for name, data in packets.items():
+        assert evaluate_packet(data) == together[name], name
+
+
+def test_a_case_is_measured() -> None:
+    found = measure("concat of texts", 500, 1)
+    assert min(found["together"], found["one by one"]) > 0
