@@ -56,6 +56,7 @@ OTHER: list[Item] = [
 TEXTS = ["", "x", "Größe", "\u0130", "e\u0301", "\U0001f600", "a\0b", "a text that is longer than its digest", "y" * 24]
 EDGES: list[Item] = [2**63 - 1, -(2**63), 2**63 - 2, 1.7976931348623157e308, 2.2250738585072014e-308]
 
+FOR_NUMBERS = ["sum", "product", "mean", "min", "max", "count"]
 BINARY = ["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "&&", "||"]
 UNARY = ["-", "!", "math.abs", "math.ceil", "math.floor", "math.round", "math.sqrt", "int", "double"]
 LITERALS = [
@@ -277,6 +278,30 @@ def test_compiled_code_and_python_agree(always: pytest.MonkeyPatch, seed: int, n
     rng = random.Random(seed)
     packet = graph(rng, nodes)
     every_way(edited(rng, packet, every_way(packet, always, rng)), always, rng)
+
+
+NUMBERS = [*WHOLE, -2, 3_037_000_500, -3_037_000_500, -(2**62), 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1, *DOUBLES]
+OF_TWO = [
+    *("a + b", "a - b", "a * b", "a / b", "a % b", "-a", "math.abs(a)", "math.greatest(a, b)", "math.least(a, b)"),
+    *("a > b ? a : b", "a == b ? a + 1 : b - 1", "a <= b && !(a >= -b) ? a : b", "a != b || a < 0 ? b : a * 2"),
+    *("math.round(a) + math.floor(b)", "int(a) - 1", "a == b", "(a * b + 1) / 2", "a + b > 0.5 ? a : -1.5"),
+]
+
+
+def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatch) -> None:
+    """Every operator and function of two or three numbers, where they overflow, vanish, come out even or do not."""
+    shapes = [Shape("cel", (("a", -1), ("b", -1)), {"expr": expr}) for expr in OF_TWO]
+    shapes += [Shape(name, (("x", count),), {}) for name in FOR_NUMBERS for count in (2, 3)]
+    pairs = [(~left, ~right) for left in range(len(NUMBERS)) for right in range(len(NUMBERS))]
+    packet = Packet(1, fingerprint.code(), {"cel": "", **dict.fromkeys(FOR_NUMBERS, "")}, shapes, [*NUMBERS])
+    for number, one in enumerate(shapes):
+        packet.shape += [number] * len(pairs)
+        packet.refs += [ref for pair in pairs for ref in (*pair, pair[0])[: one.arity]]
+    packet.dirty, packet.old = bytearray(b"\1" * len(packet.shape)), [NEVER] * len(packet.shape)
+    data = packet.encode()
+    found = shown(evaluate_packet(data))
+    always.setattr(compiled, "linked", lambda *_: None)
+    assert shown(evaluate_packet(data)) == found
 
 
 def numbers(nodes: int, *, odd: int = 0) -> Packet:
