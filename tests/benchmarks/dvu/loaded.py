@@ -110,44 +110,49 @@ class Loaded:
         self.state = ChangeSetState()
         rest = updates(self.model.work)
         while some := list(islice(rest, FOLDED_AT_ONCE)):
-            self._fold(Kind.REBASE, some, covers=0)
-
-    def _fold(self, kind: Kind, delta: Sequence[Any], covers: int) -> None:
-        state = self.state
-        state.fold(state.last + 1, Commit("", state.last, kind, 0, "", None, covers, delta=delta))
+            fold(self.state, some)
 
     def edit(self, which: str) -> None:
-        self._fold(Kind.REBASE, self.model.edit(which), self.state.covers)
+        fold(self.state, self.model.edit(which))
 
     async def update(self, engine: Evaluator) -> dict[str, float]:
-        """One update; ms of its parts, and how many values changed."""
-        with self.state.view() as view:
-            times = [time.perf_counter()]
-            made = plan(view)
+        return await timed_update(self.state, engine)
+
+
+def fold(state: ChangeSetState, delta: Sequence[Update]) -> None:
+    """Add a commit of edits."""
+    state.fold(state.last + 1, Commit("", state.last, Kind.REBASE, 0, "", None, state.covers, delta=delta))
+
+
+async def timed_update(state: ChangeSetState, engine: Evaluator) -> dict[str, float]:
+    """One update; ms of its parts, and how many values changed. Folding what it found is not in `all`."""
+    with state.view() as view:
+        times = [time.perf_counter()]
+        made = plan(view)
+        packets = made.next_wave()
+        times.append(time.perf_counter())
+        spark = sent = 0.0
+        while packets:
+            sent += sum(map(len, packets))
+            began = time.perf_counter()
+            results = await engine.evaluate(packets, label="bench")
+            spark += time.perf_counter() - began
+            made.absorb([part for one in results for part in one])
             packets = made.next_wave()
-            times.append(time.perf_counter())
-            spark = sent = 0.0
-            while packets:
-                sent += sum(map(len, packets))
-                began = time.perf_counter()
-                results = await engine.evaluate(packets, label="bench")
-                spark += time.perf_counter() - began
-                made.absorb([part for one in results for part in one])
-                packets = made.next_wave()
-            computed = made.computed()
-            times.append(time.perf_counter())
-            sequence = view.sequence
-        self._fold(Kind.DVU, computed, sequence)
-        whole = times[2] - times[0]
-        return {
-            "all": 1000 * whole,
-            "plan": 1000 * (times[1] - times[0]),
-            "spark": 1000 * spark,
-            "rest": 1000 * (times[2] - times[1] - spark),
-            "mb": sent / 1e6,
-            "affected": made.size,
-            "changed": len(computed),
-        }
+        computed = made.computed()
+        times.append(time.perf_counter())
+        sequence = view.sequence
+    state.fold(state.last + 1, Commit("", state.last, Kind.DVU, 0, "", None, sequence, delta=computed))
+    whole = times[2] - times[0]
+    return {
+        "all": 1000 * whole,
+        "plan": 1000 * (times[1] - times[0]),
+        "spark": 1000 * spark,
+        "rest": 1000 * (times[2] - times[1] - spark),
+        "mb": sent / 1e6,
+        "affected": made.size,
+        "changed": len(computed),
+    }
 
 
 def medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:

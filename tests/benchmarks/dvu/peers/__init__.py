@@ -64,16 +64,16 @@ def measure(
     command = [sys.executable, "-m", "tests.benchmarks.dvu.peers", peer, shape, str(size), ",".join(wanted), str(runs)]
     with subprocess.Popen(
         command,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=node_environment() if peer == "hyperformula" else None,
-        start_new_session=True,
     ) as child:
         try:
             found, why = _watched(child, seconds)
         finally:
-            with suppress(ProcessLookupError):  # with all that it started: its session is its own
+            with suppress(ProcessLookupError):  # with all that it started: its group is its own
                 os.killpg(child.pid, signal.SIGKILL)
     lines = [about | one for one in found]
     return lines if why is None else [*lines, about | {"why": why}]

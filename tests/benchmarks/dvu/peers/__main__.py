@@ -1,8 +1,14 @@
-"""One peer, one graph: `python -m tests.benchmarks.dvu.peers PEER SHAPE SIZE EDITS RUNS`, lines of JSON on stdout."""
+"""One peer, one graph: `python -m tests.benchmarks.dvu.peers PEER SHAPE SIZE EDITS RUNS`, lines of JSON on stdout.
+
+It lives as long as its stdin is open.
+"""
 
 import json
+import os
+import signal
 import statistics
 import sys
+import threading
 import time
 
 import numpy as np
@@ -57,6 +63,12 @@ def main(name: str, shape: str, size: str, edits: str, runs: str) -> None:
     peer.close()
 
 
+def end_with_parent() -> None:
+    """End, with all that was started here, when nobody holds stdin any more, however that came about."""
+    os.read(0, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
 def say(line: dict[str, object] | None) -> None:
     """A result, or that a step is done."""
     sys.stdout.write(TICK if line is None else json.dumps(line) + "\n")
@@ -64,4 +76,6 @@ def say(line: dict[str, object] | None) -> None:
 
 
 if __name__ == "__main__":
+    os.setpgid(0, 0)
+    threading.Thread(target=end_with_parent, daemon=True).start()
     main(*sys.argv[1:])
