@@ -74,7 +74,7 @@ class Model:
             wanted = int(how_many.removeprefix("first:"))
             return np.arange(wanted if wanted <= self.base else 0)
         wanted, used = int(how_many), self._used[::-1]
-        return used[np.arange(wanted) * len(used) // wanted] if wanted <= len(used) else used[:0]
+        return np.sort(used[np.arange(wanted) * len(used) // wanted]) if wanted <= len(used) else used[:0]
 
     def edit(self, which: str) -> list[Set]:
         """The next edit of a kind."""

@@ -40,7 +40,9 @@ def main(name: str, shape: str, size: str, edits: str, runs: str) -> None:
     say(None)
     started = time.perf_counter()
     peer.build()
-    about = {"build": round(1000 * (time.perf_counter() - started), 1), "version": peer.version}
+    about: dict[str, object] = {"build": round(1000 * (time.perf_counter() - started), 1)}
+    if peer.version is not None:
+        about["version"] = peer.version
     say(None)
     for which in edits.split(","):
         at = model.edited(which)
