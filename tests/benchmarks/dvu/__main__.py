@@ -1,9 +1,11 @@
 """What a dependent values update takes: alone, end to end through a server, behind gates, and beside other engines.
 
     python -m tests.benchmarks.dvu [--sizes 1000,100000,1000000] [--shapes chain,dag] [--edits 1,100,10000,all,root]
-        [--runs 5] [--cutoff] [--end-to-end] [--peers all] [--curves] [--report] [--lines FILE] [--minutes M] [--json]
+        [--runs 5] [--cutoff [SIZE]] [--end-to-end [SIZE]] [--peers all [--peers-up-to SIZE]] [--curves] [--report]
+        [--lines FILE] [--minutes M] [--json]
 
-    python -m tests.benchmarks.dvu --judged --lines artifacts/dvu.jsonl      everything but 10 million values
+    python -m tests.benchmarks.dvu --judged --lines artifacts/dvu.jsonl          in about a quarter of an hour
+    python -m tests.benchmarks.dvu --everything --lines artifacts/dvu.jsonl      goes on from there
 
 Shapes are those of `tests.benchmarks.evaluate`, loaded as a change set. Edits: a number of values, `all` that are set,
 `root` the first one, `same` sets all to what they were (everything is computed, nothing comes out other than it was).
@@ -15,7 +17,8 @@ engine took; `ratio` is the whole over the empty job, one packet of two values. 
 checked against a recompute.
 
 Each line is written to FILE as it is measured; what FILE has is not measured again, so a run that was stopped goes on
-with the same command. `--report` prints all of FILE as Markdown.
+with the same command. `--report` prints all of FILE as Markdown. `--judged` is gates, a server and some peers for up to
+100 thousand values, and the rest for a million too.
 """
 
 import argparse
@@ -23,7 +26,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -35,16 +38,16 @@ from anyio import to_thread
 
 from rebaser.dvu.engine import Engine, EngineSettings
 from tests.benchmarks import machine
-from tests.benchmarks.dvu import end_to_end, estimate, peers
-from tests.benchmarks.dvu.curves import curves
+from tests.benchmarks.dvu import end_to_end, peers
+from tests.benchmarks.dvu.cells import Cell, cells, minutes
+from tests.benchmarks.dvu.curves import curve
 from tests.benchmarks.dvu.lines import Line, Lines
 from tests.benchmarks.dvu.loaded import EDITS, Loaded, measure
 from tests.benchmarks.dvu.report import report
 from tests.benchmarks.evaluate import SHAPES
 
-JUDGED_EDITS = "1,100,10000,root,all"
-STEP_LIMIT = 60.0  # seconds a peer may take for one step
-JUDGED_STEP_LIMIT = 20.0
+ALL_EDITS = "1,100,10000,root,all"
+QUICK_PEERS = "bare-sweep,pydict,formualizer,hyperformula"
 
 
 @asynccontextmanager
@@ -58,76 +61,44 @@ async def warm_engine(memory: str) -> AsyncIterator[Engine]:
             yield engine
 
 
-async def alone(lines: Lines, options: argparse.Namespace) -> None:
-    cells = [
-        (f"alone {shape} {size}{' gated' if gated else ''}", shape, size, gated)
-        for size in options.sizes
-        for gated in ((False, True) if options.cutoff else (False,))
-        for shape in options.shapes
-    ]
-    others = curves(options.sizes, options.runs) if options.curves else {}
-    if not any(map(lines.wants, [*(cell[0] for cell in cells), *others])):
-        return
-
-    async def cell(engine: Engine, shape: str, size: int, gated: bool) -> list[Line]:
-        found = await measure(engine, shape, size, options.runs, edits=options.edits, gated=gated)
-        return [{"part": "alone", "gated": gated} | one for one in found]
+async def on_an_engine(wanted: list[Cell], lines: Lines, options: argparse.Namespace) -> None:
+    async def alone(engine: Engine, cell: Cell) -> list[Line]:
+        found = await measure(engine, cell.shape, cell.size, options.runs, edits=options.edits, gated=cell.gated)
+        return [{"part": "alone", "gated": cell.gated} | one for one in found]
 
     async with warm_engine(options.driver_memory) as engine:
-        for name, shape, size, gated in cells:
-            await lines.measure(name, partial(cell, engine, shape, size, gated))
-        for name, measured in others.items():
-            await lines.measure(name, partial(measured, engine))
+        for cell in wanted:
+            if cell.part == "curves":
+                await lines.measure(cell.name, partial(curve, engine, cell.shape, cell.size, options.runs))
+            else:
+                await lines.measure(cell.name, partial(alone, engine, cell))
 
 
-async def through_a_server(lines: Lines, options: argparse.Namespace) -> None:
-    cells = [
-        (f"end-to-end {shape} {size}{' gated' if gated else ''}", shape, size, gated)
-        for size in options.sizes
-        for gated in ((False, True) if options.cutoff else (False,))
-        for shape in options.shapes
-    ]
-    if not any(lines.wants(cell[0]) for cell in cells):
-        return
+async def through_a_server(wanted: list[Cell], lines: Lines, options: argparse.Namespace) -> None:
     async with end_to_end.system() as client:
-        for name, shape, size, gated in cells:
-            measured = partial(end_to_end.measure, client, shape, size, options.runs, edits=options.edits, gated=gated)
-            await lines.measure(name, measured)
+        for cell in wanted:
+            asked = partial(end_to_end.measure, client, cell.shape, cell.size, options.runs)
+            await lines.measure(cell.name, partial(asked, edits=options.edits, gated=cell.gated))
 
 
-async def beside_others(lines: Lines, options: argparse.Namespace) -> None:
-    """Smaller sizes first: what took too long there is not tried at a larger one."""
-    for size in sorted(options.sizes):
-        for peer in options.peers:
-            for shape in options.shapes:
-                name = f"peers {peer} {shape} {size}"
-                if peer_failed_smaller(lines, peer, shape, size):
-                    why = {"why": "not tried: failed at a smaller size"}
-                    if lines.wants(name):
-                        lines.add([{"cell": name, "part": "peers", "peer": peer, "shape": shape, "size": size} | why])
-                    continue
-                asked = partial(
-                    *(peers.measure, peer, shape, size),
-                    edits=options.edits,
-                    runs=options.runs,
-                    seconds=options.peer_seconds,
-                )
-                await lines.measure(name, partial(to_thread.run_sync, asked))
+async def beside_others(wanted: list[Cell], lines: Lines, options: argparse.Namespace) -> None:
+    for cell in wanted:
+        about = {"part": "peers", "peer": cell.peer, "shape": cell.shape}
+        smaller = [one for one in lines.all if one.items() >= about.items() and one["size"] < cell.size]
+        if lines.wants(cell.name) and any("why" in one for one in smaller):
+            why = "not tried: did not get to its end at a smaller size"
+            lines.add([{"cell": cell.name, **about, "size": cell.size, "why": why}])
+        asked = partial(peers.measure, cell.peer, cell.shape, cell.size, seconds=options.peer_seconds)
+        asked = partial(asked, edits=options.edits, runs=options.runs)
+        await lines.measure(cell.name, partial(to_thread.run_sync, asked))
 
 
-def peer_failed_smaller(lines: Lines, peer: str, shape: str, size: int) -> bool:
-    return any(
-        one["part"] == "peers" and one["peer"] == peer and one["shape"] == shape and one["size"] < size and "why" in one
-        for one in lines.all
-    )
-
-
-async def run(lines: Lines, options: argparse.Namespace) -> None:
-    await alone(lines, options)
-    if options.end_to_end:
-        await through_a_server(lines, options)
-    if options.peers:
-        await beside_others(lines, options)
+async def run(wanted: list[Cell], lines: Lines, options: argparse.Namespace) -> None:
+    parts = ((("alone", "curves"), on_an_engine), (("end-to-end",), through_a_server), (("peers",), beside_others))
+    for names, measured in parts:
+        these = [cell for cell in wanted if cell.part in names and lines.wants(cell.name)]
+        if these:
+            await measured(these, lines, options)
 
 
 HEAD = (
@@ -150,31 +121,41 @@ def show(one: Line, *, as_json: bool, to: Any) -> None:
     print(text, flush=True, file=to)
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="1000,100000,1000000")
     parser.add_argument("--shapes", default=",".join(SHAPES))
     parser.add_argument("--edits", default=",".join(EDITS))
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--cutoff", action="store_true", help="behind gates as well")
-    parser.add_argument("--end-to-end", action="store_true", help="through a server and a client as well")
-    parser.add_argument("--peers", default="", metavar="NAMES", help=f"all, or some of {','.join(peers.PEERS)}")
-    parser.add_argument("--peer-seconds", type=float, default=STEP_LIMIT, help="a peer is stopped after this, a step")
+    parser.add_argument("--runs", type=int)
+    up_to = {"type": int, "nargs": "?", "const": sys.maxsize, "metavar": "SIZE"}
+    parser.add_argument("--cutoff", **up_to, help="behind gates as well (of graphs up to SIZE)")
+    parser.add_argument("--end-to-end", **up_to, help="through a server and a client as well (up to SIZE)")
+    parser.add_argument("--peers", metavar="NAMES", help=f"all, or some of {','.join(peers.PEERS)}")
+    parser.add_argument("--peers-up-to", type=int, metavar="SIZE")
+    parser.add_argument("--peer-seconds", type=float, default=60.0, help="a peer is stopped after this, a step")
     parser.add_argument("--curves", action="store_true", help="cost against the affected part, and against the size")
-    parser.add_argument("--judged", action="store_true", help="all of that, with --report; peers have 20 s a step")
+    parser.add_argument("--judged", action="store_true", help="the tables that matter, in a quarter of an hour")
+    parser.add_argument("--everything", action="store_true", help="all of the above, in more than an hour")
     parser.add_argument("--driver-memory", default="1g", help="of Spark")
     parser.add_argument("--lines", type=Path, metavar="FILE", help="keep what is measured, and go on from there")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after this")
     parser.add_argument("--report", action="store_true", help="Markdown on stdout, at the end")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if options.judged:
-        options.edits, options.peers, options.peer_seconds = JUDGED_EDITS, "all", JUDGED_STEP_LIMIT
-        options.cutoff = options.end_to_end = options.curves = options.report = True
-    options.sizes = [int(size) for size in options.sizes.split(",")]
+    options = parser.parse_args(given)
+    if options.judged or options.everything:
+        options.edits = ALL_EDITS
+        options.curves = options.report = True
+    everything = sys.maxsize if options.everything else 100_000 if options.judged else None
+    for name in ("cutoff", "end_to_end"):
+        if getattr(options, name) is None:
+            setattr(options, name, everything)
+    options.peers_up_to = options.peers_up_to or everything or sys.maxsize
+    options.runs = options.runs or (3 if options.judged else 5)
+    names = options.peers or ("all" if options.everything else QUICK_PEERS if options.judged else "")
+    options.peers = list(peers.PEERS) if names == "all" else [one for one in names.split(",") if one]
+    options.sizes = sorted(int(size) for size in options.sizes.split(","))
     options.shapes = [shape.replace("-", "_") for shape in options.shapes.split(",")]
     options.edits = options.edits.split(",")
-    options.peers = list(peers.PEERS) if options.peers == "all" else [one for one in options.peers.split(",") if one]
     for given, known in ((options.shapes, SHAPES), (options.peers, peers.PEERS)):
         if unknown := set(given) - set(known):
             parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
@@ -182,7 +163,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    options = arguments()
+    options = arguments(sys.argv[1:])
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(30),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -191,11 +172,13 @@ def main() -> None:
     about = f"{machine.machine()}; " + ", ".join(f"{name} {value}" for name, value in machine.versions().items())
     started, quiet = time.monotonic(), machine.load()
     lines = Lines(options.lines, partial(show, as_json=options.json, to=to), started + 60 * options.minutes)
+    wanted = [cell for cell in cells(options) if cell.name not in lines]
     if not options.json:
-        print(about, f"about {estimate.minutes(options, lines):.0f} minutes", HEAD, sep="\n", flush=True, file=to)
-    uvloop.run(run(lines, options))
-    if lines.left_out:
-        print(f"{lines.left_out} cells are left out: the same command with --lines goes on there", file=sys.stderr)
+        takes = f"{len(wanted)} cells, about {minutes(wanted, options):.0f} minutes on two quiet cores"
+        print(about, takes, HEAD, sep="\n", flush=True, file=to)
+    uvloop.run(run(wanted, lines, options))
+    if left := sum(cell.name not in lines for cell in wanted):
+        print(f"{left} cells are left: the same command, with --lines, goes on there", file=sys.stderr)
     if options.report:
         command = " ".join(sys.argv[1:])
         asked = f"`python -m tests.benchmarks.dvu {command}`, medians of {options.runs} runs after a first one;"

@@ -2,8 +2,6 @@
 with the affected part held constant, which ought to be flat.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 from rebaser.dvu.run import Evaluator
@@ -13,12 +11,13 @@ ISLAND = 10  # values that are set in each; 90 depend on them
 CONSTANT = 10  # islands
 
 
-async def curve(engine: Evaluator, size: int, islands: Sequence[int], runs: int, name: str) -> list[dict[str, Any]]:
-    """Medians of edits that set all values of so many islands, of a change set of islands."""
+async def curve(engine: Evaluator, name: str, size: int, runs: int) -> list[dict[str, Any]]:
+    """Medians of edits that set all values of some islands: of ever more of them (`affected`), or always of so many."""
+    counts = [10**power for power in range(9) if 10**power * 100 <= size] if name == "affected" else [CONSTANT]
     loaded = Loaded("islands", size)
     await loaded.update(engine)
     found = []
-    for count in islands:
+    for count in counts:
         which = f"first:{count * ISLAND}"
         if not len(loaded.model.edited(which)):
             continue
@@ -28,13 +27,3 @@ async def curve(engine: Evaluator, size: int, islands: Sequence[int], runs: int,
             taken.append(await loaded.update(engine))
         found.append({"part": "curves", "curve": name, "size": size} | medians(taken[1:]))
     return found
-
-
-def curves(sizes: Sequence[int], runs: int) -> dict[str, Callable[[Evaluator], Awaitable[list[dict[str, Any]]]]]:
-    """Cells by name, each what measures it on an engine."""
-    largest = max(sizes)
-    counts = [10**power for power in range(9) if 10**power * 100 <= largest]
-    cells = {f"curves affected {largest}": partial(curve, size=largest, islands=counts, runs=runs, name="affected")}
-    for size in sizes:
-        cells[f"curves size {size}"] = partial(curve, size=size, islands=[CONSTANT], runs=runs, name="size")
-    return cells

@@ -21,16 +21,14 @@ class Lines:
         if path is not None and path.exists():
             self.all = [json.loads(line) for line in path.read_text().splitlines()]
         self._known = {one["cell"] for one in self.all}
-        self.left_out = 0
+
+    def __contains__(self, cell: str) -> bool:
+        """Whether a cell is measured."""
+        return cell in self._known
 
     def wants(self, cell: str) -> bool:
         """Whether a cell is to be measured now."""
-        if cell in self._known:
-            return False
-        if time.monotonic() > self._until:
-            self.left_out += 1
-            return False
-        return True
+        return cell not in self._known and time.monotonic() < self._until
 
     async def measure(self, cell: str, measured: Callable[[], Awaitable[Iterable[Line]]]) -> None:
         """Measure a cell and keep its lines, unless it is known. One that fails is told, and comes again next time."""
@@ -39,9 +37,9 @@ class Lines:
         try:
             found = [{"cell": cell, **one} for one in await measured()]
         except Exception as error:  # noqa: BLE001 - hours of others must not be lost
-            self.left_out += 1
             print(f"{cell}: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
             return
+        self._known.add(cell)
         self.add(found)
 
     def add(self, found: list[Line]) -> None:

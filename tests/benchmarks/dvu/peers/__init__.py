@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
@@ -69,31 +69,37 @@ def measure(
         stderr=subprocess.PIPE,
         text=True,
         env=node_environment() if peer == "hyperformula" else None,
+        process_group=0,
     ) as child:
+        said: queue.Queue[str | None] = queue.Queue()
+        errors: list[str | None] = []
+        hears = ((child.stdout, said.put), (child.stderr, errors.append))
+        threads = [threading.Thread(target=_listen, args=one) for one in hears]
+        for thread in threads:
+            thread.start()
         try:
-            found, why = _watched(child, seconds)
+            found, why = _watched(child, said, seconds)
         finally:
             with suppress(ProcessLookupError):  # with all that it started: its group is its own
                 os.killpg(child.pid, signal.SIGKILL)
+            for thread in threads:
+                thread.join()
+    if why is None and child.returncode:
+        why = "failed: " + " ".join("".join(one for one in errors if one).split()[-30:])[:200]
     lines = [about | one for one in found]
     return lines if why is None else [*lines, about | {"why": why}]
 
 
-def _watched(child: subprocess.Popen[str], seconds: float) -> tuple[list[dict[str, Any]], str | None]:
-    said: queue.Queue[str | None] = queue.Queue()
-    errors: list[str] = []
+def _listen(stream: Any, take: Callable[[str | None], None]) -> None:
+    for line in stream:
+        take(line)
+    take(None)
 
-    def listen() -> None:
-        for line in child.stdout or ():
-            said.put(line)
-        said.put(None)
 
-    def complaints() -> None:
-        errors.extend(child.stderr or ())
-
-    threads = [threading.Thread(target=one, daemon=True) for one in (listen, complaints)]
-    for thread in threads:
-        thread.start()
+def _watched(
+    child: subprocess.Popen[str], said: "queue.Queue[str | None]", seconds: float
+) -> tuple[list[dict[str, Any]], str | None]:
+    """What it said until its end, or until it had to be ended, and why that was."""
     found: list[dict[str, Any]] = []
     steps, last = 0, time.monotonic()
     while True:
@@ -102,7 +108,8 @@ def _watched(child: subprocess.Popen[str], seconds: float) -> tuple[list[dict[st
         except queue.Empty:
             line = ""
         if line is None:
-            break
+            child.wait()
+            return found, None
         if line:
             steps, last = steps + 1, time.monotonic()
         if line.startswith("{"):
@@ -112,11 +119,6 @@ def _watched(child: subprocess.Popen[str], seconds: float) -> tuple[list[dict[st
             return found, f"> {allowed:g} s"
         if _bytes_of(child.pid) > BYTES:
             return found, f"> {BYTES >> 30} GB"
-    for thread in threads:
-        thread.join()
-    if child.wait():
-        return found, "failed: " + " ".join(" ".join(errors[-1:]).split())[:200]
-    return found, None
 
 
 def _bytes_of(pid: int) -> int:

@@ -1,6 +1,6 @@
 """One peer, one graph: `python -m tests.benchmarks.dvu.peers PEER SHAPE SIZE EDITS RUNS`, lines of JSON on stdout.
 
-It lives as long as its stdin is open.
+It lives as long as its stdin is open, and is to have a process group of its own.
 """
 
 import json
@@ -78,6 +78,5 @@ def say(line: dict[str, object] | None) -> None:
 
 
 if __name__ == "__main__":
-    os.setpgid(0, 0)
     threading.Thread(target=end_with_parent, daemon=True).start()
     main(*sys.argv[1:])
