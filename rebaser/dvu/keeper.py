@@ -13,16 +13,19 @@ from pathlib import Path
 from types import MappingProxyType
 
 import anyio
+import numpy as np
 import structlog
 from anyio import to_thread
 
 from rebaser.dvu import compiled, fingerprint, survey
+from rebaser.dvu.column import Column
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.jvm import Jvm, check_java
 from rebaser.dvu.packet import NEVER, Packet, Results, Shape
 from rebaser.dvu.session import Session, SessionError
 from rebaser.dvu.shipping import bundle
+from rebaser.dvu.structure import Reach, Structure
 from rebaser_client.blobs import BlobStore
 from rebaser_core.errors import ConfigError, DvuError, RebaserError
 
@@ -30,6 +33,12 @@ _log = structlog.get_logger(__name__)
 
 _GRACE = 5.0  # seconds a server has to let a session go
 _HINT = "install the plug-in for the Python that Spark's workers run; until then change sets that use it wait"
+_NO_STORE = (
+    "let them read the blob store (package obstore, credentials, the folder); until then what large change sets are "
+    "made of has to travel with updates"
+)
+_SUM = Shape("sum", (("values", 2),), {})
+_TRIED = Structure.make(2, [_SUM], np.zeros(1, np.int32), np.arange(2, dtype=np.int32))
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
 
 
@@ -168,16 +177,21 @@ class Keeper:
 
             await guard(jvm.start, kill, seconds=seconds)
         session = await to_thread.run_sync(Session, self._jvm.url if self._jvm else self._remote)
+        tasks, store = self._settings.parallelism, self._settings.blobs_url
 
         async def cut(_: anyio.Event) -> None:
             session.cut()
 
         try:
             if not self._embedded:  # the embedded one runs what is installed here
-                await guard(lambda: _equip(session, self._settings.parallelism), cut, seconds=seconds)
-            await guard(lambda: _try_out(session, self._settings.parallelism), cut, seconds=seconds)
+                await guard(lambda: _equip(session, tasks, store=bool(store)), cut, seconds=seconds)
+            await guard(lambda: _try_out(session, tasks), cut, seconds=seconds)
             if not self._embedded:
                 await guard(lambda: _name_missing(session), cut, seconds=seconds)
+                if await self._stored(_TRIED) and not await guard(
+                    lambda: _reaches(session, store, tasks), cut, seconds=seconds
+                ):
+                    _log.warning("dvu_store_not_on_workers", hint=_NO_STORE)
         except BaseException:
             session.cut()
             if self._jvm is not None:  # whatever it has, a new one has not
@@ -185,18 +199,29 @@ class Keeper:
             raise
         return session
 
+    async def _stored(self, structure: Structure) -> bool:
+        """Whether there is a store that workers may reach, and it has `structure` now."""
+        if self._settings.blobs is None or not self._settings.blobs_url:
+            return False
+        try:
+            await self._settings.blobs.put(bytes(structure.data))
+        except RebaserError as error:
+            _log.warning("dvu_structure_not_stored", reason=error.message)
+            return False
+        return True
+
     async def _end(self, held: Held) -> None:
         with anyio.move_on_after(_GRACE):
             await to_thread.run_sync(held.session.close, abandon_on_cancel=True)
         held.session.cut()  # if `close` still waits for a server that is gone, this ends it
 
 
-def _equip(session: Session, tasks: int) -> None:
+def _equip(session: Session, tasks: int, *, store: bool) -> None:
     """Send the workers our code and plug-ins, and name all that cannot be sent and is not there: what no update can do
     without as a `DvuError`, the rest in a warning."""
     session.open()
     packed = bundle()
-    needed, useful = survey.ours()
+    needed, useful = survey.ours(store=store)
     useful += survey.of_plugins(packed)
     names = {one.name for one in needed + useful}
     found = [survey.told(said) for said in session.ask(survey.look(names), tasks=tasks)]
@@ -227,8 +252,15 @@ def _name_missing(session: Session) -> None:
                 _log.warning("dvu_plugin_not_on_workers", plugin=name, reason=error.message, hint=_HINT)
 
 
+def _reaches(session: Session, store: str, tasks: int) -> bool:
+    """Whether the workers read the store: they have `_TRIED` then."""
+    packet = Reach(0, fingerprint.code(), {"sum": ""}, _TRIED.address, None, None, Column.of([1, 2]), store=store)
+    found = session.run([packet.encode()] * tasks, tag="rebaser-store", tasks=tasks)
+    return not any(Results.decode(result[0]).missing for result in found)
+
+
 def _warm_up(plugin: Mapping[str, str] = MappingProxyType({})) -> bytes:
     """A packet that adds 1 and 2, and wants `plugin` (name and fingerprint) to be there."""
-    packet = Packet(0, fingerprint.code(), {"sum": "", **plugin}, [Shape("sum", (("values", 2),), {})], [1, 2])
+    packet = Packet(0, fingerprint.code(), {"sum": "", **plugin}, [_SUM], [1, 2])
     packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER]
     return packet.encode()

@@ -15,6 +15,7 @@ from rebaser.dvu.shipping import Bundle
 
 NEEDED = ("cbor2", "cel-expr-python", "numpy", "protobuf", "pyarrow", "structlog")
 USEFUL = ("numba",)  # compiled code; results are the same without
+STORE = ("obstore",)  # of use to whoever has a store that workers read
 HOW = "install it for the Python that Spark's workers run (PYSPARK_PYTHON)"
 
 
@@ -47,12 +48,14 @@ def told(text: str) -> Found:
     return Found(*json.loads(text))
 
 
-def ours() -> tuple[list[Requirement], list[Requirement]]:
-    """What our code needs on workers, and what it makes use of."""
+def ours(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
+    """What our code needs on workers, and what it makes use of, perhaps of a blob store, too."""
     every = {one.name: one for one in _applying(importlib.metadata.requires("rebaser"))}
     cel = importlib.metadata.version("cel-expr-python")
     every["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # formulas must mean the same
-    needed, useful = ([every.get(name) or Requirement(name) for name in names] for names in (NEEDED, USEFUL))
+    needed, useful = (
+        [every.get(name) or Requirement(name) for name in names] for names in (NEEDED, USEFUL + STORE * store)
+    )
     return needed, useful
 
 

@@ -14,6 +14,7 @@ from rebaser.dvu import keeper, survey
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.functions.registry import Registry, builtins
 from rebaser.dvu.jvm import check_java
+from rebaser_client.blobs.objects import ObjectStoreBlobs
 from rebaser_core.errors import ConfigError
 from tests.conftest import Events
 from tests.spark.conftest import Down
@@ -73,7 +74,7 @@ async def test_a_plug_in_that_the_workers_have_not_is_named(
 
 async def test_all_that_workers_lack_is_named_at_once(url: str, down: Down, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = [Requirement("no-such-package>=2"), Requirement("numpy>=99"), Requirement("cbor2")]
-    monkeypatch.setattr(survey, "ours", lambda: (lacking, []))
+    monkeypatch.setattr(survey, "ours", lambda **_: (lacking, []))
     reason = await down(url)
     assert reason.startswith("Spark's workers lack packages (")
     assert ": no-such-package>=2, numpy>=99 (there is " in reason
@@ -86,6 +87,16 @@ async def test_workers_of_another_python_are_named(url: str, down: Down, monkeyp
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     expected = f"Spark's workers run Python {here} and this server 3.99: have PYSPARK_PYTHON name a Python 3.99"
     assert (await down(url)).startswith(expected)
+
+
+async def test_a_store_that_workers_do_not_reach_is_named(url: str, events: Events, tmp_path: Path) -> None:
+    blobs = ObjectStoreBlobs(f"file://{tmp_path}/here")
+    for where, told in ((f"file://{tmp_path}/elsewhere", 1), (f"file://{tmp_path}/here", 1)):
+        settings = EngineSettings(parallelism=1, blobs=blobs, blobs_url=where)
+        with anyio.fail_after(240):
+            async with Engine(url, settings) as engine:
+                await engine.ready.wait()
+        assert len(events.named("dvu_store_not_on_workers")) == told
 
 
 def test_an_embedded_spark_needs_the_whole_of_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_the_cluster_takes_the_place_of_the_one_spark(compose: dict[str, Any], c
 
 def test_what_workers_need_is_what_they_are_asked_for() -> None:
     [line] = re.findall(r"^    pip install (cbor2 .+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
-    assert line.replace("==VERSION", "").split() == sorted((*survey.NEEDED, *survey.USEFUL))
+    assert line.replace("==VERSION", "").split() == sorted(survey.NEEDED + survey.USEFUL + survey.STORE)
 
 
 def test_files_that_compose_mounts_exist(compose: dict[str, Any]) -> None:

@@ -147,7 +147,7 @@ def test_a_plug_in_with_native_code_is_not_sent_but_looked_for(tmp_path: Path, m
 
 
 def test_all_that_workers_lack_is_named_at_once_by_host() -> None:
-    needed, useful = survey.ours()
+    needed, useful = survey.ours(store=True)
     asked = [one.name for one in needed + useful]
     told = survey.told(survey.look([*asked, "no-such-package"])(0))
     assert survey.lacking([told], needed + useful) == ""
@@ -159,3 +159,4 @@ def test_all_that_workers_lack_is_named_at_once_by_host() -> None:
     assert "(there is 0.0.1), numpy>=2.0 (there is 1.26.4)" in lacks
     assert "pyarrow" not in lacks
     assert survey.lacking([Found("c", {})], useful).startswith("c: numba>=")
+    assert "obstore>=" in survey.lacking([Found("c", {})], useful)
