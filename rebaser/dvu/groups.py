@@ -18,8 +18,8 @@ from rebaser.dvu.same import same_as
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-FEW = 16  # values for which a call of their own does not pay
-MANY_INPUTS = 256  # of one value, for which it does not either
+FEW = 20  # values for which a call of their own does not pay
+MANY_INPUTS = 256  # of one value: more may be too large together, which the sweep looks at
 _MOST = 1 << 15  # values in one call
 _AGAIN = 256  # and in one where a larger one failed
 _LONG = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that surely fits

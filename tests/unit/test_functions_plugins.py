@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from rebaser.dvu import fingerprint
+from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
 from rebaser.dvu.functions.registry import GROUP, Registry, load
+from rebaser.dvu.packet import NEVER, Packet, Results, Shape
 
 Install = Callable[..., Registry]
 
@@ -51,6 +54,30 @@ def test_a_function_object_keeps_what_it_says(install: Install) -> None:
     assert (function.call([1], {}), function.doc, function.takes) == ([1, 1], "Twice.", "values")
 
 
+def test_a_vector_form_is_used_for_many_and_its_source_counts(install: Install, tmp_path: Path) -> None:
+    source = (
+        "import numpy as np\n"
+        "from rebaser.dvu.functions import Function\n"
+        "from plugin_vector_rules import discounted\n"
+        "discounted = Function(name='discounted', vector=discounted)\n"
+    )
+    rules = "def discounted(inputs, params):\n    return inputs['price'] * (1 - params['discount'])\n"
+    prints = []
+    for rule in (rules, rules + "# changed\n"):
+        (tmp_path / "plugin_vector_rules.py").write_text(rule)
+        known = install(source, {"d": "plugin_vector:discounted"}, "plugin_vector")
+        prints.append(known.functions["discounted"].fingerprint)
+    assert prints[0] != prints[1]
+    packet = Packet(
+        1, fingerprint.code(), known.fingerprints(["discounted"]), constants=[float(at) for at in range(90)]
+    )
+    packet.shapes = [Shape("discounted", (("price", -1),), {"discount": 0.5})]
+    packet.shape, packet.refs = [0] * 90, [~at for at in range(90)]
+    packet.dirty, packet.old = bytearray([1] * 90), [NEVER] * 90
+    [data] = evaluate_packet(packet.encode(), known)
+    assert Results.decode(data).values.tolist() == [at / 2 for at in range(90)]
+
+
 @pytest.mark.parametrize(
     ("source", "value", "reason"),
     [
@@ -58,6 +85,7 @@ def test_a_function_object_keeps_what_it_says(install: Install) -> None:
         ("raise RuntimeError('broken')", "{}:f", "RuntimeError: broken"),
         ("import sys; sys.exit(3)", "{}:f", "SystemExit"),
         ("f = 5", "{}:f", "neither a Function nor callable"),
+        ("from rebaser.dvu.functions import Function\nf = Function(name='f')", "{}:f", "neither call nor vector"),
         ("", "{}:f", "AttributeError"),
         ("f = (", "{}:f", "SyntaxError"),
     ],

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rebaser.dvu import fingerprint, groups
+from rebaser.dvu import fingerprint, groups, sweep
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, Results, Shape
@@ -150,6 +150,16 @@ def test_an_odd_number_of_results_is_asked_for_again_one_by_one(given: Any) -> N
 def test_and_a_fault_where_there_is_no_other_form() -> None:
     results = run(Function(name="f", vector=lambda *_: [1, 2]), ALL)
     assert results.faults == [("failed", "NotThatMany: gave 2 results for 1 values")] * COUNT
+
+
+def test_inputs_that_may_be_too_large_together_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert groups.MANY_INPUTS <= sweep._MANY_INPUTS
+    monkeypatch.setattr(groups, "MANY_INPUTS", 2)
+    monkeypatch.setattr(sweep, "_MANY_INPUTS", 2)
+    monkeypatch.setattr(sweep, "MAX_INPUT_BYTES", 40)
+    texts: list[Item] = ["x" * (at % 2 * 40) for at in ALL]
+    results = run(vector(never, alone=lambda *_: 1), texts, texts, texts, inputs=(("x", 3),))
+    assert results.values.tolist() == [IN_ERROR if at % 2 else 1 for at in ALL]
 
 
 def test_inputs_in_error_fail_who_needs_them_and_nobody_else() -> None:
