@@ -13,7 +13,7 @@ from rebaser_client.errors import (
 )
 from rebaser_core.commit import Commit
 from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
-from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
+from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State, Value
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "NotReadyError",
     "QueueFull",
     "RebaserClient",
+    "Recompute",
     "Remove",
     "RequestRejected",
     "RequestTimeout",

@@ -41,7 +41,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.state import ChangeSetState
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import Update
+from rebaser_core.updates import Recompute, Update
 from rebaser_core.values import Value
 
 Wait: TypeAlias = Literal["applied", "derived"]
@@ -116,20 +116,25 @@ class RebaserClient:
         *,
         request_id: str | None = None,
         from_change_set: str | None = None,
+        recompute: Recompute | None = None,
         timeout: float = 30.0,  # noqa: ASYNC109 - the error must carry the request id
     ) -> str:
         """Store a request, durably, and wake its change set; returns its id. `timeout` is seconds.
 
-        The id may be given, to send a request again that may or may not have arrived. Raises `UnprocessableError` for
-        an invalid update (`TooLarge` for too much at once), `QueueFull`, `NotReadyError`, `NotConnectedError`, or
-        `RequestTimeout` (with the id: it may still be applied). That nobody could be woken is no error: the request is
-        stored, and the sweeper will find it.
+        The id may be given, to send a request again that may or may not have arrived. `recompute`: derived values to be
+        computed anew after the updates, all or those of a function, though nothing that they rest on changed.
+
+        Raises `UnprocessableError` for an invalid update (`TooLarge` for too much at once), `QueueFull`,
+        `NotReadyError`, `NotConnectedError`, or `RequestTimeout` (with the id: it may still be applied). That nobody
+        could be woken is no error: the request is stored, and the sweeper will find it.
         """
         key = ChangeSetKey.of(workspace, change_set)
         request_id = self._request_id(request_id)
         deadline = self._loop.time() + timeout
         try:
-            request = await self._sender.prepare(key, request_id, updates, from_change_set=from_change_set)
+            request = await self._sender.prepare(
+                key, request_id, updates, from_change_set=from_change_set, recompute=recompute
+            )
             await self._sender.store(request, deadline)
         except TimeoutError:
             raise RequestTimeout(request_id, timeout) from None
@@ -147,6 +152,7 @@ class RebaserClient:
         timeout: float = 60.0,  # noqa: ASYNC109 - the error must carry the request id
         request_id: str | None = None,
         from_change_set: str | None = None,
+        recompute: Recompute | None = None,
     ) -> EnqueueUpdatesResponse:
         """Send a request and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
@@ -160,7 +166,9 @@ class RebaserClient:
         timer = self._loop.call_at(deadline, _expire, reply)
         request: Outgoing | None = None
         try:
-            request = await self._sender.prepare(key, request_id, updates, from_change_set=from_change_set, inbox=inbox)
+            request = await self._sender.prepare(
+                key, request_id, updates, from_change_set=from_change_set, recompute=recompute, inbox=inbox
+            )
             await self._sender.store(request, deadline)
             self._waker.start_unless_answered(key, reply)
             self._unanswered.add(request)
@@ -181,6 +189,36 @@ class RebaserClient:
         if isinstance(response.status, Failure):
             raise RequestRejected(request_id, response)
         return response
+
+    async def recompute(
+        self,
+        workspace: str,
+        change_set: str,
+        function: str | None = None,
+        *,
+        wait: Wait = "derived",
+        timeout: float = 60.0,  # noqa: ASYNC109 - the error must carry the request id
+        request_id: str | None = None,
+    ) -> EnqueueUpdatesResponse:
+        """Have all derived values computed anew, or those of `function` (say, because its code changed), and wait.
+
+        What depends on them follows if they turn out different. Raises as `enqueue_updates_with_reply`;
+        `RequestRejected` with code `nothing_to_recompute` where nothing is so derived.
+        """
+        asked = Recompute(function)
+        return await self.enqueue_updates_with_reply(
+            workspace, change_set, (), wait=wait, timeout=timeout, request_id=request_id, recompute=asked
+        )
+
+    async def exists(self, workspace: str, change_set: str) -> bool:
+        """Whether anything was ever asked of the change set."""
+        key, subjects = ChangeSetKey.of(workspace, change_set), self._subjects
+        with no_stream_means_not_ready():
+            # In this order: a request leaves the queue after its commit.
+            waiting = await self._js.next(subjects.requests_stream, subjects.requests(key), 1)
+            return (
+                waiting is not None or await self._js.last(subjects.commits_stream, subjects.commits(key)) is not None
+            )
 
     async def values(self, workspace: str, change_set: str) -> dict[str, Value]:
         """All values by id, as of the newest commit; empty for a change set that nobody wrote to."""

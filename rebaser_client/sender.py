@@ -7,6 +7,7 @@ of the change set knows the rest, for as long as it remembers outcomes; nothing 
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import anyio
 
@@ -21,7 +22,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import Limits
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import Update, check_updates
+from rebaser_core.updates import Recompute, Update, check_updates, parse_recompute
 
 PUBLISH_TIMEOUT = 5.0  # seconds for one try
 RETRY_MAX = 1.0  # seconds between tries
@@ -83,12 +84,15 @@ class Sender:
         updates: Iterable[Update],
         *,
         from_change_set: str | None,
+        recompute: Recompute | None = None,
         inbox: str = "",
     ) -> Outgoing:
         """Updates too large for a message go to the blob store. Raises `UnprocessableError`, `TooLarge`."""
         checked = check_updates(updates, self._limits)
+        if recompute is not None:
+            parse_recompute(recompute.to_wire(), self._limits)
         request = EnqueueUpdatesRequest(
-            request_id, key.workspace, key.change_set, checked, None, from_change_set_id=from_change_set
+            request_id, key.workspace, key.change_set, checked, None, from_change_set, recompute
         )
         headers, payload = encode(request)
         if len(payload) > self._js.connection.max_payload // 2:
@@ -97,11 +101,7 @@ class Sender:
                 raise TooLarge(len(blob), self._limits.max_request_bytes)
             with no_stream_means_not_ready():
                 address = await self._blobs.put(blob)
-            headers, payload = encode(
-                EnqueueUpdatesRequest(
-                    request_id, key.workspace, key.change_set, None, address, from_change_set_id=from_change_set
-                )
-            )
+            headers, payload = encode(replace(request, updates=None, updates_address=address))
         return Outgoing(key, request_id, inbox, headers, payload)
 
     async def store(self, request: Outgoing, deadline: float) -> None:

@@ -19,6 +19,7 @@ from rebaser.cli.failures import DONE, FAILED, INTERRUPTED, explain, is_broken_p
 from rebaser.cli.functions import functions
 from rebaser.cli.get import get
 from rebaser.cli.options import examples
+from rebaser.cli.recompute import recompute
 from rebaser.cli.serve import dev, serve
 from rebaser.cli.status import ping, status
 from rebaser.cli.tail import tail
@@ -83,6 +84,12 @@ app.command(
         '{"op": "remove", "id": "cart/1/price"}',
     )
 )(enqueue)
+app.command(
+    epilog=examples(
+        "rebaser recompute shop draft --function company.tax --wait derived",
+        "rebaser recompute shop draft",
+    )
+)(recompute)
 app.command(
     epilog=examples(
         "rebaser get shop draft",

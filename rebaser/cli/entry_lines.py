@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rebaser.cli import console
+from rebaser.cli.sending import recomputed
 from rebaser_client.entries import Entry
 from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision
 from rebaser_core.messages import EnqueueUpdatesRequest
-from rebaser_core.updates import Update
+from rebaser_core.updates import Recompute, Update
 
 MAX_TEXT = 200  # characters
 MAX_IDS = 5  # of a request, in a line
@@ -79,6 +80,7 @@ def _commit(commit: Commit) -> dict[str, Any]:
         "changed": None if blob is not None else len(commit.delta),
         "deltaBytes": None if blob is None else blob.size,
         "attempt": commit.attempt.count if commit.attempt else None,
+        "recompute": [_recompute(one) for one in commit.recompute[:MAX_LISTED]],
         "requestCount": len(commit.requests),
         "requests": [_decision(one) for one in commit.requests[:MAX_LISTED]],
     }
@@ -106,6 +108,8 @@ def _commit_text(commit: Commit) -> str:
         parts.append(f"changes in a blob of {console.size(commit.delta_blob.size)}")
     elif commit.delta:
         parts.append(f"{_count(len(commit.delta), 'change')}: {_ids(one.id for one in commit.delta)}")
+    if commit.recompute:
+        parts.append("recompute " + ", ".join(map(recomputed, commit.recompute[:MAX_IDS])))
     if commit.attempt is not None:
         tried = commit.attempt
         what = "the DVU" if tried.sequence == DVU_ATTEMPT else f"request {tried.sequence}"
@@ -123,7 +127,12 @@ def _request(request: EnqueueUpdatesRequest) -> dict[str, Any]:
         "updates": None if updates is None else [_edit(one) for one in updates[:MAX_LISTED]],
         "updatesAddress": request.updates_address,
         "fromChangeSetId": request.from_change_set_id,
+        "recompute": None if request.recompute is None else _recompute(request.recompute),
     }
+
+
+def _recompute(asked: Recompute) -> dict[str, str | None]:
+    return {"function": None if asked.function is None else _short(asked.function)}
 
 
 def _edit(update: Update) -> dict[str, str]:
@@ -131,9 +140,14 @@ def _edit(update: Update) -> dict[str, str]:
 
 
 def _request_text(request: EnqueueUpdatesRequest) -> str:
+    parts = [request.id]
     if request.updates is None:
-        return f"{request.id}; updates in a blob"
-    return f"{request.id}; {_count(len(request.updates), 'update')}: {_ids(one.id for one in request.updates)}"
+        parts.append("updates in a blob")
+    elif request.updates or request.recompute is None:
+        parts.append(f"{_count(len(request.updates), 'update')}: {_ids(one.id for one in request.updates)}")
+    if request.recompute is not None:
+        parts.append(f"recompute {recomputed(request.recompute)}")
+    return "; ".join(parts)
 
 
 def _ids(ids: Iterable[str]) -> str:

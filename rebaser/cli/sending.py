@@ -1,4 +1,5 @@
-"""What `rebaser enqueue` does with its edits: sends them and keeps count of what became of them.
+"""What `rebaser enqueue` does with its edits, and `rebaser recompute` with its wish: sends them, keeps count of what
+became of them.
 
 Invariant: requests go out strictly one after the other, so a batch is sent only after the one before it was accepted;
 when one fails, the message says which lines it held and which are in, and no later line was sent.
@@ -16,7 +17,7 @@ from rebaser.cli import console
 from rebaser.cli.source import Source
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.updates import Update
+from rebaser_core.updates import Recompute, Update
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -38,12 +39,16 @@ class Wait(StrEnum):
 
 @dataclass(slots=True)
 class Sender:
-    """Sends one call's edits. `timeout` is seconds for each answer, `batch` updates of a file in one request."""
+    """Sends one call's edits. `timeout` is seconds for each answer, `batch` updates of a file in one request.
+
+    `recompute`: what is to be computed anew instead; the edits are none then.
+    """
 
     key: ChangeSetKey
     wait: Wait
     timeout: float
-    batch: int
+    batch: int = 1
+    recompute: Recompute | None = None
     requests: int = 0
     updates: int = 0
     performed: int = 0
@@ -65,7 +70,9 @@ class Sender:
         async with connected(nats, prefix) as client:
             self._started = time.perf_counter()
             try:
-                if edits:
+                if self.recompute is not None:
+                    await self._check_exists(client)
+                if edits or self.recompute is not None:
                     await self._send(client, edits)
                 if source is not None:
                     await self._send_source(client, source)
@@ -75,6 +82,10 @@ class Sender:
             except RebaserError as error:
                 self.error = error
                 self.last_request = getattr(error, "request_id", self.last_request)
+
+    async def _check_exists(self, client: "RebaserClient") -> None:
+        if not await client.exists(self.key.workspace, self.key.change_set):
+            raise UnprocessableError(f"there is no change set {self.key.change_set} in workspace {self.key.workspace}")
 
     async def _wait_derived(self, client: "RebaserClient", commit: int) -> None:
         try:
@@ -88,11 +99,13 @@ class Sender:
         self.derived_after = time.perf_counter() - self._started
 
     async def _send(self, client: "RebaserClient", updates: list[Update]) -> None:
-        ws, cs = self.key.workspace, self.key.change_set
+        ws, cs, recompute = self.key.workspace, self.key.change_set, self.recompute
         if self.wait is Wait.NONE:
-            self.last_request = await client.enqueue_updates(ws, cs, updates)
+            self.last_request = await client.enqueue_updates(ws, cs, updates, recompute=recompute)
         else:
-            response = await client.enqueue_updates_with_reply(ws, cs, updates, wait="applied", timeout=self.timeout)
+            response = await client.enqueue_updates_with_reply(
+                ws, cs, updates, wait="applied", timeout=self.timeout, recompute=recompute
+            )
             self.last_request = response.id
             self._count(response.status)
         self.requests += 1
@@ -189,6 +202,8 @@ class Sender:
         if not self.requests:
             return "no updates: nothing sent"
         what = f"{self.updates:,} update{'' if self.updates == 1 else 's'}"
+        if self.recompute is not None:
+            what = f"the request to recompute {recomputed(self.recompute)}"
         if self.requests > 1:
             what += f" in {self.requests:,} requests"
         if self.waited:
@@ -211,6 +226,7 @@ class Sender:
             "performed": self.performed,
             "commit": self.commit,
             "lastRequestId": self.last_request,
+            "recompute": None if self.recompute is None else self.recompute.to_wire(),
             "derived": self.derived_after is not None,
             "waitedSeconds": round(self.waited, 6),
             "seconds": round(self.derived_after or self.applied_after, 6),
@@ -218,3 +234,8 @@ class Sender:
         if self.error is not None:
             out["error"] = {"code": self.error.code, "message": self.error.message}
         return out
+
+
+def recomputed(asked: Recompute) -> str:
+    """What is asked for, for people."""
+    return "all derived values" if asked.function is None else f"values by {console.safe(asked.function)}"

@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("dev", "serve", "enqueue", "get", "tail", "status", "ping", "functions", "dlq", "demo", "bench")
+COMMANDS = (
+    "dev",
+    "serve",
+    "enqueue",
+    "recompute",
+    "get",
+    "tail",
+    "status",
+    "ping",
+    "functions",
+    "dlq",
+    "demo",
+    "bench",
+)
 
 
 def rebaser(*arguments: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[str]:
@@ -72,6 +85,8 @@ def test_version() -> None:
         (("get", "a.b", "c"), "'a.b'"),
         (("get", "w", "c", "--json", "--updates"), "choose one"),
         (("enqueue", "w", "c"), "nothing to do"),
+        (("recompute", "w", "a.b"), "'a.b'"),
+        (("recompute", "w", "c", "--function", ""), "--function"),
         (("tail", "a.b"), "'a.b'"),
         (("tail", "--dlq", "--requests"), "choose one"),
         (("tail", "--all", "--since", "1h"), "choose one"),

@@ -1,6 +1,7 @@
 """Lines and objects of `rebaser tail`: bounded, without values, without anything a terminal would obey."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from rebaser_core.envelope import Headers
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest
-from rebaser_core.updates import Set, Unset
+from rebaser_core.updates import Recompute, Set, Unset
 
 NOW = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 TIME_NS = int(NOW.timestamp()) * 1_000_000_000 + 7_000_000
@@ -62,6 +63,17 @@ def test_a_commit() -> None:
 def test_a_request() -> None:
     assert entry_object(entry(REQUEST))["updates"][1] == {"op": "unset", "id": "b"}
     assert "R1; 2 updates" in entry_line(entry(REQUEST), columns=False)
+
+
+def test_what_is_to_be_recomputed() -> None:
+    asked = EnqueueUpdatesRequest("R1", "shop", "main", (), recompute=Recompute())
+    assert entry_line(entry(asked), columns=False).endswith("\tR1; recompute all derived values")
+    assert entry_object(entry(asked))["recompute"] == {"function": None}
+    commit = replace(COMMIT, requests=(), delta=(), recompute=(Recompute(), Recompute("tax\x1b[31m")))
+    assert "\trecompute all derived values, values by tax\\x1b[31m; by server-1" in entry_line(
+        entry(commit), columns=False
+    )
+    assert entry_object(entry(commit))["recompute"][1] == {"function": "tax\x1b[31m"}
 
 
 def test_a_dead_letter() -> None:

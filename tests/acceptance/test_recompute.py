@@ -1,0 +1,83 @@
+"""The code of a function changed: what is stored stays as it is until somebody asks to recompute it."""
+
+from pathlib import Path
+
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client import Derive, RebaserClient, RequestRejected, Set, State
+from rebaser_core.commit import Kind
+from tests.acceptance.cli import rebaser, rebaser_json
+from tests.acceptance.fleet import servers
+from tests.acceptance.history import check_history, commits_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.spark]
+
+WS, CS = "shop", "main"
+GRAPH = [
+    *(Set(f"price/{at}", at) for at in range(5)),
+    *(Derive(f"gross/{at}", "gross", {"net": f"price/{at}"}) for at in range(5)),
+    Derive("total", "sum", {"values": [f"gross/{at}" for at in range(5)]}),
+    Derive("double", "cel", {"x": "price/3"}, {"expr": "x * 2"}),
+]
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The module of a plug-in for processes that start from now on: `gross`, a multiple of its input."""
+    folder = tmp_path / "plugin"
+    info = folder / "rates-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rates\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rebaser.functions]\ngross = rates:gross\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return folder / "rates.py"
+
+
+def write(plugin: Path, result: str) -> None:
+    plugin.write_text(f"def gross(inputs, params):\n    return {result}\n")
+
+
+async def shown(client: RebaserClient) -> tuple[list[object], set[State]]:
+    """The derived values, and which states they are in."""
+    values = await client.values(WS, CS)
+    ids = [*(f"gross/{at}" for at in range(5)), "total", "double"]
+    return [values[id_].value for id_ in ids], {values[id_].state for id_ in ids}
+
+
+async def test_values_follow_the_code_of_their_function_when_they_are_recomputed(
+    own_nats: EmbeddedNats, plugin: Path
+) -> None:
+    old = [0, 2, 4, 6, 8, 20, 6]
+    new = [0, 3, 6, 9, 12, 30, 6]
+    async with RebaserClient.connect(own_nats.url) as client:
+        write(plugin, "inputs['net'] * 2")
+        async with servers(own_nats.url, "before"):
+            await client.enqueue_updates_with_reply(WS, CS, GRAPH, wait="derived", timeout=150)
+            assert await shown(client) == (old, {State.OK})
+
+        write(plugin, "inputs['net'] * 3")
+        async with servers(own_nats.url, "after"):
+            await client.enqueue_updates_with_reply(WS, CS, [Set("note", "x")], wait="derived", timeout=150)
+            assert await shown(client) == (old, {State.OK})
+
+            with pytest.raises(RequestRejected) as caught:
+                await client.recompute(WS, CS, "grass")
+            assert caught.value.code == "nothing_to_recompute"
+            unknown = await rebaser("recompute", WS, "mian", nats_url=own_nats.url)
+            assert (unknown.returncode, unknown.stdout) == (1, "")
+            assert unknown.stderr == "rebaser: there is no change set mian in workspace shop\n"
+
+            asked = ("recompute", WS, CS, "--wait", "derived", "--timeout", "150")
+            done = await rebaser(*asked, "--function", "gross", nats_url=own_nats.url)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert done.stdout.startswith("applied the request to recompute values by gross, commit ")
+            assert await shown(client) == (new, {State.OK})
+
+            [report] = await rebaser_json(*asked, nats_url=own_nats.url)
+            assert (report["status"], report["recompute"], report["derived"]) == ("success", {}, True)
+            assert await shown(client) == (new, {State.OK})
+        commits = await commits_of(client, WS, CS)
+        check_history(commits)
+        assert [len(commit.delta) for commit in commits if commit.kind is Kind.DVU] == [7, 5, 0]
+        assert not await client.exists(WS, "mian")
