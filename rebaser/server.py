@@ -5,7 +5,7 @@ a cancelled server settles what it published, gives every task back at once, and
 """
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import anyio
 import structlog
@@ -16,6 +16,7 @@ from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner
 from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context, open_context
+from rebaser.progress import Progress, ProgressTeller
 from rebaser.settings import Settings
 from rebaser.strays import STRAY, Strays
 from rebaser.sweeper import Sweeper
@@ -41,6 +42,7 @@ class Server:
         self._context = context
         strays = Strays(context.js, context.subjects, context.dead_letters, context.now_ms)
         self._sweeper = Sweeper(context.js, context.subjects, context.settings.sweep_interval, strays)
+        self._progress = ProgressTeller(context, self._updates)
         self._owners: dict[ChangeSetKey, Owner] = {}
         self._next: dict[ChangeSetKey, Task] = {}  # delivered while the owner before was ending
         self._newer: dict[ChangeSetKey, float] = {}  # until when a newer server should have it: we cannot read on
@@ -69,6 +71,7 @@ class Server:
                     loops.start_soon(self._crowd_loop)
                     loops.start_soon(context.deleter.run)
                     loops.start_soon(self._sweeper.run)
+                    loops.start_soon(self._progress.run)
                     self._fill_slots()
                     ready()
                     async for message in consumer:
@@ -89,7 +92,22 @@ class Server:
             "sweeper": self._sweeper.pinned,
             "durability": context.settings.durability,
             "trouble": context.troubles.tell(context.now()),
+            "updates": [
+                {
+                    "workspace": one.workspace_id,
+                    "change_set": one.change_set_id,
+                    "done": one.done,
+                    "total": one.total,
+                    "seconds": one.seconds,
+                }
+                for one in self._progress.slow()
+            ],
         }
+
+    def _updates(self) -> Iterator[tuple[ChangeSetKey, Progress]]:
+        for key, owner in self._owners.items():
+            if (progress := owner.progress) is not None:
+                yield key, progress
 
     # -- tasks and slots -------------------------------------------------------------------------------------------
 

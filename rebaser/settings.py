@@ -76,6 +76,9 @@ class Settings(BaseSettings):
         900.0, ge=1, description="How long the outcome of a request is remembered; clients repeat one for 300 s."
     )
     dvu_timeout: float = Field(600.0, gt=0, description="How long one DVU may take; half of it for one Spark job.")
+    progress_every: float = Field(
+        3.0, ge=0.1, le=3600, description="A DVU that takes longer tells how far it is, every so often."
+    )
     shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
 
     # Streams

@@ -12,7 +12,7 @@ from rebaser_client.errors import (
     TooLarge,
 )
 from rebaser_core.commit import Commit
-from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
+from rebaser_core.messages import Conflicts, DvuProgress, EnqueueUpdatesResponse, Failure, Success
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State, Value
 
@@ -22,6 +22,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterBox",
     "Derive",
+    "DvuProgress",
     "EnqueueUpdatesResponse",
     "Entry",
     "Failure",

@@ -31,9 +31,11 @@ from rebaser_client.sender import Outgoing, Sender, no_stream_means_not_ready
 from rebaser_client.unanswered import Unanswered
 from rebaser_client.waker import Waker
 from rebaser_core.commit import Commit
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, check_token, ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.messages import (
+    DvuProgress,
     EnqueueUpdatesResponse,
     Failure,
     Success,
@@ -241,6 +243,22 @@ class RebaserClient:
                 after = 0 if last is None else last.sequence
             async for commit in self._reader.follow(key, after):
                 yield await self._reader.with_delta(commit)
+
+    async def watch_progress(
+        self, workspace: str | None = None, change_set: str | None = None
+    ) -> AsyncGenerator[DvuProgress, None]:
+        """How far updates are that take some seconds or more; of one change set, of a workspace, or of all.
+
+        Best effort: told now and then by who computes, and kept nowhere. That one has ended is told by its commit.
+        """
+        names = (workspace, "workspace"), (change_set, "change set")
+        tokens = ["*" if name is None else check_token(name, what) for name, what in names]
+        async with self._connection.subscribe(self._subjects.progress(*tokens)) as told:
+            async for message in told:
+                try:
+                    yield decode(message.headers, message.data, self._limits, expect=DvuProgress)
+                except RebaserError:
+                    continue  # of a newer server, or none of ours
 
     async def wait_covered(
         self,

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, fields
+from typing import Any
 
 import anyio
 
@@ -18,10 +19,22 @@ AT_ONCE = 64  # logs read at once
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateInfo:
+    """A dependent values update that takes its time: `done` of `total` values (None while it is planned) so far."""
+
+    workspace: str
+    change_set: str
+    done: int
+    total: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServerInfo:
     """A live server: change sets it owns, how many it may, the state of its DVU engine, whether it is the sweeper.
 
     `durability`: its setting, if it has one. `trouble`: what kept one of its change sets from going on, lately.
+    `updates`: those that take their time, if there are any.
     """
 
     id: str
@@ -32,14 +45,17 @@ class ServerInfo:
     sweeper: bool = False
     durability: str | None = None
     trouble: str = ""
+    updates: tuple[UpdateInfo, ...] = ()
 
 
 SERVER_FIELDS = tuple(field.name for field in fields(ServerInfo))
+UPDATE_FIELDS = tuple(field.name for field in fields(UpdateInfo))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetStatus:
-    """`pending`: requests in the queue; `last_commit`, `covers`: log sequences; `debt`: a DVU is due."""
+    """`pending`: requests in the queue; `last_commit`, `covers`: log sequences; `debt`: a DVU is due; `update`: the one
+    at work, if it takes its time."""
 
     workspace: str
     change_set: str
@@ -48,6 +64,7 @@ class ChangeSetStatus:
     last_commit: int
     covers: int
     debt: bool
+    update: UpdateInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +83,7 @@ async def read_overview(
     pending = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
     tasks = await key_counts(js, subjects, subjects.tasks_stream, "tasks", workspace)
     commits = await key_counts(js, subjects, subjects.commits_stream, "commits", workspace)
+    updates = {(one.workspace, one.change_set): one for server in servers for one in server.updates}
     rows: dict[ChangeSetKey, ChangeSetStatus] = {}
     limiter = anyio.CapacityLimiter(AT_ONCE)
 
@@ -77,8 +95,9 @@ async def read_overview(
                 last = commit.sequence
                 covers = last if commit.covers is None else commit.covers
                 debt = commit.debt > 0
+            update = updates.get((key.workspace, key.change_set))
             rows[key] = ChangeSetStatus(
-                key.workspace, key.change_set, pending.get(key, 0), key in tasks, last, covers, debt
+                key.workspace, key.change_set, pending.get(key, 0), key in tasks, last, covers, debt, update
             )
 
     async with anyio.create_task_group() as group:
@@ -97,12 +116,16 @@ async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WA
         with anyio.move_on_after(wait):
             async for answer in answers:
                 try:
-                    told = json.loads(answer.data)
-                    # A server of another version may tell more.
-                    found.append(ServerInfo(**{name: told[name] for name in SERVER_FIELDS if name in told}))
-                except (ValueError, TypeError):
+                    found.append(_server(json.loads(answer.data)))
+                except (ValueError, TypeError, AttributeError):
                     continue  # not one of ours
     return sorted(found, key=lambda server: server.id)
+
+
+def _server(told: dict[str, Any]) -> ServerInfo:
+    """What a server told; one of another version may tell more, or less."""
+    updates = tuple(UpdateInfo(**{name: one.get(name) for name in UPDATE_FIELDS}) for one in told.get("updates", ()))
+    return ServerInfo(**{name: told[name] for name in SERVER_FIELDS if name in told} | {"updates": updates})
 
 
 async def key_counts(

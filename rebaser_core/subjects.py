@@ -73,6 +73,10 @@ class Subjects:
         """Core-NATS subject on which every server answers who it is."""
         return f"{self.root}.servers.ping"
 
+    def progress(self, workspace: str, change_set: str) -> str:
+        """Core-NATS subject of how far the update of a change set is; each name may be `*`."""
+        return f"{self.root}.progress.{workspace}.{change_set}"
+
     def parse(self, subject: str) -> tuple[str, ChangeSetKey]:
         """`(kind, key)` of a subject, kind being `requests`, `tasks`, `commits` or `dlq`.
 

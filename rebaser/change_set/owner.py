@@ -41,6 +41,7 @@ from rebaser.change_set.processor import Buried, Held, Processor
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context
+from rebaser.progress import Progress
 from rebaser_client.jetstream import Message, OrderedConsumer
 from rebaser_core.commit import Applied
 from rebaser_core.decide import floor
@@ -83,6 +84,11 @@ class Owner(Actor):
     def ending(self) -> bool:
         """Whether the task is being given back, so that a new delivery needs a new owner."""
         return self.life.phase in (Phase.RELEASING, Phase.LOOKING, Phase.DONE)
+
+    @property
+    def progress(self) -> Progress | None:
+        """Of the update at work, if there is one."""
+        return self._dvu.progress if self._dvu is not None else None
 
     def adopt(self, task: Task) -> None:
         """The task was delivered again, to the server that owns it already."""

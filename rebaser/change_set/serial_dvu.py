@@ -19,6 +19,7 @@ from rebaser.change_set.commit_log import CommitLog
 from rebaser.change_set.probation import announced
 from rebaser.context import Context
 from rebaser.dvu.run import still_valid, update
+from rebaser.progress import Progress
 from rebaser_core.commit import DVU_ATTEMPT, Attempt, Kind
 from rebaser_core.errors import DvuError, RebaserError
 
@@ -31,13 +32,14 @@ PUT_OFF_MAX = 600.0  # seconds
 class SerialDvu:
     """For the owner of the change set whose log is `commits`, which runs one at a time.
 
-    `redelivered`: its task had an owner before, who may have died.
+    `redelivered`: its task had an owner before, who may have died. `progress` is that of the update at work, or None.
     """
 
     def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool) -> None:
         self._context = context
         self._commits = commits
         self._names = {"workspace": commits.key.workspace, "change_set": commits.key.change_set}
+        self.progress: Progress | None = None
         self._announces = redelivered or DVU_ATTEMPT in commits.state.attempts
 
     def put_off(self) -> float:
@@ -70,6 +72,8 @@ class SerialDvu:
             except Exception as error:
                 log.exception("dvu_broken", **self._names)
                 raise DvuError(f"the update broke: {type(error).__name__}", code="internal") from error
+            finally:
+                self.progress = None
             self._announces = False
 
     async def _announce(self, stack: AsyncExitStack) -> None:
@@ -91,9 +95,10 @@ class SerialDvu:
         started = context.now()
         seconds = context.settings.dvu_timeout
         async with commits.view() as view:
+            self.progress = Progress(view.sequence, started)
             try:
                 with anyio.fail_after(seconds):
-                    computed = await update(view, context.engine, label=str(commits.key))
+                    computed = await update(view, context.engine, label=str(commits.key), progress=self.progress.note)
             except TimeoutError:
                 raise DvuError(f"the update of {commits.key} took longer than {seconds:g} s", code="late") from None
         async with commits.turn():

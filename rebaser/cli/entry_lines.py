@@ -11,9 +11,10 @@ from typing import Any
 
 from rebaser.cli import console
 from rebaser.cli.sending import recomputed
+from rebaser.cli.status import update_text
 from rebaser_client.entries import Entry
 from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision
-from rebaser_core.messages import EnqueueUpdatesRequest
+from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Update
 
 MAX_TEXT = 200  # characters
@@ -59,7 +60,32 @@ def entry_line(entry: Entry, columns: bool) -> str:
         told = {name: entry.headers.get(header, "") for name, header in DEAD_LETTER_HEADERS.items()}
         kind, text = "dead", f"{told['requestId']} {told['code']}: {told['reason']} ({told['server']})"
     where = f"{entry.key.workspace}/{entry.key.change_set}" if entry.key else entry.subject
-    cells = [str(entry.sequence), _time(entry.time_ns), where, kind, console.size(entry.size), text]
+    return _line([str(entry.sequence), _time(entry.time_ns), where, kind, console.size(entry.size), text], columns)
+
+
+def progress_object(told: DvuProgress, time_ns: int) -> dict[str, Any]:
+    """How far an update is, told at `time_ns`; it stands in no stream. `covers` will be that of its commit."""
+    return {
+        "sequence": None,
+        "time": _time(time_ns),
+        "workspaceId": told.workspace_id,
+        "changeSetId": told.change_set_id,
+        "kind": "progress",
+        "server": _short(told.server),
+        "covers": told.covers,
+        "done": told.done,
+        "total": told.total,
+        "seconds": told.seconds,
+    }
+
+
+def progress_line(told: DvuProgress, time_ns: int, columns: bool) -> str:
+    """The same on a line."""
+    text = f"{update_text(told.done, told.total, told.seconds)}; by {told.server}"
+    return _line(["", _time(time_ns), f"{told.workspace_id}/{told.change_set_id}", "progress", "", text], columns)
+
+
+def _line(cells: list[str], columns: bool) -> str:
     cells = [console.safe(_short(cell)) for cell in cells]
     if not columns:
         return "\t".join(cells)

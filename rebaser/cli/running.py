@@ -7,7 +7,8 @@ once. A command never leaves a task behind.
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import anyio
@@ -15,6 +16,7 @@ import anyio.abc
 import structlog
 
 from rebaser.cli import logs
+from rebaser_core.errors import RebaserError
 
 Work = Callable[[], Awaitable[int | None]]
 
@@ -52,3 +54,24 @@ async def _supervised(work: Work) -> int:
             result = await work()
         group.cancel_scope.cancel()
     return stopped_by or result or 0
+
+
+@asynccontextmanager
+async def beside(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Runs something that is nice to have: it ends with the body, and its failure is none."""
+
+    async def try_it() -> None:
+        with suppress(RebaserError):
+            await run()
+
+    failure: Exception | None = None
+    async with anyio.create_task_group() as group:
+        group.start_soon(try_it)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - raised again below, free of the group
+            failure = error
+        finally:
+            group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

@@ -11,6 +11,7 @@ import time
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rebaser.cli import console
@@ -88,8 +89,11 @@ class Sender:
             raise UnprocessableError(f"there is no change set {self.key.change_set} in workspace {self.key.workspace}")
 
     async def _wait_derived(self, client: "RebaserClient", commit: int) -> None:
+        from rebaser.cli.running import beside
+
         try:
-            await client.wait_covered(self.key.workspace, self.key.change_set, commit, timeout=self.timeout)
+            async with beside(partial(_show_progress, client, self.key)):
+                await client.wait_covered(self.key.workspace, self.key.change_set, commit, timeout=self.timeout)
         except TimeoutError:
             raise TransientError(
                 f"applied as commit {commit}, but derived values were not true within {self.timeout:g} s; "
@@ -234,6 +238,14 @@ class Sender:
         if self.error is not None:
             out["error"] = {"code": self.error.code, "message": self.error.message}
         return out
+
+
+async def _show_progress(client: "RebaserClient", key: ChangeSetKey) -> None:
+    """On a terminal, a bar tells how far the update is that is waited for, if it takes its time."""
+    with console.progress("computing", None, counted=True) as bar:
+        async with aclosing(client.watch_progress(key.workspace, key.change_set)) as told:
+            async for one in told:
+                bar.update(bar.task_ids[0], completed=one.done, total=one.total)
 
 
 def recomputed(asked: Recompute) -> str:

@@ -12,7 +12,7 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
     from rebaser_client.acks import TaskAcks
-    from rebaser_client.overview import Overview, ServerInfo
+    from rebaser_client.overview import Overview, ServerInfo, UpdateInfo
     from rebaser_client.storage import DurabilityStatus, StreamStatus
 
 NEARLY_FULL = 90.0  # percent, from which on a stream's limit is worth a word
@@ -70,7 +70,7 @@ async def _load(
 
 def _object(overview: "Overview") -> dict[str, Any]:
     return {
-        "servers": [_camel(asdict(one)) for one in overview.servers],
+        "servers": [_server(one) for one in overview.servers],
         "changeSets": [
             {
                 "workspaceId": one.workspace,
@@ -80,12 +80,22 @@ def _object(overview: "Overview") -> dict[str, Any]:
                 "lastCommit": one.last_commit,
                 "covers": one.covers,
                 "debt": one.debt,
+                "update": None if one.update is None else _update(one.update),
             }
             for one in overview.change_sets
         ],
         "streams": [_camel(asdict(one)) for one in overview.streams],
         "durability": None if overview.durability is None else _camel(asdict(overview.durability)),
     }
+
+
+def _server(server: "ServerInfo") -> dict[str, Any]:
+    """Its updates are told with their change sets."""
+    return {name: told for name, told in _camel(asdict(server)).items() if name != "updates"}
+
+
+def _update(update: "UpdateInfo") -> dict[str, Any]:
+    return {"done": update.done, "total": update.total, "seconds": update.seconds}
 
 
 def _camel(fields: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +107,7 @@ def _camel(fields: dict[str, Any]) -> dict[str, Any]:
 def _show(overview: "Overview") -> None:
     _show_servers(overview.servers)
     console.table(
-        ("workspace", "change set", "pending", "task", "last commit", "covers", "DVU due"),
+        ("workspace", "change set", "pending", "task", "last commit", "covers", "DVU due", "at work"),
         [
             (
                 one.workspace,
@@ -107,6 +117,7 @@ def _show(overview: "Overview") -> None:
                 str(one.last_commit),
                 str(one.covers),
                 "yes" if one.debt else "no",
+                "" if one.update is None else update_text(one.update.done, one.update.total, one.update.seconds),
             )
             for one in overview.change_sets
         ],
@@ -124,6 +135,13 @@ def _show(overview: "Overview") -> None:
     for stream in overview.streams:
         if stream.percent_full is not None and stream.percent_full >= NEARLY_FULL:
             console.note(f"stream {stream.name} is {stream.percent_full:g} % full; what does not fit is refused")
+
+
+def update_text(done: int, total: int | None, seconds: float) -> str:
+    """How far an update is, for people."""
+    if not total:
+        return f"planning, {seconds:.0f} s"
+    return f"{100 * done // total} % of {total:,} values, {seconds:.0f} s"
 
 
 def _show_streams(streams: list["StreamStatus"]) -> None:
@@ -209,7 +227,7 @@ def ping(
         raise CommandFailed(f"{who} within {timeout:g} s")
     if json:
         for one in found:
-            console.write_json(asdict(one))
+            console.write_json(_server(one))
     else:
         _show_servers(found)
     return 0

@@ -2,10 +2,11 @@
 
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from time import time_ns
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,7 +51,7 @@ def tail(
 
     Begins with the newest 10 unless told otherwise and ends with the newest one, or with --follow not at all. A line is
     sequence, time (UTC), change set, kind, size of the message, and what it says; never a value. With --json one object
-    a line.
+    a line. While commits are followed, updates that take their time tell how far they are, as lines of kind progress.
     """
     from rebaser.cli.running import run_async
 
@@ -72,7 +73,8 @@ def tail(
     def read(client: "RebaserClient") -> AsyncGenerator["Entry", None]:
         return client.entries(kind, workspace, change_set, start=start, follow=follow)
 
-    code = run_async(partial(_tail, nats, prefix, read, at_once=follow, json=json))
+    show_progress = partial(_show_progress, workspace, change_set, json) if follow and kind == "commits" else None
+    code = run_async(partial(_tail, nats, prefix, read, show_progress, at_once=follow, json=json))
     return DONE if code == INTERRUPTED else code  # Ctrl-C is how a tail ends
 
 
@@ -106,15 +108,18 @@ async def _tail(
     nats: str,
     prefix: str,
     read: Callable[["RebaserClient"], AsyncGenerator["Entry", None]],
+    show_progress: Callable[["RebaserClient"], Coroutine[None, None, None]] | None,
     *,
     at_once: bool,
     json: bool,
 ) -> None:
     from rebaser.cli.access import connected
     from rebaser.cli.entry_lines import entry_line, entry_object
+    from rebaser.cli.running import beside
 
     async with (
         connected(nats, prefix) as client,
+        beside(partial(show_progress, client)) if show_progress is not None else nullcontext(),
         aclosing(read(client)) as entries,
     ):
         async for entry in entries:
@@ -123,3 +128,14 @@ async def _tail(
                 console.write_line(line)
             else:
                 sys.stdout.write(line + "\n")
+
+
+async def _show_progress(workspace: str | None, change_set: str | None, json: bool, client: "RebaserClient") -> None:
+    from rebaser.cli.entry_lines import progress_line, progress_object
+
+    async with aclosing(client.watch_progress(workspace, change_set)) as told:
+        async for one in told:
+            now = time_ns()
+            columns = sys.stdout.isatty()
+            line = console.json_text(progress_object(one, now)) if json else progress_line(one, now, columns)
+            console.write_line(line)

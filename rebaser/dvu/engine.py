@@ -7,7 +7,7 @@ late with several callers is split and each caller runs alone, so that a bad pac
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -122,8 +122,9 @@ class Engine:
         *,
         label: str,
         timeout: float | None = None,  # noqa: ASYNC109 - a late job is ours to interrupt, and its callers' to split
+        arrived: Callable[[int], None] | None = None,
     ) -> list[list[bytes]]:
-        """The results of each packet, in the order of the packets.
+        """The results of each packet, in the order of the packets; `arrived` is told how many have theirs.
 
         `timeout` (seconds; default: a setting) bounds a job, not the wait for Spark to start; cancel to stop waiting.
         Raises `DvuError`: Spark is not to be had, the job failed or took too long, or the workers run other code.
@@ -143,6 +144,8 @@ class Engine:
             if call.error is not None:
                 raise call.error
             results += call.results
+            if arrived is not None:
+                arrived(len(results))
         return results
 
     async def share(self, structure: Structure) -> str | None:

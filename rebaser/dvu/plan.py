@@ -10,6 +10,7 @@ what waits for a packet of this wave goes into the next.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,12 @@ class Plan:
     def size(self) -> int:
         """How many values are affected."""
         return len(self._graph.rows)
+
+    @property
+    def upto(self) -> list[int]:
+        """How many values are done without the packets of this wave, with the first of them, with two, and so on."""
+        sizes = [len(flying.nodes) for flying in self._flying.values()]
+        return list(accumulate(sizes, initial=self.size - len(self._parts) - sum(sizes)))
 
     def computed(self) -> Sequence[Computed]:
         """What changed against the stored cells. Complete once `next_wave` has returned nothing."""

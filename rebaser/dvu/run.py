@@ -6,6 +6,7 @@ its thread: what that one still does changes nothing.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -30,8 +31,12 @@ class Evaluator(Protocol):
         *,
         label: str,
         timeout: float | None = None,  # noqa: ASYNC109 - a late job is the engine's to end, its callers' work to split
+        arrived: Callable[[int], None] | None = None,
     ) -> list[list[bytes]]:
-        """The results of each packet, in the order of the packets. Raises `DvuError`."""
+        """The results of each packet, in the order of the packets. Raises `DvuError`.
+
+        `arrived` is called with how many of the packets have theirs, where they do not come all at once.
+        """
         ...
 
     async def share(self, structure: Structure) -> str | None:
@@ -40,16 +45,21 @@ class Evaluator(Protocol):
         ...
 
 
-async def update(view: View, engine: Evaluator, *, label: str) -> Sequence[Computed]:
+async def update(
+    view: View, engine: Evaluator, *, label: str, progress: Callable[[int, int], None] = lambda _, __: None
+) -> Sequence[Computed]:
     """All derived values of `view` that are not what they should be, as they should be.
 
     `view` must stay open meanwhile; commits may be folded beside it. `label` names the work to an operator. Where
-    nothing needs a function (nothing affected, cycles only), Spark is not asked. Raises `DvuError`.
+    nothing needs a function (nothing affected, cycles only), Spark is not asked. `progress` is called with how many
+    values are done, and how many there are to do. Raises `DvuError`.
     """
     made = await _aside(view, plan, view)
     await share(made, engine)
     while packets := await _aside(view, made.next_wave):
-        found = await engine.evaluate(packets, label=label)
+        arrived = partial(_tell, progress, made.upto, made.size)
+        arrived(0)
+        found = await engine.evaluate(packets, label=label, arrived=arrived)
         await _aside(view, made.absorb, [part for results in found for part in results])
     return await _aside(view, made.computed)
 
@@ -60,6 +70,10 @@ async def share(made: Plan | WholePlan, engine: Evaluator) -> None:
         store = await engine.share(made.unsent)
         if store is not None:
             made.shared(store)
+
+
+def _tell(progress: Callable[[int, int], None], upto: Sequence[int], size: int, arrived: int) -> None:
+    progress(upto[arrived], size)
 
 
 async def _aside(view: View, function: Callable[..., T], *args: Any) -> T:

@@ -281,6 +281,11 @@ class WholePlan:
             raise DvuError(f"a worker calls {faults.quote(columns.ids[blamed])} failed, and it is not")
         return faults.failed_input(columns.ids[blamed], fault)
 
+    @property
+    def upto(self) -> list[int]:
+        """As `rebaser.dvu.plan.Plan` has it."""
+        return [0, self.size]
+
     def computed(self) -> Sequence[Computed]:
         """What changed against the stored cells. Complete once `next_wave` has returned nothing."""
         rows = np.concatenate([rows for rows, _ in self._found] or [np.zeros(0, np.int32)])

@@ -14,6 +14,7 @@ from rebaser_core.messages.delta import (
     encode_delta,
     encode_updates_blob,
 )
+from rebaser_core.messages.progress import PROGRESS, DvuProgress
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
 from rebaser_core.messages.response import (
     RESPONSE,
@@ -30,6 +31,7 @@ __all__ = [
     "Conflict",
     "Conflicts",
     "ContentType",
+    "DvuProgress",
     "EnqueueUpdatesRequest",
     "EnqueueUpdatesResponse",
     "Failure",
@@ -48,7 +50,7 @@ __all__ = [
     "read_sweep_headers",
 ]
 
-REGISTRY = Registry((REQUEST, RESPONSE, COMMIT))
+REGISTRY = Registry((REQUEST, RESPONSE, COMMIT, PROGRESS))
 
 peek = REGISTRY.peek
 decode = REGISTRY.decode

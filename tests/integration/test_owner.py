@@ -47,13 +47,7 @@ class Engine:
         self.go = anyio.Event()
         self.asked = anyio.Event()
 
-    async def evaluate(
-        self,
-        packets: Sequence[bytes],
-        *,
-        label: str,
-        timeout: float | None = None,  # noqa: ASYNC109 - the engine's own
-    ) -> list[list[bytes]]:
+    async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
         self.asked.set()
         await self.go.wait()
         return [evaluate_packet(packet) for packet in packets]
@@ -234,16 +228,10 @@ async def test_the_last_look_finds_the_very_next_request(
 
 
 class FailsAtFirst(Engine):
-    async def evaluate(
-        self,
-        packets: Sequence[bytes],
-        *,
-        label: str,
-        timeout: float | None = None,  # noqa: ASYNC109 - the engine's own
-    ) -> list[list[bytes]]:
+    async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
         if not self.go.is_set():
             raise DvuError("not now")
-        return await super().evaluate(packets, label=label, timeout=timeout)
+        return await super().evaluate(packets)
 
 
 @pytest.mark.usefixtures("no_sweep")

@@ -14,6 +14,7 @@ from rebaser_core.envelope import CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, C
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.messages import (
     REGISTRY,
+    DvuProgress,
     EnqueueUpdatesRequest,
     EnqueueUpdatesResponse,
     decode,
@@ -50,9 +51,9 @@ def assert_same(left: object, right: object) -> None:
 # -- round trips -------------------------------------------------------------------------------------------------------
 
 
-@for_all(wire.requests | wire.responses, content_types)
+@for_all(wire.requests | wire.responses | wire.progress, content_types)
 def test_a_message_comes_back_the_same(
-    message: EnqueueUpdatesRequest | EnqueueUpdatesResponse, content_type: ContentType
+    message: EnqueueUpdatesRequest | EnqueueUpdatesResponse | DvuProgress, content_type: ContentType
 ) -> None:
     headers, payload = encode(message, content_type)
     assert_same(decode(headers, payload, expect=type(message)), message)
@@ -205,14 +206,18 @@ def gives_or_refuses(read: Callable[[], object], *kinds: type) -> None:
 
 @for_all(any_headers | readable_headers, any_payload)
 def test_any_bytes_with_any_headers_are_a_message_or_an_error(headers: dict[str, str] | None, payload: bytes) -> None:
-    gives_or_refuses(lambda: decode(headers, payload), EnqueueUpdatesRequest, EnqueueUpdatesResponse, Commit)
+    gives_or_refuses(
+        lambda: decode(headers, payload), EnqueueUpdatesRequest, EnqueueUpdatesResponse, Commit, DvuProgress
+    )
     gives_or_refuses(lambda: decode_commit(headers, payload), Commit)
     gives_or_refuses(lambda: read_sweep_headers(headers), tuple)
 
 
 @for_all(readable_headers, almost_payloads | damaged(golden("Enqueue") + golden("Commit")), examples=300)
 def test_a_payload_behind_good_headers_is_a_message_or_an_error(headers: dict[str, str], payload: bytes) -> None:
-    gives_or_refuses(lambda: decode(headers, payload), EnqueueUpdatesRequest, EnqueueUpdatesResponse, Commit)
+    gives_or_refuses(
+        lambda: decode(headers, payload), EnqueueUpdatesRequest, EnqueueUpdatesResponse, Commit, DvuProgress
+    )
 
 
 @for_all(any_headers)

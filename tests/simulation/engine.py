@@ -31,7 +31,7 @@ class Engine:
     async def __aexit__(self, *_: object) -> None:
         return None
 
-    async def evaluate(self, packets: Any, *, label: str, timeout: float | None = None) -> list[list[bytes]]:  # noqa: ASYNC109
+    async def evaluate(self, packets: Any, *, label: str, **_: object) -> list[list[bytes]]:
         process = PROCESS.get()
         assert process is not None
         rng = self._rng

@@ -14,11 +14,12 @@ from rebaser.cli import access, console, logs
 from rebaser.cli.failures import CommandFailed
 from rebaser.cli.status import status
 from rebaser_client.acks import TaskAcks
-from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo
+from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server
 from rebaser_client.storage import DurabilityStatus, MessageCost, StreamStatus
 
 SERVER = ServerInfo("one", "1.2", 3, 1000, "ready", sweeper=True, durability="safe")
-BUSY = ChangeSetStatus("shop", "main", 4, has_task=True, last_commit=12, covers=9, debt=True)
+UPDATE = UpdateInfo("shop", "main", 300_000, 1_200_000, 12.5)
+BUSY = ChangeSetStatus("shop", "main", 4, has_task=True, last_commit=12, covers=9, debt=True, update=UPDATE)
 IDLE = ChangeSetStatus("shop", "other", 0, has_task=False, last_commit=7, covers=7, debt=False)
 REQUESTS = StreamStatus(
     "REBASER_REQUESTS", "file", 3, 1, 4, 2_000_000, 1000, 10_000_000, -1, 20.0, 500_000.0, MessageCost(900, 200, 30, 34)
@@ -89,6 +90,7 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "lastCommit": 12,
                 "covers": 9,
                 "debt": True,
+                "update": {"done": 300_000, "total": 1_200_000, "seconds": 12.5},
             },
             {
                 "workspaceId": "shop",
@@ -98,6 +100,7 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "lastCommit": 7,
                 "covers": 7,
                 "debt": False,
+                "update": None,
             },
         ],
         "streams": [
@@ -154,8 +157,8 @@ def test_a_pipe_gets_a_row_a_line(show: Show) -> None:
     assert err == ""
     assert [line.split("\t") for line in out.splitlines()[:-1]] == [
         ["one", "1.2", "3", "1000", "ready"],
-        ["shop", "main", "4", "yes", "12", "9", "yes"],
-        ["shop", "other", "0", "no", "7", "7", "no"],
+        ["shop", "main", "4", "yes", "12", "9", "yes", "25 % of 1,200,000 values, 12 s"],
+        ["shop", "other", "0", "no", "7", "7", "no", ""],
         [
             "REBASER_REQUESTS",
             "file x3 (1 behind)",
@@ -226,3 +229,11 @@ def test_acks_are_a_sentence(show: Show) -> None:
 def test_acks_that_nobody_samples_are_a_failure_that_says_what_to_set(show: Show) -> None:
     with pytest.raises(CommandFailed, match="REBASER_ACK_SAMPLE=100"):
         show(acks=1.0, task_acks=replace(ACKS, percent=0))
+
+
+def test_what_servers_of_other_versions_tell_is_read_as_far_as_it_goes() -> None:
+    told = {"id": "one", "version": "2", "owned": 1, "slots": 2, "dvu": "ready"}
+    assert _server(told).updates == ()
+    update = {"workspace": "shop", "change_set": "main", "done": 3, "total": None, "seconds": 4.5}
+    found = _server(told | {"mood": "good", "updates": [update | {"more": 1}]})
+    assert found.updates == (UpdateInfo("shop", "main", 3, None, 4.5),)

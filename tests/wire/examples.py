@@ -34,6 +34,7 @@ from rebaser_core.messages import (
     REGISTRY,
     Conflict,
     Conflicts,
+    DvuProgress,
     EnqueueUpdatesRequest,
     EnqueueUpdatesResponse,
     Failure,
@@ -144,6 +145,12 @@ RESPONSES = {
         "conflicts-again": response(Conflicts("1 value differs", 42)),
         "error": response(Failure("malformed", "not CBOR that is read here", 42)),
         "error-not-in-log": EnqueueUpdatesResponse("", WS, CS, Failure("transient", "try again")),
+    }
+}
+PROGRESS = {
+    1: {
+        "planning": DvuProgress(WS, CS, OWNER, 41, 0, None, 3.0),
+        "working": DvuProgress(WS, CS, OWNER, 41, 1_200_000, 10_000_000, 12.5),
     }
 }
 COMMITS = {
@@ -263,7 +270,11 @@ def read_delta_blob(kind: Kind, _: dict[str, str], data: bytes) -> Any:
 
 
 def examples() -> Iterator[Example]:
-    for kind, versions in (("EnqueueUpdatesRequest", REQUESTS), ("EnqueueUpdatesResponse", RESPONSES)):
+    for kind, versions in (
+        ("EnqueueUpdatesRequest", REQUESTS),
+        ("EnqueueUpdatesResponse", RESPONSES),
+        ("DvuProgress", PROGRESS),
+    ):
         for version, variants in versions.items():
             for variant, message in variants.items():
                 for content_type, extension in EXTENSIONS.items():

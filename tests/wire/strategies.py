@@ -18,6 +18,7 @@ from rebaser_core.commit import (
 from rebaser_core.messages import (
     Conflict,
     Conflicts,
+    DvuProgress,
     EnqueueUpdatesRequest,
     EnqueueUpdatesResponse,
     Failure,
@@ -86,6 +87,12 @@ statuses = st.one_of(
     st.builds(Failure, texts, texts, st.none() | naturals),
 )
 responses = st.builds(EnqueueUpdatesResponse, tokens | st.just(""), tokens, tokens, statuses)
+
+progress = st.builds(
+    DvuProgress,
+    *(tokens, tokens, texts, naturals, naturals, st.none() | naturals),
+    st.floats(0, 1e9, allow_nan=False),
+)
 
 decisions = st.builds(
     Decision,

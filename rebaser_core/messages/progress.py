@@ -1,0 +1,66 @@
+"""How far a dependent values update is that takes its time; for whoever watches, kept nowhere."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import Field
+
+from rebaser_core.envelope import Body, MessageType
+from rebaser_core.ids import check_token
+from rebaser_core.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class DvuProgress:
+    """An update at work on `server` for `seconds` that makes derived values true as of log sequence `covers`.
+
+    `done` of `total` values are looked at; `total` is None while it is being planned.
+    """
+
+    workspace_id: str
+    change_set_id: str
+    server: str
+    covers: int
+    done: int
+    total: int | None
+    seconds: float
+
+
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class ProgressV1(Body):
+    workspace_id: str
+    change_set_id: str
+    server: str
+    covers: Count
+    done: Count
+    total: Count | None = None
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _read(body: ProgressV1, _: Limits) -> DvuProgress:
+    return DvuProgress(
+        check_token(body.workspace_id, "workspace"),
+        check_token(body.change_set_id, "change set"),
+        body.server,
+        body.covers,
+        body.done,
+        body.total,
+        body.seconds,
+    )
+
+
+def _write(progress: DvuProgress, _: int) -> dict[str, Any]:
+    wire = {
+        "workspaceId": progress.workspace_id,
+        "changeSetId": progress.change_set_id,
+        "server": progress.server,
+        "covers": progress.covers,
+        "done": progress.done,
+        "seconds": progress.seconds,
+    }
+    return wire if progress.total is None else wire | {"total": progress.total}
+
+
+PROGRESS = MessageType("DvuProgress", DvuProgress, (ProgressV1,), (), _read, _write)

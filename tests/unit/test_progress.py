@@ -1,0 +1,100 @@
+"""How far updates are: counted packet by packet, and told only of those that take long."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rebaser.cli.entry_lines import progress_line, progress_object
+from rebaser.cli.status import update_text
+from rebaser.dvu import plan, run
+from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.plan import PlanLimits
+from rebaser.progress import TOLD, Progress, ProgressTeller
+from rebaser.settings import Settings
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import DvuProgress
+from rebaser_core.updates import Derive, Set
+from tests.spark.graphs import Book
+
+TELLER = Settings(server_id="one", progress_every=3)
+
+
+def teller(now: float, *running: tuple[str, Progress]) -> ProgressTeller:
+    context = SimpleNamespace(settings=TELLER, now=lambda: now)
+    return ProgressTeller(cast("Any", context), lambda: [(ChangeSetKey("ws", name), one) for name, one in running])
+
+
+def test_updates_that_take_long_are_told_and_the_longest_come_first() -> None:
+    planned = Progress(7, 100.0)
+    planned.note(3, 10)
+    found = teller(106.0, ("a", Progress(5, 103.1)), ("b", Progress(6, 103.0)), ("c", planned)).slow()
+    assert found == [
+        DvuProgress("ws", "c", "one", 7, 3, 10, 6.0),
+        DvuProgress("ws", "b", "one", 6, 0, None, 3.0),
+    ]
+
+
+def test_no_more_are_told_than_anybody_could_read() -> None:
+    many = [(f"c{at}", Progress(1, float(at))) for at in range(TOLD + 5)]
+    found = teller(10_000.0, *many).slow()
+    assert [one.change_set_id for one in found] == [f"c{at}" for at in range(TOLD)]
+
+
+class Engine:
+    """Results arrive one packet at a time."""
+
+    async def evaluate(
+        self, packets: Sequence[bytes], *, arrived: Callable[[int], None], **_: object
+    ) -> list[list[bytes]]:
+        found = []
+        for packet in packets:
+            found.append(evaluate_packet(packet))
+            arrived(len(found))
+        return found
+
+    async def share(self, _: object) -> None:
+        return None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("limits", "steps"),
+    [
+        (PlanLimits(), [2, 6]),
+        (PlanLimits(packet_bytes=1, task_work=1), [2, 3, 4, 4, 5, 6]),  # two waves of two packets
+        (PlanLimits(whole=0, share=1 << 30), [0, 4]),
+    ],
+)
+async def test_what_is_done_is_counted(limits: PlanLimits, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Who depends on each other is known without computing.
+    cycle = [Derive("x", "sum", {"of": "y"}), Derive("y", "sum", {"of": "x"})] if limits.whole else []
+    chains = [Derive("c", "sum", {"x": "a"}), Derive("d", "sum", {"x": "c"}), Derive("e", "sum", {"x": "b"})]
+    book = Book([Set("a", 1), Set("b", 2), *chains, Derive("f", "sum", {"x": "e"}), *cycle])
+    monkeypatch.setattr(run, "plan", partial(plan.plan, limits=limits))
+    told: list[tuple[int, int]] = []
+    with book.state.view() as view:
+        await run.update(view, cast("Any", Engine()), label="x", progress=lambda *given: told.append(given))
+    assert [done for done, _ in told] == steps
+    assert {total for _, total in told} == {steps[-1]}
+
+
+TOLD_ONE = DvuProgress("shop", "main", "one\x1b[31m", 41, 250_000, 1_000_000, 12.5)
+
+
+def test_for_people() -> None:
+    assert update_text(0, None, 4.0) == "planning, 4 s"
+    assert update_text(0, 0, 4.0) == "planning, 4 s"
+    assert update_text(999_999, 1_000_000, 60.4) == "99 % of 1,000,000 values, 60 s"
+    line = progress_line(TOLD_ONE, 0, columns=False)
+    assert line.split("\t") == [
+        *("", "1970-01-01T00:00:00.000Z", "shop/main", "progress", ""),
+        "25 % of 1,000,000 values, 12 s; by one\\x1b[31m",
+    ]
+
+
+def test_for_machines() -> None:
+    found = progress_object(TOLD_ONE, 0)
+    assert (found["kind"], found["done"], found["total"], found["covers"]) == ("progress", 250_000, 1_000_000, 41)
