@@ -11,7 +11,7 @@ from tests.acceptance.cli import rebaser, rebaser_json
 from tests.acceptance.fleet import servers
 from tests.acceptance.history import check_history, commits_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.spark]
+pytestmark = pytest.mark.anyio
 
 WS, CS = "shop", "main"
 GRAPH = [
@@ -45,19 +45,26 @@ async def shown(client: RebaserClient) -> tuple[list[object], set[State]]:
     return [values[id_].value for id_ in ids], {values[id_].state for id_ in ids}
 
 
+@pytest.mark.parametrize(
+    "module",
+    [
+        "tests.acceptance.sparkless_server",
+        pytest.param("rebaser", marks=[pytest.mark.spark, pytest.mark.long]),  # starts Spark twice
+    ],
+)
 async def test_values_follow_the_code_of_their_function_when_they_are_recomputed(
-    own_nats: EmbeddedNats, plugin: Path
+    own_nats: EmbeddedNats, plugin: Path, module: str
 ) -> None:
     old = [0, 2, 4, 6, 8, 20, 6]
     new = [0, 3, 6, 9, 12, 30, 6]
     async with RebaserClient.connect(own_nats.url) as client:
         write(plugin, "inputs['net'] * 2")
-        async with servers(own_nats.url, "before"):
+        async with servers(own_nats.url, "before", module=module):
             await client.enqueue_updates_with_reply(WS, CS, GRAPH, wait="derived", timeout=150)
             assert await shown(client) == (old, {State.OK})
 
         write(plugin, "inputs['net'] * 3")
-        async with servers(own_nats.url, "after"):
+        async with servers(own_nats.url, "after", module=module):
             await client.enqueue_updates_with_reply(WS, CS, [Set("note", "x")], wait="derived", timeout=150)
             assert await shown(client) == (old, {State.OK})
 
