@@ -39,7 +39,7 @@ class ProgressV1(Body):
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-def _read(body: ProgressV1, _: Limits) -> DvuProgress:
+def _read(body: ProgressV1, _: Limits, __: int) -> DvuProgress:
     return DvuProgress(
         check_token(body.workspace_id, "workspace"),
         check_token(body.change_set_id, "change set"),

@@ -30,6 +30,9 @@ class Engine:
     async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
         return [await to_thread.run_sync(evaluate_packet, packet) for packet in packets]
 
+    async def share(self, _: object) -> None:
+        return None
+
 
 if __name__ == "__main__":
     context.Engine = Engine  # type: ignore[assignment, attr-defined, misc]
