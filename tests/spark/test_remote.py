@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
+import numpy as np
 import pyspark
 import pytest
 from packaging.requirements import Requirement
@@ -14,6 +15,7 @@ from rebaser.dvu import keeper, survey
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.functions.registry import Registry, builtins
 from rebaser.dvu.jvm import check_java
+from rebaser.dvu.structure import Structure
 from rebaser_client.blobs.objects import ObjectStoreBlobs
 from rebaser_core.errors import ConfigError
 from tests.conftest import Events
@@ -89,7 +91,11 @@ async def test_workers_of_another_python_are_named(url: str, down: Down, monkeyp
     assert (await down(url)).startswith(expected)
 
 
-async def test_a_store_that_workers_do_not_reach_is_named(url: str, events: Events, tmp_path: Path) -> None:
+async def test_a_store_that_workers_do_not_reach_is_named(
+    url: str, events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = Structure.make(2, keeper._TRIED.shapes, np.zeros(1, np.int32), np.array([1, 0], np.int32))
+    monkeypatch.setattr(keeper, "_TRIED", unknown)  # no test before had the workers keep it
     blobs = ObjectStoreBlobs(f"file://{tmp_path}/here")
     for where, told in ((f"file://{tmp_path}/elsewhere", 1), (f"file://{tmp_path}/here", 1)):
         settings = EngineSettings(parallelism=1, blobs=blobs, blobs_url=where)
