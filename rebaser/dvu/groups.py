@@ -5,7 +5,6 @@ input in error or known by its digest only, an exception, an odd number of resul
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,16 +51,18 @@ def compute(state: State, nodes: Any, functions: Sequence[Function | None]) -> N
         return
     order = np.argsort(shapes.astype(np.min_scalar_type(len(functions)), copy=False), kind="stable")
     nodes, shapes = nodes[order], shapes[order]
-    cuts = [0, *(np.flatnonzero(np.diff(shapes)) + 1).tolist(), len(nodes)]
-    for start, end in pairwise(cuts):
-        _alike(state, nodes[start:end], int(shapes[start]), functions)
+    cuts = np.concatenate(([0], np.flatnonzero(np.diff(shapes)) + 1, [len(nodes)]))
+    sizes = np.diff(cuts)
+    for start, size in zip(cuts[:-1][sizes >= FEW].tolist(), sizes[sizes >= FEW].tolist(), strict=True):
+        _alike(state, nodes[start : start + size], int(shapes[start]), functions)
+    state.some(nodes[np.repeat(sizes < FEW, sizes)].tolist())
 
 
 def _alike(state: State, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
     """Settle nodes of one shape."""
     shape, function = state.work.shapes[number], functions[number]
     arity = shape.arity
-    if function is None or function.vector is None or len(nodes) < FEW or not 0 < arity <= MANY_INPUTS:
+    if function is None or function.vector is None or not 0 < arity <= MANY_INPUTS:
         state.some(nodes.tolist())
         return
     for start in range(0, len(nodes), _MOST):

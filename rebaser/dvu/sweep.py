@@ -103,13 +103,13 @@ class Sweep:
         functions = [known.get(shape.function) for shape in work.shapes]
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
         aside = vector if linked is None else ~np.array(linked.covers, np.bool_)
-        if not (aside.any() if linked is None else aside.any() or self.others):
+        if not aside.any() and (linked is None or not self.others):
             return None
         uses = np.bincount(work.shape, minlength=len(functions))
+        if linked is None and not (uses[vector] >= groups.FEW).any():
+            return None
         stops = int(uses[aside].sum()) + len(self.others)
-        if stops * _WORTH < self.count + len(work.refs) or not (
-            linked is not None or (uses[vector] >= groups.FEW).any()
-        ):
+        if stops * _WORTH < self.count + len(work.refs):
             return None
         text = np.array([function is not None and function.text for function in functions], np.bool_)
         return (aside * ASIDE + text * TEXT).astype(np.uint8)

@@ -224,6 +224,20 @@ def test_groups_of_two_definitions_come_each_as_one() -> None:
     assert seen == [(100, 0), (100, 1)] * 2
 
 
+def test_definitions_that_few_share_are_done_one_by_one() -> None:
+    packet, sizes = chained(1, 300)
+    packet.shapes = [Shape("f", (("x", -1),), {"p": at}) for at in range(101)]
+    packet.shape = [at % 3 // 2 * (1 + at // 3) for at in range(300)]
+
+    def call(inputs: Any, _: Any) -> Any:
+        sizes.append(len(inputs["x"]))
+        return inputs["x"]
+
+    [data] = evaluate_packet(packet.encode(), Registry({"f": vector(call, alone=lambda *_: "one")}, {}))
+    assert sizes == [200]
+    assert Results.decode(data).values.tolist() == ["one" if at % 3 == 2 else "x" for at in range(300)]
+
+
 def test_a_function_has_one_form_at_least() -> None:
     with pytest.raises(TypeError, match="'f' has neither call nor vector"):
         Function(name="f")
