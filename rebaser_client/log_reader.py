@@ -7,15 +7,15 @@ Reads that decide something go to the stream leader.
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import anyio
 import structlog
 
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import JetStream, OrderedConsumer, StoredMessage
-from rebaser_client.rounds import turn
-from rebaser_core.checkpoint import CheckpointReader
+from rebaser_client.rounds import aside, turn
+from rebaser_core.checkpoint import Chain, open_checkpoint
 from rebaser_core.commit import CheckpointRef, Commit
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -34,10 +34,11 @@ FOREIGN = "foreign"  # the code of `decode_commit` for a message of another type
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A loaded state, and how heavy (bytes) the log after its checkpoint was."""
+    """A loaded state, how heavy (bytes) the log after its checkpoint was, and the parts of that."""
 
     state: ChangeSetState
-    weight: int
+    weight: int = 0
+    chain: Chain = field(default_factory=Chain)
 
 
 class LogReader:
@@ -105,16 +106,16 @@ class LogReader:
     async def _load(self, key: ChangeSetKey) -> Tail:
         last = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
         if last is None:
-            return Tail(ChangeSetState(), 0)
+            return Tail(ChangeSetState())
         commit = self.decode(last.sequence, last.headers, last.data)
         checkpoint = commit.checkpoint if commit is not None else await self._newest_checkpoint(key, last)
-        state = ChangeSetState() if checkpoint is None else await self._read_checkpoint(checkpoint)
+        state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self._read_checkpoint(checkpoint)
         if state.last == last.sequence:
-            return Tail(state, 0)
+            return Tail(state, 0, chain)
         if commit is not None and commit.previous == state.last:
             state.fold(last.sequence, await self.with_delta(commit))
-            return Tail(state, len(last.data) + COMMIT_OVERHEAD)
-        return Tail(state, await self._read_tail(key, state, last.sequence))
+            return Tail(state, len(last.data) + COMMIT_OVERHEAD, chain)
+        return Tail(state, await self._read_tail(key, state, last.sequence), chain)
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
         weight, ask_at = 0, 0.0
@@ -147,12 +148,14 @@ class LogReader:
             with anyio.CancelScope(shield=True):
                 await self._tails.acquire()
 
-    async def _read_checkpoint(self, checkpoint: CheckpointRef) -> ChangeSetState:
-        data = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
-        reader = CheckpointReader(data)
-        for _ in reader:
-            await turn()
-        return reader.state
+    async def _read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
+        newest = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
+        reader = open_checkpoint(newest, checkpoint.address)
+        for part in reader.before:
+            data = await self._blobs.get(part.address, max_bytes=MAX_BLOB)
+            await aside(len(data), reader.add, data)
+        await aside(len(newest), reader.add, newest)
+        return await aside(checkpoint.size, reader.finish)
 
     async def _newest_checkpoint(self, key: ChangeSetKey, last: StoredMessage) -> CheckpointRef | None:
         """The checkpoint named by the newest real commit, where the very last message is foreign."""

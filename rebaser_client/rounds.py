@@ -10,12 +10,21 @@ let through in the next round. What counts is processor time: a machine that has
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
+import anyio
+from anyio import to_thread
 from anyio.lowlevel import RunVar
 
 ROUND = 0.02  # seconds of computing until sockets and timers are looked at again
+HERE = 32 * 1024  # bytes that take less to work on than `ROUND`
+THREADS = 2  # for what takes more
+
+T = TypeVar("T")
 
 _rounds: "RunVar[Rounds]" = RunVar("rounds")
+_threads: RunVar[anyio.CapacityLimiter] = RunVar("threads")
 
 
 class Rounds:
@@ -72,3 +81,19 @@ async def turn() -> float:
         rounds = Rounds()
         _rounds.set(rounds)
     return await rounds.turn()
+
+
+async def aside(size: int, function: Callable[..., T], *args: object) -> T:
+    """`function(*args)`, which works on `size` bytes: at once if they are few, else in another thread.
+
+    There it goes on if the caller is cancelled, and nobody gets the result.
+    """
+    if size <= HERE:
+        await turn()
+        return function(*args)
+    try:
+        threads = _threads.get()
+    except LookupError:
+        threads = anyio.CapacityLimiter(THREADS)
+        _threads.set(threads)
+    return await to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=threads)

@@ -48,6 +48,19 @@ class Shape:
         return sum(abs(count) for _, count in self.inputs)
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed in columns: rows as a mask, and ids."""
+
+    touched: NDArray[np.uint8]
+    gone: set[str]
+
+    @property
+    def count(self) -> int:
+        """How many values changed, or a few more."""
+        return int(np.count_nonzero(self.touched)) + len(self.gone)
+
+
 class Columns:
     """Rows 0 to `count` - 1; `size` of them are values.
 
@@ -55,6 +68,7 @@ class Columns:
     (int32: how often definitions name it), `ids`. `other` and `faults` by row where there is one. `index`: id to row.
     `defined` counts definitions that came or went: while it stays, so do all inputs, and the rows they are.
     `patterns` is None or empty where no input is a pattern.
+    What changed since `take_changes`: `touched` (uint8, by row), and `gone`, ids of values that were taken away.
     """
 
     def __init__(self) -> None:
@@ -67,6 +81,7 @@ class Columns:
         self.other: dict[int, Json] = {}
         self.faults: dict[int, Fault] = {}
         self.free: list[int] = []
+        self.gone: set[str] = set()
         self.edges = Edges()
         self.patterns: Matching | None = None
         self.refs_used = self.refs_lost = 0
@@ -84,6 +99,7 @@ class Columns:
             "shape": np.int32,
             "in_at": np.int64,
             "uses": np.int32,
+            "touched": np.uint8,
         }
         for name, type_ in columns.items():
             grown = np.zeros(capacity, type_)
@@ -98,12 +114,14 @@ class Columns:
     shape: NDArray[np.int32]
     in_at: NDArray[np.int64]
     uses: NDArray[np.int32]
+    touched: NDArray[np.uint8]
 
     def _views(self) -> None:
         """Memory views: one element of an array is read and written several times faster through them."""
         self._state, self._kind, self._num = self.state.data, self.kind.data, self.num.data
         self._double = self.num.view(np.float64).data
         self._shape, self._in_at, self._uses = self.shape.data, self.in_at.data, self.uses.data
+        self._touched = self.touched.data
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -158,6 +176,14 @@ class Columns:
             at += abs(count)
         return Derive(self.ids[row], shape.function, given, shape.params)
 
+    def places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Where in `refs` the inputs of `rows`, all defined, are; then, of each, where its own begin among these, and
+        how many they are.
+        """
+        counts = self.arity[self.shape[rows]].astype(np.int64)
+        starts = np.cumsum(counts) - counts
+        return np.arange(counts.sum()) + np.repeat(self.in_at[rows] - starts, counts), starts, counts
+
     def rows(self) -> NDArray[np.intp]:
         """All rows that are values."""
         return np.flatnonzero(self.state[: self.count])
@@ -196,8 +222,9 @@ class Columns:
             self.size -= 1
             if self.patterns is not None:
                 self.patterns.went(id_)
+            self.gone.add(id_)
             if not self._uses[row]:
-                self._free(row)
+                self.release(row)
 
     def derive(self, definition: Derive) -> None:
         """Define `definition.id`. It keeps the value it had, as stale."""
@@ -208,10 +235,7 @@ class Columns:
         self._uses[row] -= 1
         self.defined += 1
         at, count = self.refs_used, len(rows)
-        if at + count > len(self.refs):
-            grown = np.zeros(max(at + count, 2 * len(self.refs)), np.int32)
-            grown[:at] = self.refs[:at]
-            self.refs, self._refs = grown, grown.data
+        self.reserve_refs(count)
         self._shape[row], self._in_at[row], self._state[row] = shape, at, STALE
         if self.faults:
             self.faults.pop(row, None)
@@ -224,6 +248,26 @@ class Columns:
             self.refs[at : at + count] = rows
             np.add.at(self.uses, rows, 1)
         self.edges.add(row, rows)
+
+    def reserve_refs(self, count: int) -> None:
+        """Make room for `count` more inputs."""
+        at = self.refs_used
+        if at + count > len(self.refs):
+            grown = np.zeros(max(at + count, 2 * len(self.refs)), np.int32)
+            grown[:at] = self.refs[:at]
+            self.refs, self._refs = grown, grown.data
+
+    def extend(self, ids: list[str]) -> None:
+        """Add rows for `ids`, which have none. Raises `ValueError` for one that comes twice."""
+        first, last = self.count, self.count + len(ids)
+        if last > len(self.state):
+            self._allot(max(last, 2 * len(self.state)))
+        self.index.update(zip(ids, range(first, last), strict=True))
+        self.ids += ids
+        self.count = last
+        self.shape[first:last] = UNDEFINED
+        if len(self.index) + len(self.free) != last:
+            raise ValueError("an id comes twice")
 
     def put(self, row: int, value: Json, fault: Fault | None = None) -> None:
         """Store a value, and the fault that stands for one."""
@@ -260,7 +304,7 @@ class Columns:
         if self.faults:
             for row in rows[self.state[rows] == ERROR].tolist():
                 del self.faults[row]
-        self.state[rows], self.kind[rows], self.num[rows] = OK, kinds, bits
+        self.state[rows], self.kind[rows], self.num[rows], self.touched[rows] = OK, kinds, bits, 1
         for at, value in others.items():
             self.other[int(rows[at])] = value
         for at, fault in faults.items():
@@ -270,6 +314,7 @@ class Columns:
     def computed(self, row: int, value: Json, fault: Fault | None) -> None:
         """Store what an update found for a derived row."""
         self._state[row] = OK if fault is None else ERROR
+        self._touched[row] = 1
         self.put(row, value, fault)
 
     def _row(self, id_: str) -> int:
@@ -296,6 +341,7 @@ class Columns:
     def _undefined(self, id_: str) -> int:
         """The row of `id_`, made if need be, without its definition."""
         row = self._row(id_)
+        self._touched[row] = 1
         if not self._state[row]:
             self.size += 1
             if self.patterns is not None:
@@ -316,14 +362,16 @@ class Columns:
         for one in rows:
             uses[one] -= 1
             if not uses[one] and not state[one]:
-                self._free(one)
+                self.release(one)
 
-    def _free(self, row: int) -> None:
+    def release(self, row: int) -> None:
+        """Let a row go that is no value and that nothing names."""
         id_ = self.ids[row]
         if self.patterns is not None and id_[0] == MARK:
             self.patterns.remove(id_)
         del self.index[id_]
         self.ids[row] = ""
+        self._touched[row] = 0
         self.free.append(row)
 
     def _shape_for(self, definition: Derive) -> tuple[int, list[str]]:
@@ -354,6 +402,20 @@ class Columns:
             self.arity[place] = self.shapes[place].arity
         return place
 
+    # -- what changed -----------------------------------------------------------------------------------------------
+
+    def take_changes(self) -> "Changes":
+        """What changed since this was last asked."""
+        changes = Changes(self.touched, self.gone)
+        self.touched, self.gone = np.zeros(len(self.touched), np.uint8), set()
+        self._touched = self.touched.data
+        return changes
+
+    def give_back(self, changes: "Changes") -> None:
+        """Count `changes` again, because what they were taken for failed. A row that is another's by now counts too."""
+        self.touched[: len(changes.touched)] |= changes.touched
+        self.gone |= changes.gone
+
     # -- the way back ----------------------------------------------------------------------------------------------
 
     def _edges(self) -> Edges:
@@ -368,9 +430,7 @@ class Columns:
         if not self.edges.worn and self.refs_lost <= max(65_536, self.refs_used // 2):
             return
         owners = np.flatnonzero(self.shape[: self.count] >= 0)
-        counts = self.arity[self.shape[owners]].astype(np.int64)
-        starts = np.cumsum(counts) - counts
-        places = np.arange(counts.sum()) + np.repeat(self.in_at[owners] - starts, counts)
+        places, starts, counts = self.places(owners)
         self.refs = self.refs[places] if len(places) else np.zeros(64, np.int32)
         self._refs = self.refs.data
         self.in_at[owners] = starts

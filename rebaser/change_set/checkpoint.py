@@ -1,40 +1,53 @@
 """Writes checkpoints, so that loading a change set stays as cheap as its state is large, however long its log.
 
-Invariant: a checkpoint is stored and verified before a commit names it, and the log is purged only below the
-checkpoint before the current one, so that a reader who is at work finds its tail.
+Invariant: all parts of a checkpoint are stored and verified before a commit names it, and the log is purged only below
+the checkpoint before the current one, so that a reader who is at work finds its tail.
 """
 
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.context import Context
-from rebaser_client.rounds import turn
-from rebaser_core.checkpoint import write_checkpoint
+from rebaser_client.rounds import aside
+from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import CheckpointRef, Kind
 
 log = structlog.get_logger(__name__)
 
+SHARE = 16  # a tail of that part of the checkpoint takes about as long to read as the checkpoint
+ROW = 100  # bytes: about what a row takes to write
+
 
 def due(commits: CommitLog, smallest: int) -> bool:
-    """Whether the tail has outgrown the checkpoint it rests on, so that writing another is paid for by then."""
+    """Whether the tail is so heavy, beside the checkpoint it rests on, that writing another one pays."""
     checkpoint = commits.state.checkpoint
-    return commits.weight > max(smallest, checkpoint.size if checkpoint else 0)
+    return commits.weight > max(smallest, checkpoint.size // SHARE if checkpoint else 0)
 
 
 async def write(context: Context, commits: CommitLog) -> None:
     """Store the state as it is now, name it in a commit, purge what no reader needs any more."""
-    weight, before = commits.weight, commits.state.checkpoint
-    chunks: list[bytes] = []
+    before = commits.state.checkpoint
     async with commits.view() as view:
-        for chunk in write_checkpoint(commits.state, view):
-            chunks.append(chunk)
-            await turn()
-    data = b"".join(chunks)
-    reference = CheckpointRef(await context.blobs.put(data), view.sequence, len(data))
-    async with commits.turn():
-        debt = commits.state.debt
-        await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt))
-        commits.weight -= weight
+        weight = commits.weight
+        draft = Draft(commits.state, view, commits.chain)
+        try:
+            written = await aside(draft.rows * ROW, view.run, draft.write)
+        except BaseException:
+            draft.discard()
+            raise
+    chain = written.chain
+    try:
+        for data in written.parts:
+            await context.blobs.put(data)
+        reference = CheckpointRef(chain.newest.address, chain.last, chain.size)
+        async with commits.turn():
+            debt = commits.state.debt
+            await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt))
+            commits.weight -= weight
+            commits.chain = chain
+    except BaseException:
+        draft.discard()
+        raise
     if before is not None:
         subjects = context.subjects
         await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=before.sequence + 1)
@@ -42,6 +55,10 @@ async def write(context: Context, commits: CommitLog) -> None:
         "checkpoint_written",
         workspace=commits.key.workspace,
         change_set=commits.key.change_set,
-        seq=view.sequence,
-        bytes=len(data),
+        seq=chain.last,
+        whole=draft.whole,
+        rows=draft.rows,
+        bytes=sum(map(len, written.parts)),
+        parts=len(chain.base + chain.deltas),
+        size=chain.size,
     )

@@ -39,6 +39,7 @@ SETTLED = 500  # values at a time, a few milliseconds
 class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
+    `weight` (bytes) is that of the log behind the newest checkpoint, `chain` are the parts of that one.
     `inline_max` is the size (bytes) above which a commit's delta goes to a blob; `now_ms` is the clock, `new_id` makes
     ULIDs.
     """
@@ -60,6 +61,7 @@ class CommitLog:
         self.key = key
         self.state = tail.state
         self.weight = tail.weight
+        self.chain = tail.chain
         self._js = js
         self._stream = subjects.commits_stream
         self._subject = subjects.commits(key)

@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import Any
 
 import cbor2
+import pyarrow as pa
 from nats.errors import BadHeaderError, ProtocolError
 
 from rebaser.change_set.replies import inbox_allowed, response
@@ -22,8 +23,8 @@ from rebaser.dvu.functions.registry import builtins
 from rebaser_client.jetstream.link import _header_line
 from rebaser_client.jetstream.messages import Message, parse_headers
 from rebaser_client.jetstream.reader import Reader
-from rebaser_core.address import check_address
-from rebaser_core.checkpoint import read_checkpoint, write_checkpoint
+from rebaser_core.address import address_of, check_address
+from rebaser_core.checkpoint import open_checkpoint, schema
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
 from rebaser_core.dead_letter import dead_headers
 from rebaser_core.decide import Incoming, decide
@@ -45,6 +46,7 @@ from rebaser_core.state import ChangeSetState
 from rebaser_core.subjects import Subjects
 from rebaser_core.values import same
 from tests.fuzz.mutate import Mutator, as_cbor
+from tests.wire.checkpoints import restored
 from tests.wire.examples import examples
 
 KEY = ChangeSetKey("ws", "cs")
@@ -144,8 +146,7 @@ def check_request(data: bytes) -> None:
     )
     assert same_commit(decode_commit(*encode_commit(commit)), commit)
     state.fold(1, commit)
-    with state.view() as view:
-        again = read_checkpoint(b"".join(write_checkpoint(state, view)))
+    again = restored(state)
     assert again.cells.keys() == state.cells.keys()
     for decision, _ in decided.answers:
         answer = response(KEY, decision, 1)
@@ -210,12 +211,69 @@ def make_value(mutator: Mutator) -> bytes:
     return mutator.damaged(data) if mutator.often(0.7) else data
 
 
+PARTS = {
+    address_of(data): data for one in examples() if one.name.endswith(".arrow") and (data := one.path.read_bytes())
+}
+
+
+def make_part(mutator: Mutator) -> bytes:
+    """A part of a checkpoint with other rows, other metadata, other bytes."""
+    data = mutator.chance.choice(list(PARTS.values()))
+    if mutator.often(0.6):
+        with suppress(pa.ArrowException, ValueError, TypeError, OverflowError):  # what cannot even be written
+            data = rewritten(mutator, pa.ipc.open_file(data))
+    return mutator.damaged(data, list(PARTS.values())) if mutator.often(0.5) else data
+
+
+def rewritten(mutator: Mutator, part: pa.ipc.RecordBatchFileReader) -> bytes:
+    sink, about = pa.BufferOutputStream(), part.schema.metadata
+    if mutator.often(0.2):
+        about = noted(mutator, about)
+    with pa.ipc.new_file(sink, schema.SCHEMA.with_metadata(about)) as writer:
+        for number in range(part.num_record_batches):
+            batch, metadata = part.get_batch_with_custom_metadata(number)
+            if batch.num_rows and mutator.often(0.6):
+                rows = mutator.tree(batch.to_pylist())
+                batch = pa.RecordBatch.from_pylist(rows, schema=schema.SCHEMA)
+                batch = batch.set_column(1, schema.SCHEMA.field(1), of_codes(batch.column(1)))
+            if metadata and mutator.often(0.4):
+                metadata = noted(mutator, metadata)
+            writer.write_batch(batch, custom_metadata=dict(metadata) if metadata else None)
+    return sink.getvalue().to_pybytes()
+
+
+def of_codes(states: pa.DictionaryArray) -> pa.DictionaryArray:
+    """With the dictionary that all parts have, unless other words are in there."""
+    words, known = states.to_pylist(), schema.STATES.to_pylist()
+    if not {*words} <= {None, *known}:
+        return states
+    codes = [None if word is None else known.index(word) for word in words]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), schema.STATES)
+
+
+def noted(mutator: Mutator, metadata: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    return {
+        key: json.dumps(mutator.tree(json.loads(text)), skipkeys=True).encode(errors="surrogatepass")
+        for key, text in dict(metadata).items()
+    }
+
+
+def read_part(data: bytes) -> ChangeSetState:
+    """The state in the newest part `data`; those before are as they were stored, if there are any."""
+    reader = open_checkpoint(data)
+    for part in reader.before:
+        if part.address not in PARTS:
+            raise UnprocessableError("there is no such part")
+        reader.add(PARTS[part.address])
+    reader.add(data)
+    return reader.finish()[0]
+
+
 def check_checkpoint(data: bytes) -> None:
-    state = refused(lambda: read_checkpoint(data))
+    state = refused(lambda: read_part(data))
     if isinstance(state, ChangeSetState):
-        state.values()
-        with state.view() as view:
-            list(write_checkpoint(state, view))
+        shown = state.values()
+        assert restored(state).values().keys() == shown.keys()
 
 
 def check_blob(data: bytes) -> None:
@@ -437,7 +495,8 @@ TARGETS = {
     "request": Target(make_message("EnqueueUpdatesRequest"), check_request),
     "reply": Target(make_message("EnqueueUpdatesResponse"), check_reply),
     "commit": Target(make_message("Commit"), check_commit),
-    "checkpoint": Target(make_blob("Checkpoint"), check_checkpoint),
+    "checkpoint": Target(make_part, check_checkpoint),
+    "checkpoint_v1": Target(make_blob("Checkpoint"), check_checkpoint),
     "blob": Target(make_blob("UpdatesBlob", "DeltaBlob"), check_blob),
     "value": Target(make_value, check_value),
     "subject": Target(make_subject, check_subject),

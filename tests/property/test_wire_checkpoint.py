@@ -1,5 +1,7 @@
 """A checkpoint is the state at one commit, whatever happens while it is written, and folds on as the original does."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -7,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core import checkpoint
-from rebaser_core.checkpoint import read_checkpoint, write_checkpoint
+from rebaser_core.checkpoint import Chain, read_checkpoint, writing
+from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state import ChangeSetState
 from rebaser_core.updates import MARK, Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault
+from tests.wire.checkpoints import Stored, restored, written
 from tests.wire.examples import parts
 from tests.wire.strategies import json_values
 
@@ -85,47 +88,76 @@ def assert_same(left: ChangeSetState, right: ChangeSetState) -> None:
     assert repr(parts(left)) == repr(parts(right))
 
 
-@settings(deadline=None)
+small = patch.multiple(writing, BATCH=3, FILE=5, BATCH_INPUTS=4, BATCH_BYTES=16, OUTCOMES=2)  # several of everything
+
+
+@contextmanager
+def never_compacted() -> Iterator[None]:
+    with patch.object(Chain, "worn", property(lambda chain: not chain.base)), patch.object(writing, "CHANGED", 0):
+        yield
+
+
+@settings(deadline=None, max_examples=60)
 @given(st.lists(steps, max_size=12), st.lists(steps, max_size=12))
 def test_a_checkpoint_is_the_state_when_it_was_begun(before: list[Any], meanwhile: list[Any]) -> None:
-    """Commits folded between two chunks are not in it, and fold onto what is read back with the same result."""
+    """Commits folded while it is written are not in it, and fold onto what is read back with the same result."""
     state, expected = folded(before), folded(before)
     late: list[tuple[int, Commit]] = []
-    rest = iter(meanwhile)
-    chunks: list[bytes] = []
-    with patch.object(checkpoint, "CHUNK", 2), state.view() as view:
-        for chunk in write_checkpoint(state, view):
-            chunks.append(chunk)
-            step = next(rest, None)
-            if step is not None:
-                commit = next_commit(state, step)
-                late.append((state.last + 1, commit))
-                state.fold(*late[-1])
-    restored = read_checkpoint(b"".join(chunks))
-    assert_same(restored, expected)
+    stored = Stored()
+    with small, state.view() as view:
+        draft = Draft(state, view, stored.chain)
+        for step in meanwhile:
+            late.append((state.last + 1, next_commit(state, step)))
+            state.fold(*late[-1])
+        stored.put(draft.write())
+    again = stored.read()
+    assert_same(again, expected)
     for sequence, commit in late:
-        restored.fold(sequence, commit)
-    assert_same(restored, state)
+        again.fold(sequence, commit)
+    assert_same(again, state)
+    with small, never_compacted():
+        stored.write(state)
+    assert_same(stored.read(), state)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(steps, max_size=6) | st.sampled_from(["load", "fail"]), min_size=1, max_size=12), st.booleans()
+)
+def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool) -> None:
+    """Whoever goes on from it, the writer or who loaded it; and if a checkpoint in between came to nothing."""
+    state, stored = ChangeSetState(), Stored()
+    with small, nullcontext() if compacted else never_compacted():
+        for entry in script:
+            if entry == "load":
+                state = stored.read() if stored.chain.base else ChangeSetState()
+            elif entry == "fail":
+                with state.view() as view:
+                    Draft(state, view, stored.chain).discard()
+            else:
+                for step in entry:
+                    state.fold(state.last + 1, next_commit(state, step))
+                if state.last != stored.chain.last:
+                    stored.write(state)
+                    assert_same(stored.read(), state)
+                    columns = stored.read().cells.columns
+                    assert len(columns.index) + len(columns.free) == columns.count
+
+
+@settings(deadline=None, max_examples=60)
 @given(st.lists(steps, max_size=12))
 def test_equal_texts_of_a_checkpoint_are_one_object(history: list[Any]) -> None:
-    state = folded(history)
-    with state.view() as view:
-        restored = read_checkpoint(b"".join(write_checkpoint(state, view)))
-    own = {id_: id_ for id_ in restored.cells}
-    for cell in restored.cells.values():
+    again = restored(folded(history))
+    own = {id_: id_ for id_ in again.cells}
+    for cell in again.cells.values():
         for input_id in cell.inputs:
             assert input_id[0] == MARK or own.setdefault(input_id, input_id) is input_id
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(steps, min_size=1, max_size=12), st.data())
 def test_a_checkpoint_that_is_cut_off_is_never_taken_for_a_whole_one(history: list[Any], data: st.DataObject) -> None:
-    state = folded(history)
-    with state.view() as view:
-        whole = b"".join(write_checkpoint(state, view))
+    (whole,) = written(folded(history)).parts
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(UnprocessableError):
         read_checkpoint(cut)

@@ -1,0 +1,38 @@
+"""What a checkpoint is made of: blobs that are read one after another."""
+
+from dataclasses import dataclass
+
+MOST_DELTAS = 64  # one more takes the loader a few milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A blob of a checkpoint, and its size in bytes."""
+
+    address: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The parts of the checkpoint at log sequence `last`, oldest first; without a base there is none."""
+
+    last: int = 0
+    base: tuple[Part, ...] = ()
+    deltas: tuple[Part, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return sum(part.size for part in self.base + self.deltas)
+
+    @property
+    def newest(self) -> Part:
+        """The part that names the others."""
+        return (self.base + self.deltas)[-1]
+
+    @property
+    def worn(self) -> bool:
+        """Whether it is time for a new base: by now the deltas have paid for half of it."""
+        deltas = sum(part.size for part in self.deltas)
+        return not self.base or len(self.deltas) >= MOST_DELTAS or 2 * deltas > sum(part.size for part in self.base)

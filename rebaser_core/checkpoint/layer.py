@@ -1,0 +1,143 @@
+"""Puts the rows of a part into columns, many at a time.
+
+Invariant: when a layer is closed the columns are as if its rows had been set, derived and removed one by one.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebaser_core.columns import ABSENT, ERROR, OTHER, UNDEFINED, Columns
+from rebaser_core.payload import malformed
+from rebaser_core.values import Fault, Json
+
+SAID_ELSEWHERE = 255  # the state of a row that is only named
+_FEW = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a part. `others` and `faults` are by position; `shapes` are the columns'; `refs` rows of the part,
+    those of one after those of another.
+    """
+
+    ids: list[str]
+    states: NDArray[np.uint8]
+    kinds: NDArray[np.uint8]
+    bits: NDArray[np.int64]
+    others: dict[int, Json]
+    faults: dict[int, Fault]
+    shapes: NDArray[np.int32]
+    refs: NDArray[np.int32]
+
+
+class Layer:
+    """A part on its way into `columns`: `add` its rows, in order, then `close`.
+
+    Both raise `UnprocessableError` where the rows contradict each other; the columns are of no use then.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._first_ref = columns.refs_used
+        self._rows: list[NDArray[np.int32]] = []
+        self._dropped: list[NDArray[np.int32]] = []  # inputs of definitions that are no more
+        self.count = 0
+
+    def add(self, some: Rows) -> None:
+        columns = self._columns
+        rows = _rows_of(columns, some.ids)
+        self._rows.append(rows)
+        self.count += len(rows)
+        said = some.states != SAID_ELSEWHERE
+        bare = np.flatnonzero(~said | (some.states == ABSENT))
+        if (some.shapes[bare] >= 0).any() or some.kinds[bare].any() or not some.faults.keys().isdisjoint(bare.tolist()):
+            raise malformed("there is a value where there is none")
+        self._forget(rows[said])
+        there = rows[said]
+        columns.state[there], columns.kind[there] = some.states[said], some.kinds[said]
+        columns.num[there] = some.bits[said]
+        for at, value in some.others.items():
+            columns.other[int(rows[at])] = value
+        for at, fault in some.faults.items():
+            columns.faults[int(rows[at])] = fault
+        self._define(rows, some)
+
+    def _forget(self, rows: NDArray[np.int32]) -> None:
+        """Take away what stands in `rows`."""
+        columns = self._columns
+        for row in rows[columns.kind[rows] == OTHER].tolist():
+            columns.other.pop(row, None)
+        if columns.faults:
+            for row in rows[columns.state[rows] == ERROR].tolist():
+                columns.faults.pop(row, None)
+        defined = rows[columns.shape[rows] >= 0]
+        if len(defined):
+            if ((columns.in_at[defined] >= self._first_ref) & (columns.arity[columns.shape[defined]] > 0)).any():
+                raise malformed("an id stands twice in a part")
+            inputs = columns.refs[columns.places(defined)[0]]
+            self._count(inputs, -1)
+            self._dropped.append(inputs)
+            columns.refs_lost += len(inputs)
+            columns.shape[defined] = UNDEFINED
+
+    def _define(self, rows: NDArray[np.int32], some: Rows) -> None:
+        columns = self._columns
+        defined = some.shapes >= 0
+        if not defined.any():
+            return
+        owners, shapes = rows[defined], some.shapes[defined]
+        counts = columns.arity[shapes].astype(np.int64)
+        at = columns.refs_used
+        columns.reserve_refs(len(some.refs))
+        columns.refs[at : at + len(some.refs)] = some.refs
+        columns.refs_used = at + len(some.refs)
+        columns.shape[owners], columns.in_at[owners] = shapes, at + np.cumsum(counts) - counts
+
+    def close(self) -> None:
+        """Resolve inputs, free what nobody needs."""
+        columns = self._columns
+        rows = np.concatenate([np.zeros(0, np.int32), *self._rows])
+        self._rows.clear()
+        if _repeats(rows, columns.count):
+            raise malformed("an id stands twice in a part")
+        refs = columns.refs[self._first_ref : columns.refs_used]
+        if len(refs):
+            if refs.min() < 0 or refs.max() >= len(rows):
+                raise malformed("an input is no row of its part")
+            refs[:] = rows[refs]
+            self._count(refs, 1)
+        columns.edges.behind = True
+        dropped = np.unique(np.concatenate([np.zeros(0, np.int32), *self._dropped]))
+        for some in (rows, dropped):
+            for row in some[(columns.state[some] == ABSENT) & (columns.uses[some] == 0)].tolist():
+                columns.release(row)
+        columns.size = int(np.count_nonzero(columns.state[: columns.count]))
+
+    def _count(self, inputs: NDArray[np.int32], one: int) -> None:
+        uses = self._columns.uses
+        if len(inputs) < _FEW:
+            np.add.at(uses, inputs, one)
+        else:
+            uses += one * np.bincount(inputs, minlength=len(uses)).astype(np.int32)
+
+
+def _rows_of(columns: Columns, ids: list[str]) -> NDArray[Any]:
+    """The rows of `ids`, made where there is none."""
+    index, first, count = columns.index, columns.count, len(ids)
+    if not first or index.keys().isdisjoint(ids):
+        columns.extend(ids)
+        return np.arange(first, first + count, dtype=np.int32)
+    found = np.array([index.get(id_, -1) for id_ in ids], np.int32)
+    new = np.flatnonzero(found < 0)
+    columns.extend([ids[at] for at in new.tolist()])
+    found[new] = np.arange(first, columns.count, dtype=np.int32)
+    return found
+
+
+def _repeats(rows: NDArray[np.int32], count: int) -> bool:
+    if len(rows) < _FEW:
+        return len(np.unique(rows)) < len(rows)
+    return bool(np.bincount(rows, minlength=count).max() > 1)

@@ -1,0 +1,254 @@
+"""Reads a checkpoint in columns.
+
+Invariant: bytes that are no whole checkpoint are refused, whatever they are. Who stored them is not trusted to have
+been one of us.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rebaser_core.address import check_address
+from rebaser_core.checkpoint import schema
+from rebaser_core.checkpoint.chain import Chain, Part
+from rebaser_core.checkpoint.layer import Layer, Rows
+from rebaser_core.checkpoint.schema import COLUMNS, SCHEMA, listed, natural, read_json, read_shape, text
+from rebaser_core.columns import FALSE, FLOAT, INT, OTHER
+from rebaser_core.commit import Applied, Attempt
+from rebaser_core.errors import RebaserError, UnsupportedVersion
+from rebaser_core.messages.commit import read_decision
+from rebaser_core.payload import malformed
+from rebaser_core.state import ChangeSetState, Recorded
+from rebaser_core.values import Fault, Json
+
+MOST_PARTS = 100_000
+
+T = TypeVar("T")
+
+
+class ChainReader:
+    """A `CheckpointReader`."""
+
+    def __init__(self, newest: bytes, address: str) -> None:
+        self._newest = Part(address, len(newest))
+        self._state = ChangeSetState()
+        self._layer: Layer | None = None
+        self._whole = True  # whether the layer is the base
+        self._shape_of: dict[str, int] = {}
+        self._texts: dict[str, str] = {}
+        self._head = _reading(lambda: _Head(_File(newest)))
+        self.before = self._head.base + self._head.deltas
+
+    def add(self, data: bytes) -> None:
+        _reading(lambda: self._add(_File(data)))
+
+    def finish(self) -> tuple[ChangeSetState, Chain]:
+        return _reading(self._finish)
+
+    def _add(self, file: "_File") -> None:
+        columns = self._state.cells.columns
+        if file.first == 0:
+            self._whole = self._layer is None
+            self._close()
+            self._layer = Layer(columns)
+        if (file.layer == "base") != self._whole:
+            raise malformed("a checkpoint is a base, then deltas")
+        if self._layer is None or file.first != self._layer.count:
+            raise malformed("a part of the checkpoint is missing")
+        for number in range(file.reader.num_record_batches):
+            batch, metadata = file.batch(number)
+            if batch.num_rows:
+                self._layer.add(self._rows(batch))
+            for row in read_json(metadata[schema.OUTCOMES]) if schema.OUTCOMES in metadata else ():
+                commit, at_ms, decided = listed(row, 3)
+                self._state.remember(Recorded(read_decision(decided), natural(commit), natural(at_ms)))
+
+    def _close(self) -> None:
+        if self._layer is not None:
+            self._layer.close()
+
+    def _finish(self) -> tuple[ChangeSetState, Chain]:
+        self._close()
+        state, head = self._state, self._head
+        state.last, state.covers, state.applied = head.last, head.covers, head.applied
+        state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
+        state.attempts = head.attempts
+        for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):
+            for over in list(outcomes)[: max(len(outcomes) - kept, 0)]:
+                del outcomes[over]
+        if [len(state.cells), len(state.roots), [len(state.outcomes), len(state.redriven)]] != head.counts:
+            raise malformed("parts of the checkpoint do not fit")
+        newest = (self._newest,)
+        if self._whole:
+            return state, Chain(head.last, head.base + newest)
+        return state, Chain(head.last, head.base, head.deltas + newest)
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def _rows(self, batch: pa.RecordBatch) -> Rows:
+        def column(name: str) -> Any:
+            return batch.column(COLUMNS[name])
+
+        ids = _texts(column("id"))
+        if "" in ids or column("id").null_count:
+            raise malformed("a row has no id")
+        kinds, bits, others = self._values(column, batch.num_rows)
+        at = np.flatnonzero(_there(column("root"))).tolist()
+        roots = column("root").drop_null().to_pylist()
+        self._state.roots.update(zip([ids[one] for one in at], map(natural, roots), strict=True))
+        shapes = self._shapes(column("definition"))
+        inputs = column("inputs")
+        lengths = _filled(inputs.value_lengths(), 0, np.int32)
+        refs = inputs.flatten()
+        arity = self._state.cells.columns.arity
+        if refs.null_count or (lengths != np.where(shapes >= 0, arity[shapes], 0)).any():
+            raise malformed("inputs do not fit their definitions")
+        return Rows(ids, _states(column("state")), kinds, bits, others, self._faults(column), shapes, refs.to_numpy())
+
+    def _values(self, column: Callable[[str], Any], count: int) -> tuple[NDArray[Any], NDArray[Any], dict[int, Json]]:
+        kinds, bits, said = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
+        there = {name: _there(column(name)) for name in ("integer", "double", "boolean", "text", "json")}
+        for mask in there.values():
+            said += mask
+        if said.max() > 1:
+            raise malformed("a row has two values")
+        integers, doubles, booleans = there["integer"], there["double"], there["boolean"]
+        if integers.any():
+            kinds[integers] = INT
+            bits[integers] = _filled(column("integer"), 0, np.int64)[integers]
+        if doubles.any():
+            numbers = _filled(column("double"), 0.0, np.float64)
+            if not np.isfinite(numbers).all():
+                raise malformed("a number is not finite")
+            kinds[doubles] = FLOAT
+            bits[doubles] = numbers.view(np.int64)[doubles]
+        if booleans.any():
+            kinds[booleans] = FALSE + _filled(column("boolean"), False, np.uint8)[booleans]
+        others: dict[int, Json] = {}
+        for name, read in (("text", None), ("json", _container)):
+            places = np.flatnonzero(there[name]).tolist()
+            if places:
+                kinds[places] = OTHER
+                texts = _texts(column(name).drop_null())
+                others.update(zip(places, map(read, texts) if read else texts, strict=True))
+        return kinds, bits, others
+
+    def _shapes(self, column: pa.DictionaryArray) -> NDArray[np.int32]:
+        """The shapes of the definitions in `column`, as the columns number them; -1 where there is none."""
+        columns, known = self._state.cells.columns, self._shape_of
+        indices = _filled(column.indices, -1, np.int64)
+        used = np.unique(indices[indices >= 0])
+        places = np.full(len(column.dictionary) + 1, -1, np.int32)  # the last one is for -1
+        for at, definition in zip(used.tolist(), _texts(column.dictionary.take(pa.array(used))), strict=True):
+            if definition not in known:
+                shape = read_shape(definition)
+                known[definition] = columns.shape_of(shape.function, shape.inputs, shape.params)
+            places[at] = known[definition]
+        found: NDArray[np.int32] = places[indices]
+        return found
+
+    def _faults(self, column: Callable[[str], Any]) -> dict[int, Fault]:
+        columns = [column(f"error_{name}") for name in ("code", "message", "origin")]
+        at = [np.flatnonzero(_there(one)).tolist() for one in columns]
+        if not at[0] == at[1] == at[2]:
+            raise malformed("an error is a code, a message and an origin")
+        own = self._texts.setdefault  # equal texts as one object: they come again with many values
+        rows = zip(*[_texts(one.drop_null()) for one in columns], strict=True)
+        return {place: Fault(*[own(one, one) for one in row]) for place, row in zip(at[0], rows, strict=True)}
+
+
+class _File:
+    """An Arrow IPC file that is a part, or belongs to one."""
+
+    def __init__(self, data: bytes) -> None:
+        self.reader = pa.ipc.open_file(pa.BufferReader(data))
+        about = read_json((self.reader.schema.metadata or {}).get(schema.PART, b"null"))
+        if type(about) is not dict or about.get("format") != schema.FORMAT:
+            raise malformed("not a checkpoint")
+        version = natural(about.get("version"))
+        if version > schema.VERSION:
+            raise UnsupportedVersion(f"a checkpoint of format {version}; this program reads up to {schema.VERSION}")
+        if not self.reader.schema.equals(SCHEMA):
+            raise malformed("a checkpoint has other columns")
+        self.first = natural(about.get("first"))
+        self.layer = text(about.get("layer"))
+
+    def batch(self, number: int) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
+        """A batch, every byte of it checked, and its metadata."""
+        batch, metadata = self.reader.get_batch_with_custom_metadata(number)
+        batch.validate(full=True)
+        return batch, dict(metadata or {})
+
+
+class _Head:
+    """What stands at the end of the newest part. Words it does not know are passed over: what must not be missed has
+    a version of its own.
+    """
+
+    def __init__(self, file: _File) -> None:
+        count = file.reader.num_record_batches
+        raw = read_json(file.batch(count - 1)[1].get(schema.HEAD, b"null")) if count else None
+        if type(raw) is not dict:
+            raise malformed("not the newest part of a checkpoint")
+        self.last, self.covers = natural(raw.get("last")), natural(raw.get("covers"))
+        self.applied: Applied | None = None
+        if raw.get("applied") is not None:
+            stream, sequence = listed(raw["applied"], 2)
+            self.applied = Applied(text(stream), natural(sequence))
+        attempts = [Attempt(*map(natural, listed(one, 4))) for one in listed(raw.get("attempts"))]
+        self.attempts = {one.sequence: one for one in attempts}
+        self.outcomes = list(map(natural, listed(raw.get("outcomes"), 2)))
+        self.counts = [natural(raw.get("values")), natural(raw.get("roots")), self.outcomes]
+        self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
+
+
+def _parts(raw: object) -> tuple[Part, ...]:
+    if len(rows := listed(raw)) > MOST_PARTS:
+        raise malformed("a checkpoint has too many parts")
+    pairs = [listed(row, 2) for row in rows]
+    return tuple(Part(check_address(address), natural(size)) for address, size in pairs)
+
+
+def _reading(read: Callable[[], T]) -> T:
+    """What `read` gives; what pyarrow or numpy find wrong with it is malformed."""
+    try:
+        return read()
+    except RebaserError:
+        raise
+    except (pa.ArrowException, ValueError, TypeError, LookupError, ArithmeticError, OSError, MemoryError) as error:
+        raise malformed(f"no checkpoint that is read here: {type(error).__name__}: {str(error)[:200]}") from None
+
+
+def _states(column: pa.DictionaryArray) -> NDArray[np.uint8]:
+    if not column.dictionary.equals(schema.STATES):
+        raise malformed("a checkpoint has other states")
+    return _filled(column.indices, -1, np.int8).astype(np.uint8)  # -1 is `SAID_ELSEWHERE`
+
+
+def _there(column: pa.Array) -> NDArray[np.bool_]:
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    found: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _filled(column: pa.Array, instead: Any, type_: Any) -> NDArray[Any]:
+    """The column as an array, `instead` where there is nothing."""
+    filled = column.fill_null(instead) if column.null_count else column
+    found: NDArray[Any] = filled.to_numpy(zero_copy_only=False).astype(type_, copy=False)
+    return found
+
+
+def _texts(column: pa.Array) -> list[str]:
+    found: list[str] = column.to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def _container(raw: str) -> Json:
+    value: Json = read_json(raw.encode())
+    if type(value) is not list and type(value) is not dict:
+        raise malformed("JSON is for arrays and maps")
+    return value

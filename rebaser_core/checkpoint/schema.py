@@ -1,0 +1,84 @@
+"""The columns of a part, and the JSON in it. `rebaser_core.checkpoint` tells what they mean."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from rebaser_core.columns import Shape
+from rebaser_core.limits import COMMIT_LIMITS
+from rebaser_core.payload import JSON, loads, malformed
+
+FORMAT = "rebaser-checkpoint"
+VERSION = 2
+
+STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # in the order of the codes in `rebaser_core.columns`
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        ("state", pa.dictionary(pa.int8(), pa.string())),
+        ("integer", pa.int64()),
+        ("double", pa.float64()),
+        ("boolean", pa.bool_()),
+        ("text", pa.large_string()),
+        ("json", pa.large_string()),
+        ("error_code", pa.string()),
+        ("error_message", pa.large_string()),
+        ("error_origin", pa.string()),
+        ("definition", pa.dictionary(pa.int32(), pa.large_string())),
+        ("inputs", pa.list_(pa.int32())),
+        ("root", pa.int64()),
+    ]
+)
+COLUMNS = {name: place for place, name in enumerate(SCHEMA.names)}
+
+# Keys of metadata. `PART` is in the schema's, the others in those of batches without rows.
+PART, OUTCOMES, HEAD = b"rebaser", b"outcomes", b"head"
+
+
+def write_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def read_json(text: bytes) -> Any:
+    """The JSON value in `text`; raises `UnprocessableError`."""
+    return loads(JSON, text, COMMIT_LIMITS)
+
+
+def write_shape(shape: Shape) -> str:
+    """A definition without its ids."""
+    inputs = {name: None if count < 0 else count for name, count in shape.inputs}
+    return write_json({"function": shape.function, "inputs": inputs, "params": dict(shape.params)})
+
+
+def read_shape(text: str) -> Shape:
+    """The inverse of `write_shape`; raises `UnprocessableError`."""
+    raw = read_json(text.encode())
+    if type(raw) is not dict or raw.keys() != {"function", "inputs", "params"}:
+        raise malformed("a definition is a map of function, inputs and params")
+    function, given, params = raw["function"], raw["inputs"], raw["params"]
+    if type(function) is not str or type(given) is not dict or type(params) is not dict:
+        raise malformed("a definition is a text and two maps")
+    inputs = tuple((name, -1 if count is None else natural(count)) for name, count in given.items())
+    if sum(abs(count) for _, count in inputs) > COMMIT_LIMITS.max_inputs:
+        raise malformed("a definition has too many inputs")
+    return Shape(function, inputs, params)
+
+
+def natural(item: object) -> int:
+    if type(item) is not int or item < 0:
+        raise malformed("not a natural number")
+    return item
+
+
+def text(item: object) -> str:
+    if type(item) is not str:
+        raise malformed("not text")
+    return item
+
+
+def listed(item: object, exactly: int | None = None) -> list[Any]:
+    if type(item) is not list or (exactly is not None and len(item) != exactly):
+        raise malformed("a list of another length is expected")
+    return item

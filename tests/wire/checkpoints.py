@@ -1,0 +1,46 @@
+"""Checkpoints stored in a map."""
+
+from rebaser_core.address import address_of
+from rebaser_core.checkpoint import Chain, open_checkpoint, read_checkpoint
+from rebaser_core.checkpoint.writing import Draft, Written
+from rebaser_core.state import ChangeSetState
+
+
+def written(state: ChangeSetState, chain: Chain | None = None) -> Written:
+    """The checkpoint of `state` that follows `chain`."""
+    with state.view() as view:
+        return Draft(state, view, chain or Chain()).write()
+
+
+class Stored:
+    """The blobs of one change set, and what its owner knows of them."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.chain = Chain()
+
+    def put(self, made: Written) -> None:
+        self.blobs |= {address_of(data): data for data in made.parts}
+        self.chain = made.chain
+
+    def write(self, state: ChangeSetState) -> Written:
+        made = written(state, self.chain)
+        self.put(made)
+        return made
+
+    def read(self) -> ChangeSetState:
+        """What a loader sees, which must find the same chain."""
+        newest = self.blobs[self.chain.newest.address]
+        reader = open_checkpoint(newest, self.chain.newest.address)
+        for part in reader.before:
+            reader.add(self.blobs[part.address])
+        reader.add(newest)
+        state, chain = reader.finish()
+        assert chain == self.chain
+        return state
+
+
+def restored(state: ChangeSetState) -> ChangeSetState:
+    """`state`, written whole and read."""
+    *before, newest = written(state).parts
+    return read_checkpoint(newest, before)
