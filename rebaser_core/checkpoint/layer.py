@@ -4,7 +4,6 @@ Invariant: when a layer is closed the columns are as if its rows had been set, d
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +40,7 @@ class Layer:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
+        self._first = not columns.count  # so that all ids are new
         self._first_ref = columns.refs_used
         self._rows: list[NDArray[np.int32]] = []
         self._dropped: list[NDArray[np.int32]] = []  # inputs of definitions that are no more
@@ -48,7 +48,7 @@ class Layer:
 
     def add(self, some: Rows) -> None:
         columns = self._columns
-        rows = _rows_of(columns, some.ids)
+        rows = self._rows_of(some.ids)
         self._rows.append(rows)
         self.count += len(rows)
         said = some.states != SAID_ELSEWHERE
@@ -64,6 +64,19 @@ class Layer:
         for at, fault in some.faults.items():
             columns.faults[int(rows[at])] = fault
         self._define(rows, some)
+
+    def _rows_of(self, ids: list[str]) -> NDArray[np.int32]:
+        """The rows of `ids`, made where there is none."""
+        columns, first = self._columns, self._columns.count
+        if self._first:
+            columns.extend(ids)
+            return np.arange(first, columns.count, dtype=np.int32)
+        find = columns.index.get
+        found = np.array([find(id_, -1) for id_ in ids], np.int32)
+        new = np.flatnonzero(found < 0)
+        columns.extend([ids[at] for at in new.tolist()])
+        found[new] = np.arange(first, columns.count, dtype=np.int32)
+        return found
 
     def _forget(self, rows: NDArray[np.int32]) -> None:
         """Take away what stands in `rows`."""
@@ -122,19 +135,6 @@ class Layer:
             np.add.at(uses, inputs, one)
         else:
             uses += one * np.bincount(inputs, minlength=len(uses)).astype(np.int32)
-
-
-def _rows_of(columns: Columns, ids: list[str]) -> NDArray[Any]:
-    """The rows of `ids`, made where there is none."""
-    index, first, count = columns.index, columns.count, len(ids)
-    if not first or index.keys().isdisjoint(ids):
-        columns.extend(ids)
-        return np.arange(first, first + count, dtype=np.int32)
-    found = np.array([index.get(id_, -1) for id_ in ids], np.int32)
-    new = np.flatnonzero(found < 0)
-    columns.extend([ids[at] for at in new.tolist()])
-    found[new] = np.arange(first, columns.count, dtype=np.int32)
-    return found
 
 
 def _repeats(rows: NDArray[np.int32], count: int) -> bool:
