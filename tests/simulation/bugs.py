@@ -107,11 +107,11 @@ BUGS = (
         "gentle",
         6,
         "rebaser.change_set.checkpoint",
-        """    async with commits.turn():
+        """        async with commits.turn():
 """,
-        """    subjects = context.subjects
-    await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=view.sequence + 1)
-    async with commits.turn():
+        """        subjects = context.subjects
+        await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=chain.last + 1)
+        async with commits.turn():
 """,
     ),
     bug(

@@ -1,0 +1,296 @@
+"""Checkpoints: what they cost, who can read them, what is refused."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from rebaser_core.checkpoint import Chain, Part, read_checkpoint, schema, writing
+from rebaser_core.checkpoint.writing import Draft
+from rebaser_core.commit import Commit, Computed, Kind
+from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.state import Cell, ChangeSetState
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.values import Fault, State
+from tests.wire.checkpoints import Stored, restored, written
+from tests.wire.examples import parts
+
+Rows = list[dict[str, Any]]
+
+
+def edit(state: ChangeSetState, *updates: Update) -> None:
+    state.fold(state.last + 1, Commit("c", state.last, Kind.REBASE, 0, "o", None, state.covers, delta=updates))
+
+
+def compute(state: ChangeSetState, *found: Computed) -> None:
+    state.fold(state.last + 1, Commit("c", state.last, Kind.DVU, 0, "o", None, state.last, delta=found))
+
+
+def made(*updates: Update) -> ChangeSetState:
+    state = ChangeSetState()
+    edit(state, *updates)
+    return state
+
+
+def table(data: bytes) -> Rows:
+    rows: Rows = pa.ipc.open_file(data).read_all().to_pylist()
+    return rows
+
+
+def head(data: bytes) -> dict[str, Any]:
+    reader = pa.ipc.open_file(data)
+    _, metadata = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
+    found: dict[str, Any] = json.loads(dict(metadata)[schema.HEAD])
+    return found
+
+
+def test_an_empty_state_comes_back_empty() -> None:
+    assert parts(restored(ChangeSetState())) == parts(ChangeSetState())
+
+
+def test_deltas_may_follow_an_empty_base() -> None:
+    state, stored = ChangeSetState(), Stored()
+    stored.write(state)
+    edit(state, Set("a", 1))
+    with patch.object(writing, "CHANGED", 0):
+        assert stored.write(state).chain.deltas
+    assert parts(stored.read()) == parts(state)
+
+
+def test_any_tool_reads_the_values() -> None:
+    """Nothing but what Arrow knows is needed, for the base and for a delta."""
+    state, stored = ChangeSetState(), Stored()
+    edit(state, Set("n", 3), Set("x", 2.5), Set("yes", True), Set("word", "a"), Set("list", [1]), Set("nothing", None))
+    edit(
+        state,
+        Unset("u"),
+        Derive("sum", "sum", {"values": ("n", "gone", "n"), "x": "x"}, {"digits": 2}),
+        Derive("e", "f"),
+    )
+    compute(state, Computed("sum", 8.5), Computed("e", None, Fault("failed", "no", "e")))
+    (base,) = stored.write(state).parts
+    rows = {row.pop("id"): {name: it for name, it in row.items() if it is not None} for row in table(base)}
+    definition = json.loads(rows["sum"].pop("definition"))
+    ids = list(rows)
+    assert [ids[at] for at in rows["sum"].pop("inputs")] == ["n", "gone", "n", "x"]
+    assert definition == {"function": "sum", "inputs": {"values": 3, "x": None}, "params": {"digits": 2}}
+    assert rows.pop("e")["error_code"] == "failed"
+    assert rows == {
+        "n": {"state": "ok", "integer": 3},
+        "x": {"state": "ok", "double": 2.5},
+        "yes": {"state": "ok", "boolean": True},
+        "word": {"state": "ok", "text": "a"},
+        "list": {"state": "ok", "json": "[1]"},
+        "nothing": {"state": "ok"},
+        "u": {"state": "unset"},
+        "sum": {"state": "ok", "double": 8.5},
+        "gone": {"state": "absent"},
+    }
+    edit(state, Remove("yes"), Derive("more", "sum", {"values": ("n",)}))
+    (delta,) = stored.write(state).parts
+    rows = {row["id"]: row for row in table(delta)}
+    assert {id_: row["state"] for id_, row in rows.items()} == {"more": "stale", "yes": "absent", "n": None}
+    assert rows["more"]["inputs"] == [list(rows).index("n")]
+    assert head(delta)["base"] == [[stored.chain.base[0].address, len(base)]]
+
+
+@pytest.mark.parametrize("of_a_view", [False, True], ids=["at-once", "beside-a-view"])
+def test_a_delta_costs_what_changed_whatever_the_size(of_a_view: bool) -> None:
+    sizes = []
+    for count in (3_000, 12_000):
+        state, stored = made(*(Set(f"v{n}", n) for n in range(count))), Stored()
+        edit(state, Derive("sum", "sum", {"values": ("v1", "v2")}), Derive("other", "sum", {"values": ("v3",)}))
+        base = stored.write(state).parts
+        with state.view() as view:
+            if not of_a_view:
+                view.close()
+            edit(state, Set("v1", -1), Remove("v7"), Set("new", "x"))
+            compute(state, Computed("sum", 5))
+        delta = stored.write(state)
+        assert [len(table(data)) for data in base] == [count + 2]
+        assert {row["id"] for row in table(*delta.parts)} == {"v1", "sum", "new", "v7", "v2"}
+        again = stored.read()
+        assert [again.cells.get(id_) for id_ in ("v1", "v7", "new", "sum", "v2")] == [
+            *(Cell(-1, State.OK), None, Cell("x", State.OK), state.cells["sum"], Cell(2, State.OK))
+        ]
+        assert (len(again.cells), again.roots) == (count + 2, state.roots)
+        sizes.append(delta.chain.newest.size)
+        (nothing,) = stored.write(state).parts
+        assert table(nothing) == [], "what is written is not written again"
+    assert abs(sizes[1] - sizes[0]) < 500  # bytes
+
+
+def test_an_update_of_many_values_is_in_the_delta() -> None:
+    """What a large update found is stored as arrays, on another way."""
+    state, stored = made(Set("a", 1), *(Derive(f"d{n}", "sum", {"values": ("a",)}) for n in range(100))), Stored()
+    stored.write(state)
+    columns = state.cells.columns
+    rows = columns.rows()[1:11]
+    columns.computed_all(rows, columns.kind[rows], columns.num[rows], {0: "text"}, {1: Fault("failed", "no", "d1")})
+    state.last += 1
+    delta = stored.write(state)
+    assert [row["id"] for row in table(*delta.parts)] == [*(f"d{n}" for n in range(10)), "a"]
+    assert stored.read().cells == state.cells
+
+
+def test_a_new_base_is_written_when_the_deltas_have_paid_for_it() -> None:
+    part = Part("x", 100)
+    assert Chain().worn
+    assert not Chain(1, (part,)).worn
+    assert not Chain(1, (part,), (Part("y", 50),)).worn
+    assert Chain(1, (part,), (Part("y", 30), Part("z", 21))).worn
+    assert Chain(1, (Part("x", 10**9),), (part,) * 64).worn
+
+
+def test_a_new_base_is_written_when_most_has_changed() -> None:
+    state, stored = made(*(Set(f"v{n}", n) for n in range(1000))), Stored()
+    stored.write(state)
+    edit(state, *(Set(f"v{n}", -n) for n in range(500)))
+    assert stored.write(state).chain.deltas
+    edit(state, *(Set(f"v{n}", n) for n in range(501)))
+    assert not stored.write(state).chain.deltas
+
+
+def test_what_was_not_stored_is_in_the_next_one() -> None:
+    state, stored = made(*(Set(f"v{n}", n) for n in range(10))), Stored()
+    stored.write(state)
+    edit(state, Set("v1", -1), Remove("v2"))
+    with state.view() as view:
+        failed = Draft(state, view, stored.chain)
+        edit(state, Set("v3", -3))
+        failed.write()
+    edit(state, Set("v4", -4))
+    failed.discard()
+    assert {row["id"] for row in table(*stored.write(state).parts)} == {"v1", "v2", "v3", "v4"}
+    assert parts(stored.read()) == parts(state)
+
+
+def test_a_root_that_no_edit_touched_is_in_the_delta() -> None:
+    """As where all is to be computed anew."""
+    state, stored = made(*(Set(f"v{n}", n) for n in range(10))), Stored()
+    compute(state)
+    stored.write(state)
+    state.last += 1
+    state.roots |= {"v5": state.last, "never": state.last}
+    assert {row["id"]: row["root"] for row in table(*stored.write(state).parts)} == {"v5": 3, "never": 3}
+    assert parts(stored.read()) == parts(state)
+
+
+def test_a_large_part_is_several_files_whose_rows_are_counted_on() -> None:
+    ring = [Derive(f"n{n}", "sum", {"values": (f"n{(n + 1) % 40}", f"n{n * 7 % 40}")}) for n in range(40)]
+    state = made(*ring)
+    with patch.object(writing, "FILE", 15), patch.object(writing, "BATCH", 4):
+        files = written(state).parts
+    assert [len(table(data)) for data in files] == [15, 15, 10]
+    assert read_checkpoint(files[-1], files[:-1]).cells == state.cells
+    for damaged in (files[1:], [files[0], files[2]], [files[0], *files], files[:2]):
+        with pytest.raises(UnprocessableError):
+            read_checkpoint(damaged[-1], damaged[:-1])
+
+
+def test_a_batch_is_bounded_in_inputs_and_text_too() -> None:
+    state = made(*(Set(f"t{n}", "x" * 30) for n in range(8)), Derive("sum", "sum", {"values": ("t1",) * 50}))
+    with patch.object(writing, "BATCH_BYTES", 70), patch.object(writing, "BATCH_INPUTS", 10):
+        (data,) = written(state).parts
+    reader = pa.ipc.open_file(data)
+    assert max(reader.get_batch(n).num_rows for n in range(reader.num_record_batches)) == 2
+    assert read_checkpoint(data).cells == state.cells
+
+
+def test_equal_formulas_are_one_object_in_memory() -> None:
+    again = restored(made(*(Derive(f"n{n}", "cel", {"x": "a"}, {"expr": "x * 2"}) for n in range(3))))
+    assert len({id(cell.definition.params) for cell in again.cells.values() if cell.definition}) == 1
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def rewritten(
+    data: bytes, rows: Callable[[Rows], object] = len, about: dict[str, Any] | None = None, **words: object
+) -> bytes:
+    """`data` with other rows, other metadata of the part, other words at its end."""
+    sink = pa.BufferOutputStream()
+    told = {"format": schema.FORMAT, "version": schema.VERSION, "layer": "base", "first": 0} | (about or {})
+    changed = table(data)
+    rows(changed)
+    batch = pa.RecordBatch.from_pylist(changed, schema=schema.SCHEMA)
+    codes = [None if row["state"] is None else schema.STATES.to_pylist().index(row["state"]) for row in changed]
+    batch = batch.set_column(
+        1, schema.SCHEMA.field(1), pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), schema.STATES)
+    )
+    with pa.ipc.new_file(sink, schema.SCHEMA.with_metadata({schema.PART: json.dumps(told)})) as writer:
+        writer.write_batch(batch, custom_metadata={schema.HEAD: json.dumps(head(data) | words)})
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def example() -> bytes:
+    """Rows: a = 1, sum of a and b, b (absent)."""
+    (data,) = written(made(Set("a", 1), Derive("sum", "sum", {"values": ("a", "b")}))).parts
+    return data
+
+
+def put(row: int, **values: object) -> Callable[[Rows], object]:
+    return lambda rows: rows[row].update(values)
+
+
+def test_rewriting_is_no_damage() -> None:
+    assert parts(read_checkpoint(rewritten(example()))) == parts(read_checkpoint(example()))
+
+
+def test_what_a_newer_program_adds_is_passed_over_and_what_it_changes_is_left_to_it() -> None:
+    assert read_checkpoint(rewritten(example(), about={"more": 1}, less=2)).cells.keys() == {"a", "sum"}
+    with pytest.raises(UnsupportedVersion):
+        read_checkpoint(rewritten(example(), about={"version": 3}))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda data: b"ARROW1",
+        lambda data: data[:-1],
+        lambda data: data + b"x",
+        lambda data: rewritten(data, about={"format": "other"}),
+        lambda data: rewritten(data, about={"version": 0.5}),
+        lambda data: rewritten(data, about={"layer": "delta"}),
+        lambda data: rewritten(data, about={"first": 1}),
+        lambda data: rewritten(data, last=-1),
+        lambda data: rewritten(data, applied=["s"]),
+        lambda data: rewritten(data, attempts=[[1, 2]]),
+        lambda data: rewritten(data, outcomes=[1, 0]),
+        lambda data: rewritten(data, values=3),
+        lambda data: rewritten(data, roots=1),
+        lambda data: rewritten(data, base=[["sha256:7", 1]]),
+        lambda data: rewritten(data, base=7),
+        lambda data: rewritten(data, list.clear),
+        lambda data: rewritten(data, put(0, id="")),
+        lambda data: rewritten(data, put(0, id="sum")),
+        lambda data: rewritten(data, put(0, double=1.0)),
+        lambda data: rewritten(data, put(0, integer=None, double=float("nan"))),
+        lambda data: rewritten(data, put(0, integer=None, json="7")),
+        lambda data: rewritten(data, put(0, integer=None, json='{"a":1e999}')),
+        lambda data: rewritten(data, put(0, state="absent")),
+        lambda data: rewritten(data, put(0, state=None)),
+        lambda data: rewritten(data, put(0, inputs=[0])),
+        lambda data: rewritten(data, put(0, error_code="failed")),
+        lambda data: rewritten(data, put(0, root=-1)),
+        lambda data: rewritten(data, put(1, inputs=[0])),
+        lambda data: rewritten(data, put(1, inputs=[0, 3])),
+        lambda data: rewritten(data, put(1, inputs=[0, -1])),
+        lambda data: rewritten(data, put(1, inputs=[0, None])),
+        lambda data: rewritten(data, put(1, inputs=None)),
+        lambda data: rewritten(data, put(1, state="absent")),
+        lambda data: rewritten(data, put(1, definition=None)),
+        lambda data: rewritten(data, put(1, definition="{}")),
+        lambda data: rewritten(data, put(1, definition='{"function":1,"inputs":{"values":2},"params":{}}')),
+        lambda data: rewritten(data, put(1, definition='{"function":"f","inputs":{"values":-2},"params":{}}')),
+        lambda data: rewritten(data, put(1, definition='{"function":"f","inputs":{"values":1e9},"params":{}}')),
+        lambda data: rewritten(data, put(1, definition='{"function":"f","inputs":{"values":9999999999},"params":{}}')),
+    ],
+)
+def test_what_is_no_whole_checkpoint_is_refused(damaged: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(UnprocessableError) as caught:
+        read_checkpoint(damaged(example()))
+    assert caught.value.code in ("malformed", "invalid_address")
