@@ -284,6 +284,7 @@ class Columns:
         if self._kind[row] == OTHER and kind != OTHER:
             del self.other[row]
         self._kind[row] = kind
+        self._touched[row] = 1
         if fault is not None:
             self.faults[row] = fault
         elif self.faults:
@@ -314,7 +315,6 @@ class Columns:
     def computed(self, row: int, value: Json, fault: Fault | None) -> None:
         """Store what an update found for a derived row."""
         self._state[row] = OK if fault is None else ERROR
-        self._touched[row] = 1
         self.put(row, value, fault)
 
     def _row(self, id_: str) -> int:

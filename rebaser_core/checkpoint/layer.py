@@ -95,6 +95,7 @@ class Layer:
             self._dropped.append(inputs)
             columns.refs_lost += len(inputs)
             columns.shape[defined] = UNDEFINED
+            columns.defined += len(defined)
 
     def _define(self, rows: NDArray[np.int32], some: Rows) -> None:
         columns = self._columns
@@ -102,6 +103,7 @@ class Layer:
         if not defined.any():
             return
         owners, shapes = rows[defined], some.shapes[defined]
+        columns.defined += len(owners)
         counts = columns.arity[shapes].astype(np.int64)
         at = columns.refs_used
         columns.reserve_refs(len(some.refs))

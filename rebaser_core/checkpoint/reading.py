@@ -19,9 +19,11 @@ from rebaser_core.checkpoint.schema import COLUMNS, SCHEMA, listed, natural, rea
 from rebaser_core.columns import FALSE, FLOAT, INT, OTHER
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.errors import RebaserError, UnsupportedVersion
+from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import read_decision
 from rebaser_core.payload import malformed
 from rebaser_core.state import ChangeSetState, Recorded
+from rebaser_core.updates import parse_recompute
 from rebaser_core.values import Fault, Json
 
 MOST_PARTS = 100_000
@@ -75,7 +77,7 @@ class ChainReader:
         state, head = self._state, self._head
         state.last, state.covers, state.applied = head.last, head.covers, head.applied
         state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
-        state.attempts = head.attempts
+        state.attempts, state.recompute = head.attempts, head.recompute
         for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):
             for over in list(outcomes)[: max(len(outcomes) - kept, 0)]:
                 del outcomes[over]
@@ -198,6 +200,8 @@ class _Head:
         if raw.get("applied") is not None:
             stream, sequence = listed(raw["applied"], 2)
             self.applied = Applied(text(stream), natural(sequence))
+        asked = [listed(row, 2) for row in listed(raw.get("recompute"))]
+        self.recompute = {parse_recompute(wire, COMMIT_LIMITS): natural(at) for wire, at in asked}
         attempts = [Attempt(*map(natural, listed(one, 4))) for one in listed(raw.get("attempts"))]
         self.attempts = {one.sequence: one for one in attempts}
         self.outcomes = list(map(natural, listed(raw.get("outcomes"), 2)))

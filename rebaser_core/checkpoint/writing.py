@@ -52,6 +52,7 @@ class Draft:
         self.rows = len(state.cells) if self.whole else changed
         self.chain = chain = Chain() if self.whole else chain
         self._attempts = [[one.sequence, one.count, one.first_ms, one.deaths] for one in state.attempts.values()]
+        self._recompute = [[asked.to_wire(), at] for asked, at in state.recompute.items()]
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         self._outcomes = [*_since(chain.last, state.outcomes), *_since(chain.last, state.redriven)]
         self._kept = [len(state.outcomes), len(state.redriven)]
@@ -116,6 +117,7 @@ class Draft:
             "last": view.sequence,
             "covers": view.covers,
             "applied": self._applied,
+            "recompute": self._recompute,
             "attempts": self._attempts,
             "outcomes": self._kept,
             "values": view.columns.size,

@@ -233,8 +233,11 @@ def redriven(made: ChangeSetState) -> ChangeSetState:
 def edited(made: ChangeSetState) -> ChangeSetState:
     """`redriven_state`, made of a `state`, and some edits."""
     twice = Derive("twice", "sum", {"values": ("cart/1/qty", "new", "cart/1/qty")}, {})
+    asked = (Recompute("company.rate"),)
     edits = (Set("cart/1/price", 10.5), Remove("straße/☃"), Set("new", "text"), twice)
-    redriven(made).fold(12, Commit(ID, 11, Kind.REBASE, AT + 7, OWNER, Applied(STREAM, 17), 3, (), edits))
+    redriven(made).fold(
+        12, Commit(ID, 11, Kind.REBASE, AT + 7, OWNER, Applied(STREAM, 17), 3, (), edits, recompute=asked)
+    )
     return made
 
 
