@@ -100,9 +100,12 @@ class CommitLog:
         self._abandoned = True
         self._publishing.cancel()
 
-    def draft(self, kind: Kind, **fields: Any) -> Commit:
-        """A commit that follows the state; `fields` are those of `Commit` that its kind needs."""
-        at_ms = self._now_ms()
+    def draft(self, kind: Kind, *, not_before_ms: int = 0, **fields: Any) -> Commit:
+        """A commit that follows the state; `fields` are those of `Commit` that its kind needs.
+
+        It is of `not_before_ms` (Unix ms) if our clock is behind that.
+        """
+        at_ms = max(self._now_ms(), not_before_ms)
         return Commit(
             id=self._new_id(),
             previous=self.state.last,

@@ -129,8 +129,11 @@ class Processor:
             sequence = state.last
             if decided.decisions:
                 owes = state.owes or state.wakes(decided.delta) or bool(decided.recompute)
+                # A clock that is far behind must not let outcomes look so old that the next owner forgets them.
+                stored_ms = messages[len(incoming) - 1].timestamp_ns // 1_000_000
                 commit = commits.draft(
                     Kind.REBASE,
+                    not_before_ms=stored_ms,
                     applied=decided.applied,
                     requests=decided.decisions,
                     delta=decided.delta,

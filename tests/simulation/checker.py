@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebaser_core.commit import Applied, Commit, Decision, Kind, Outcome
+from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
+from rebaser_core.commit import Applied, CheckpointRef, Commit, Decision, Kind, Outcome
 from rebaser_core.envelope import REDRIVE
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
@@ -224,12 +225,21 @@ class Checker:
         )
         self._decide(history, commit, stored.sequence, tuple(delta))
         history.last = stored.sequence
-        if commit.checkpoint is not None:
+        if commit.checkpoint is not None and commit.checkpoint.sequence != history.checkpoint:
             that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
-            self._blob(commit.checkpoint.address)
+            self._check_checkpoint(history, commit.checkpoint)
             history.checkpoint = commit.checkpoint.sequence
         history.book.close(stored.sequence)
         self._check_values(history, commit, stored)
+
+    def _check_checkpoint(self, history: History, checkpoint: CheckpointRef) -> None:
+        newest = self._blob(checkpoint.address)
+        parts = open_checkpoint(newest).before
+        state = read_checkpoint(newest, [self._blob(part.address) for part in parts])
+        wrong = history.book.differs(checkpoint.sequence, state.cells)
+        that(not wrong, f"the checkpoint at {checkpoint.sequence} ({len(parts) + 1} parts) has other {wrong}")
+        size = len(newest) + sum(part.size for part in parts)
+        that((state.last, size) == (checkpoint.sequence, checkpoint.size), "a checkpoint is misnamed")
 
     def _decide(self, history: History, commit: Commit, sequence: int, delta: tuple[Any, ...]) -> None:
         if commit.kind is Kind.DVU:
