@@ -166,7 +166,7 @@ class _File:
     """An Arrow IPC file that is a part, or belongs to one."""
 
     def __init__(self, data: bytes) -> None:
-        self.reader = pa.ipc.open_file(pa.BufferReader(data))
+        self.reader = pa.ipc.open_file(pa.BufferReader(data), options=pa.ipc.IpcReadOptions(use_threads=False))
         about = read_json((self.reader.schema.metadata or {}).get(schema.PART, b"null"))
         if type(about) is not dict or about.get("format") != schema.FORMAT:
             raise malformed("not a checkpoint")

@@ -24,6 +24,7 @@ BATCH_BYTES = 16 * 1024 * 1024  # of texts in a batch, if it has more rows than 
 BATCH_INPUTS = 4_000_000  # the same
 FILE = 1_048_576  # rows
 FILE_BYTES = 64 * 1024 * 1024
+WORTHWHILE = 1_000  # rows from which on a part is compressed
 OUTCOMES = 2_000  # in one metadata
 CHANGED = 2  # if one in so many values changed, a new base costs little more
 
@@ -276,7 +277,9 @@ class _File:
         self._writer = pa.ipc.new_file(
             self._sink,
             SCHEMA.with_metadata({schema.PART: write_json(about)}),
-            options=pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1)),
+            options=pa.ipc.IpcWriteOptions(
+                compression=pa.Codec("zstd", 1) if rows.count > WORTHWHILE else None, use_threads=False
+            ),
         )
         self._rows = rows
         self._first = first

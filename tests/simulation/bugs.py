@@ -115,6 +115,22 @@ BUGS = (
 """,
     ),
     bug(
+        "what an update computed is not in the next delta of a checkpoint",
+        "gentle",
+        1,
+        "rebaser_core.columns",
+        "        self._touched[row] = 1\n        if fault is not None:",
+        "        if fault is not None:",
+    ),
+    bug(
+        "what was removed is not in the next delta of a checkpoint",
+        "gentle",
+        1,
+        "rebaser_core.columns",
+        "            self.gone.add(id_)\n",
+        "",
+    ),
+    bug(
         "a decision reads from any replica",
         "calm",
         1,

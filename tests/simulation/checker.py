@@ -234,8 +234,11 @@ class Checker:
 
     def _check_checkpoint(self, history: History, checkpoint: CheckpointRef) -> None:
         newest = self._blob(checkpoint.address)
-        parts = open_checkpoint(newest).before
-        state = read_checkpoint(newest, [self._blob(part.address) for part in parts])
+        try:
+            parts = open_checkpoint(newest).before
+            state = read_checkpoint(newest, [self._blob(part.address) for part in parts])
+        except RebaserError as error:
+            raise Violation(f"the checkpoint at {checkpoint.sequence} cannot be read: {error.message}") from error
         wrong = history.book.differs(checkpoint.sequence, state.cells)
         that(not wrong, f"the checkpoint at {checkpoint.sequence} ({len(parts) + 1} parts) has other {wrong}")
         size = len(newest) + sum(part.size for part in parts)
