@@ -16,12 +16,14 @@ from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, Reque
 from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log_reader import TAILS, LogReader
-from rebaser_core.commit import Kind
+from rebaser_core.checkpoint import Chain, read_checkpoint
+from rebaser_core.commit import CheckpointRef, Commit, Kind
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import Set
+from rebaser_core.updates import Derive, Remove, Set, Update
+from tests.wire.examples import FOLDER
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -56,9 +58,14 @@ class Log:
         )
         return self
 
-    async def append(self, *updates: Set) -> int:
+    async def append(self, *updates: Update) -> int:
         async with self.commits.turn():
             return await self.commits.append(self.commits.draft(Kind.REBASE, delta=updates))
+
+    async def write_checkpoint(self) -> CheckpointRef:
+        await checkpoint.write(self, self.commits)  # type: ignore[arg-type] # what it needs of a context is here
+        assert self.commits.state.checkpoint is not None
+        return self.commits.state.checkpoint
 
 
 @pytest.fixture
@@ -172,16 +179,10 @@ async def test_a_damaged_commit_is_never_skipped(open_log: Open, js: JetStream) 
 
 async def test_loading_begins_at_the_checkpoint_and_the_log_below_the_last_one_is_purged(open_log: Open) -> None:
     log = await open_log().load()
-
-    async def write_checkpoint(number: int) -> None:
-        await log.append(Set(f"v{number}", number))
-        await checkpoint.write(_Context(log), log.commits)  # type: ignore[arg-type]
-
     checkpoints = []
     for number in range(3):
-        await write_checkpoint(number)
-        assert log.commits.state.checkpoint is not None
-        checkpoints.append(log.commits.state.checkpoint.sequence)
+        await log.append(Set(f"v{number}", number))
+        checkpoints.append((await log.write_checkpoint()).sequence)
     await log.append(Set("after", True))
     tail = await log.reader.load(KEY)
     assert set(tail.state.cells) == {"v0", "v1", "v2", "after"}
@@ -191,13 +192,70 @@ async def test_loading_begins_at_the_checkpoint_and_the_log_below_the_last_one_i
     assert first.sequence == checkpoints[-2] + 1, "who is reading from the checkpoint before the current one can go on"
 
 
-class _Context:
-    """The part of a server's context that a checkpoint needs."""
+async def test_the_next_owner_loads_a_base_and_its_deltas_and_goes_on_with_them(open_log: Open) -> None:
+    log = await open_log().load()
+    many = [Derive(f"d{number}", "sum", {"values": (f"v{number}", "v0")}) for number in range(1000)]
+    await log.append(*(Set(f"v{number}", number) for number in range(2000)), *many)
+    base = await log.write_checkpoint()
+    await log.append(Set("v7", "changed"), Remove("v8"))
+    first = await log.write_checkpoint()
+    assert first.size - base.size < 20_000 < base.size
+    await log.append(Set("after", 1))
+    other = await open_log().load()
+    assert other.commits.chain == log.commits.chain
+    assert len(other.commits.chain.deltas) == 1
+    assert other.commits.state.cells == log.commits.state.cells
+    await other.append(Set("v9", None), Derive("v10", "sum", {"values": ("after",)}))
+    await other.write_checkpoint()
+    with pytest.raises(FencedError):
+        await log.write_checkpoint()
+    tail = await log.reader.load(KEY)
+    assert (tail.chain, len(tail.chain.deltas)) == (other.commits.chain, 2)
+    assert tail.state.cells == other.commits.state.cells
+    assert sorted(tail.state.cells.dependents("v0")) == sorted(f"d{number}" for number in range(1000))
 
-    def __init__(self, log: Log) -> None:
-        self.js = log.js
-        self.subjects = log.subjects
-        self.blobs = log.blobs
+
+async def test_what_a_checkpoint_held_that_was_not_stored_is_in_the_next(
+    open_log: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log().load()
+    await log.append(*(Set(f"v{number}", number) for number in range(1000)))
+    await log.write_checkpoint()
+    await log.append(Set("v1", "changed"), Remove("v2"))
+    for broken in ("put", "append"):
+        with monkeypatch.context() as patch:
+            patch.setattr(log.blobs if broken == "put" else log.commits, broken, _away)
+            with pytest.raises(TransientError):
+                await log.write_checkpoint()
+    await log.append(Set("v3", "changed"))
+    await log.write_checkpoint()
+    tail = await log.reader.load(KEY)
+    assert len(tail.chain.deltas) == 1
+    assert tail.state.cells == log.commits.state.cells
+
+
+async def _away(*_: object) -> None:
+    raise TransientError("it is away")
+
+
+async def test_a_checkpoint_of_the_release_before_is_read_and_followed_by_a_base(open_log: Open, js: JetStream) -> None:
+    log = open_log()
+    for _ in range(9):
+        await js.publish(log.subjects.commits(ChangeSetKey("ws", "other")), b"")  # it is at log sequence 9
+    old = (FOLDER / "Checkpoint.v1.full.cbor").read_bytes()
+    reference = CheckpointRef(await log.blobs.put(old), 9, len(old))
+    commit = Commit("id", 9, Kind.CHECKPOINT, 1, "old", None, 3, checkpoint=reference, debt=2)
+    headers, payload = encode_commit(commit)
+    await js.publish(log.subjects.commits(KEY), payload, headers)
+    await log.load()
+    assert log.commits.state.cells == read_checkpoint(old).cells
+    assert log.commits.chain == Chain()
+    await log.append(Set("new", 1))
+    await log.write_checkpoint()
+    tail = await log.reader.load(KEY)
+    assert (len(tail.chain.base), tail.chain.deltas) == (1, ())
+    assert tail.state.cells == log.commits.state.cells
+    assert tail.state.attempts == log.commits.state.attempts != {}
 
 
 async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_between(
