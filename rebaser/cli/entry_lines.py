@@ -103,6 +103,7 @@ def _commit(commit: Commit) -> dict[str, Any]:
         "applied": commit.applied.sequence if commit.applied else None,
         "covers": commit.covers,
         "checkpoint": commit.checkpoint.sequence if commit.checkpoint else None,
+        "checkpointAddress": commit.checkpoint.address if commit.checkpoint else None,
         "changed": None if blob is not None else len(commit.delta),
         "deltaBytes": None if blob is None else blob.size,
         "attempt": commit.attempt.count if commit.attempt else None,
