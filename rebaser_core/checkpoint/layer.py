@@ -128,7 +128,8 @@ class Layer:
         dropped = np.unique(np.concatenate([np.zeros(0, np.int32), *self._dropped]))
         for some in (rows, dropped):
             for row in some[(columns.state[some] == ABSENT) & (columns.uses[some] == 0)].tolist():
-                columns.release(row)
+                if columns.ids[row]:  # else it is free already
+                    columns.release(row)
         columns.size = int(np.count_nonzero(columns.state[: columns.count]))
 
     def _count(self, inputs: NDArray[np.int32], one: int) -> None:

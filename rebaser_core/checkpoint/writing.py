@@ -96,17 +96,17 @@ class Draft:
         if self.whole:
             rows = np.flatnonzero((columns.state[:count] != 0) | (columns.uses[:count] != 0))
             return rows, [id_ for id_ in view.roots if id_ not in index], rows[:0]
-        touched, gone = self._changes.touched, {id_ for id_ in self._changes.gone if id_ not in index}
-        for id_, at in view.roots.items():
-            if at > self.chain.last:
-                if id_ in index:
-                    touched[index[id_]] = 1
-                else:
-                    gone.add(id_)
+        touched, gone = self._changes.touched, []
+        roots = {id_ for id_, at in view.roots.items() if at > self.chain.last}
+        for id_ in sorted(self._changes.gone | roots):
+            if id_ in index:  # it is there again, or named
+                touched[index[id_]] = 1
+            else:
+                gone.append(id_)
         rows = np.flatnonzero(touched[:count])
         rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # else it is free
         named = np.unique(columns.refs[columns.places(rows[columns.shape[rows] >= 0])[0]])
-        return rows, sorted(gone), named[~np.isin(named, rows)]
+        return rows, gone, named[~np.isin(named, rows)]
 
     def _write_rest(self, out: "_File", chain: Chain) -> None:
         view = self._view

@@ -97,7 +97,7 @@ def never_compacted() -> Iterator[None]:
         yield
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.lists(steps, max_size=12), st.lists(steps, max_size=12))
 def test_a_checkpoint_is_the_state_when_it_was_begun(before: list[Any], meanwhile: list[Any]) -> None:
     """Commits folded while it is written are not in it, and fold onto what is read back with the same result."""
@@ -120,7 +120,7 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(before: list[Any], meanwhil
     assert_same(stored.read(), state)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(
     st.lists(st.lists(steps, max_size=6) | st.sampled_from(["load", "fail"]), min_size=1, max_size=12), st.booleans()
 )
@@ -144,7 +144,7 @@ def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool)
                     assert len(columns.index) + len(columns.free) == columns.count
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.lists(steps, max_size=12))
 def test_equal_texts_of_a_checkpoint_are_one_object(history: list[Any]) -> None:
     again = restored(folded(history))
@@ -154,7 +154,7 @@ def test_equal_texts_of_a_checkpoint_are_one_object(history: list[Any]) -> None:
             assert input_id[0] == MARK or own.setdefault(input_id, input_id) is input_id
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(st.lists(steps, min_size=1, max_size=12), st.data())
 def test_a_checkpoint_that_is_cut_off_is_never_taken_for_a_whole_one(history: list[Any], data: st.DataObject) -> None:
     (whole,) = written(folded(history)).parts

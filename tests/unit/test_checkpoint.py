@@ -123,6 +123,29 @@ def test_a_delta_costs_what_changed_whatever_the_size(of_a_view: bool) -> None:
     assert abs(sizes[1] - sizes[0]) < 500  # bytes
 
 
+def test_what_is_gone_and_named_again_is_in_the_delta() -> None:
+    state, stored = made(*(Set(f"v{n}", n) for n in range(10))), Stored()
+    stored.write(state)
+    edit(state, Remove("v1"))
+    edit(state, Derive("sum", "sum", {"values": ("v1",)}))
+    assert {row["id"]: row["state"] for row in table(*stored.write(state).parts)} == {"v1": "absent", "sum": "stale"}
+    assert parts(stored.read()) == parts(state)
+
+
+def test_a_definition_that_goes_with_its_own_input_is_gone() -> None:
+    state, stored = (
+        made(*(Set(f"v{n}", n) for n in range(10)), Derive("self", "sum", {"values": ("self", "no")})),
+        Stored(),
+    )
+    stored.write(state)
+    edit(state, Remove("self"))
+    stored.write(state)
+    assert stored.chain.deltas
+    again = stored.read()
+    assert parts(again) == parts(state)
+    assert {"self", "no"}.isdisjoint(again.cells.columns.index)
+
+
 def test_an_update_of_many_values_is_in_the_delta() -> None:
     """What a large update found is stored as arrays, on another way."""
     state, stored = made(Set("a", 1), *(Derive(f"d{n}", "sum", {"values": ("a",)}) for n in range(100))), Stored()
