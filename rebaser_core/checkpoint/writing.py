@@ -130,7 +130,11 @@ class Draft:
 
 
 def _since(last: int, outcomes: dict[str, Recorded]) -> list[Recorded]:
-    """Those recorded after log sequence `last`: they come last."""
+    """Those recorded after log sequence `last`: they come last.
+
+    Who reads them forgets the oldest until the number fits. Those are the right ones, because an id that once came
+    back from the dead letters is never again among the others.
+    """
     found: list[Recorded] = []
     for one in reversed(outcomes.values()):
         if one.commit <= last:

@@ -60,7 +60,8 @@ def next_commit(state: ChangeSetState, step: tuple[Any, ...]) -> Commit:
         return Commit("a", state.last, Kind.ATTEMPT, at, "o", None, state.covers, attempt=attempt)
     _, updates, request_id, outcome, recompute = step
     owes = state.owes or state.wakes(updates) or bool(recompute)
-    decision = Decision(at, request_id, outcome, len(updates), "", "why" if outcome is Outcome.DEAD else "", at % 2)
+    redrive = 1 if request_id in state.redriven else at % 2  # what came back once is not decided as if it had not
+    decision = Decision(at, request_id, outcome, len(updates), "", "why" if outcome is Outcome.DEAD else "", redrive)
     return Commit(
         "r",
         state.last,
