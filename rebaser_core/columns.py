@@ -258,7 +258,10 @@ class Columns:
             self.refs, self._refs = grown, grown.data
 
     def extend(self, ids: list[str]) -> None:
-        """Add rows for `ids`, which have none. Raises `ValueError` for one that comes twice."""
+        """Add rows for `ids`, which have none. `add_pattern` must be told of patterns among them.
+
+        Raises `ValueError` for an id that comes twice.
+        """
         first, last = self.count, self.count + len(ids)
         if last > len(self.state):
             self._allot(max(last, 2 * len(self.state)))
@@ -333,10 +336,14 @@ class Columns:
             self._shape[row] = UNDEFINED
         self.index[id_] = row
         if id_[0] == MARK:
-            if self.patterns is None:
-                self.patterns = Matching(self)
-            self.patterns.add(id_)
+            self.add_pattern(id_)
         return row
+
+    def add_pattern(self, key: str) -> None:
+        """The pattern `key` has a row now."""
+        if self.patterns is None:
+            self.patterns = Matching(self)
+        self.patterns.add(key)
 
     def _undefined(self, id_: str) -> int:
         """The row of `id_`, made if need be, without its definition."""

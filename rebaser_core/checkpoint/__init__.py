@@ -15,7 +15,8 @@ A part is an Arrow IPC file (several, if it is large: their rows are counted on)
 - `integer`, `double`, `boolean`, `text`, `json`: the value, in one of them; null is in none.
 - `error_code`, `error_message`, `error_origin`: why it cannot be computed.
 - `definition`, of a derived value: JSON of its function, its inputs (a name, and how many; null for one not in a list)
-  and its params. `inputs`: these inputs in that order, as rows of the part, counted from 0.
+  and its params. `inputs`: these inputs in that order, as rows of the part, counted from 0. A pattern has such a row
+  too: a NUL and the pattern are its id.
 - `root`: the log sequence that touched it, if the values that it wakes are not yet brought up to date.
 
 Batches without rows come behind those: with outcomes of requests, and at the end of the newest part with all else, as

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.columns import ABSENT, ERROR, OTHER, UNDEFINED, Columns
 from rebaser_core.payload import malformed
+from rebaser_core.updates import MARK
 from rebaser_core.values import Fault, Json
 
 SAID_ELSEWHERE = 255  # the state of a row that is only named
@@ -55,6 +56,9 @@ class Layer:
         bare = np.flatnonzero(~said | (some.states == ABSENT))
         if (some.shapes[bare] >= 0).any() or some.kinds[bare].any() or not some.faults.keys().isdisjoint(bare.tolist()):
             raise malformed("there is a value where there is none")
+        for at in bare.tolist():
+            if some.ids[at][0] == MARK:
+                columns.add_pattern(some.ids[at])
         self._forget(rows[said])
         there = rows[said]
         columns.state[there], columns.kind[there] = some.states[said], some.kinds[said]
