@@ -1,10 +1,12 @@
 """Columns, what is laid over them, and the way back, against a map of cells."""
 
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebaser_core import matching
 from rebaser_core.cells import Cells
 from rebaser_core.computed import ComputedTable
 from rebaser_core.patterns import matcher
@@ -108,6 +110,31 @@ def test_cells_are_a_map(script: list[Any]) -> None:
     check(cells, model)
     columns = cells.columns
     assert len(columns.index) + len(columns.free) == columns.count
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.tuples(st.sampled_from(["set", "set", "remove"]), st.sampled_from("abcdefg")) | st.none(), max_size=40),
+    st.sampled_from([0, 3, 64]),
+    st.sampled_from([1, 4, 1000]),
+)
+def test_what_a_pattern_matches_is_known_whatever_came_and_went(
+    script: list[tuple[str, str] | None], noted: int, kept: int
+) -> None:
+    columns = Cells().columns
+    globs = ["*", "b*", "**", "c"]
+    columns.derive(Derive("of/all", "sum", {"x": tuple(map(Match, globs))}))
+    with patch.object(matching, "_NOTED", noted), patch.object(matching, "_KEPT", kept):
+        for step in [*script, None]:
+            if step is None:
+                assert columns.patterns is not None
+                for glob in globs:
+                    there = [id_ for id_ in sorted(columns.index) if columns.find(id_) >= 0 and matcher(glob)(id_)]
+                    assert [columns.ids[row] for row in columns.patterns.rows(MARK + glob)] == there
+            elif step[0] == "set":
+                columns.set(step[1], 1)
+            else:
+                columns.remove(step[1])
 
 
 @settings(max_examples=300)
