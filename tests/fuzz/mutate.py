@@ -28,6 +28,7 @@ FLOATS = (0.0, -0.0, 1e308, -1e308, 5e-324, float("inf"), float("-inf"), float("
 TEXTS = (
     "", " ", "\x00", "\n", "\r\n", "\t", "\u2028", "\ufeff", "\ud800", "\U0001f600", "é", "٣", "a" * 513, "a" * 5000,
     "../../x",
+    "**", "match", "a**/*b*c",
     "*", ">", ".", "a.b", "$JS.API.INFO", "_INBOX.a", "v1", "v2", "v99999999999", "set", "derive", "sha256:" + "0" * 64,
 )  # fmt: skip
 PIECES = (

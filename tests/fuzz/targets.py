@@ -327,7 +327,7 @@ def check_subject(data: bytes) -> None:
 
 LINES = (
     b'{"op": "set", "id": "cart/1/price", "value": 9.5}\n'
-    b'{"op": "derive", "id": "n", "function": "cel", "inputs": {"p": "a", "q": ["b", "c"]}, '
+    b'{"op": "derive", "id": "n", "function": "cel", "inputs": {"p": "a", "q": ["b", {"match": "c/*"}]}, '
     b'"params": {"expr": "p / 1.2"}}\n'
     b'{"op": "unset", "id": "cart/1/price"}\r\n\n'
     b'{"op": "remove", "id": "stra\xc3\x9fe"}'
