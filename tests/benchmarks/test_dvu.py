@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.structure import Structure
 from tests.benchmarks.dvu import Loaded, measure
 from tests.benchmarks.evaluate import SHAPES
 from tests.spark.graphs import run_here
@@ -20,6 +21,9 @@ class Here:
 
         assert label
         return [evaluate_packet(packet) for packet in packets]
+
+    async def share(self, structure: Structure) -> str | None:
+        return None
 
 
 @pytest.mark.anyio

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rebaser.dvu.packet import Work
 from rebaser.dvu.plan import plan
-from rebaser.dvu.run import Evaluator
+from rebaser.dvu.run import Evaluator, share
 from rebaser_core.columns import FLOAT
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.state import ChangeSetState
@@ -129,6 +129,7 @@ async def timed_update(state: ChangeSetState, engine: Evaluator) -> dict[str, fl
     with state.view() as view:
         times = [time.perf_counter()]
         made = plan(view)
+        await share(made, engine)
         packets = made.next_wave()
         times.append(time.perf_counter())
         spark = sent = 0.0

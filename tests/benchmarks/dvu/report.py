@@ -47,7 +47,7 @@ def ms(value: float) -> str:
 def rate(values: float, taken: float) -> str:
     """Values per second, from milliseconds."""
     each = values / taken * 1000 if taken else 0.0
-    return f"{each / 1e6:.2f} M/s" if each >= 1e5 else f"{each / 1e3:.1f} k/s"
+    return f"{each / 1e6:.2f} M/s" if each >= 1e5 else f"{each / 1e3:.1f} k/s" if each >= 1e3 else f"{each:.0f} /s"
 
 
 def _part(lines: Sequence[Line], part: str) -> list[Line]:
