@@ -111,7 +111,14 @@ async def measure(
                 floor.append(await empty.edit("all"))
                 taken.append(await remote.edit(which))
             found.append(
-                {"part": "end-to-end", "shape": shape, "size": size, "edit": which, "edited": count, "load_s": load}
+                {
+                    "part": "end-to-end",
+                    "shape": shape,
+                    "size": size,
+                    "edit": which,
+                    "edited": count,
+                    "load_s": round(load, 2),
+                }
                 | medians(taken[1:])
                 | {"empty": medians(floor[1:])["ms"]}
             )
