@@ -131,7 +131,9 @@ class ChangeSetState:
         self._work_in()
         if not self.recompute:
             return self.cells.reached(self.roots)
-        return self.cells.reached({*self.roots, *self.cells.derived(functions_of(self.recompute))})
+        functions = functions_of(self.recompute)
+        again = self.cells.derived(functions)
+        return set(again) if functions is None else self.cells.reached({*self.roots, *again})
 
     def value(self, id_: str, stale: set[str]) -> Value | None:
         """The value of `id_` as a reader should see it, given `stale()`."""
