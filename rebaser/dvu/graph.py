@@ -6,6 +6,7 @@ touched costs nothing). Nothing here recurses, so a chain of a million values is
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -71,8 +72,9 @@ class Reached:
 
 def roots_of(view: View) -> Ints:
     """The rows of the roots of `view`, as far as anything knows of them."""
-    index = view.columns.index
-    return np.array([row for id_ in view.roots if (row := index.get(id_, -1)) >= 0], np.int32)
+    roots = view.roots
+    rows = np.fromiter(map(view.columns.index.get, roots, repeat(-1)), np.int32, len(roots))
+    return rows[rows >= 0]
 
 
 def anew(view: View) -> Ints:
