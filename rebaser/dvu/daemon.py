@@ -5,6 +5,7 @@ that has been idle for a minute, so that is not only a matter of the first job.
 """
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ def preload() -> None:
         registry()
         if compiled.kept():
             compiled.load()
+    gc.freeze()  # a worker looks for garbage after every job, and for 70 ms of it in what is loaded here
 
 
 @contextlib.contextmanager

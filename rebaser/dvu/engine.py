@@ -2,13 +2,13 @@
 
 Invariant: every `evaluate` ends, with results, a `DvuError` or a cancellation.
 
-Packets that are ready together share a job; at most two jobs run, the rest collects meanwhile. A job that fails or is
-late with several callers is split and each caller runs alone, so that a bad packet fails its own caller only.
+Small calls that are ready together share a job; a large one has a job and a lane of its own, see `lanes`. An embedded
+Spark has room for all that run at once. A job of several callers that fails or takes too long is split, so that a bad
+packet fails its own caller only, and a slow one holds up the others but once.
 """
 
-from collections import deque
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.keeper import EngineSettings, Held, Keeper
+from rebaser.dvu.lanes import MOST_JOBS, Call, Job, Lanes
 from rebaser.dvu.session import SessionError
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.structures import Structures
@@ -27,43 +28,9 @@ from rebaser_core.errors import DvuError, RebaserError
 __all__ = ["Engine", "EngineSettings"]
 _log = structlog.get_logger(__name__)
 
-_JOBS = 2
 _GRACE = 5.0  # seconds an interrupted job has before its connection is cut
 _INTERRUPT_AGAIN = 0.5
-_TASK_BYTES = 2 * 1024 * 1024  # packets of several callers are worth a task of their own from here on
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """One caller's packets on their way."""
-
-    packets: Sequence[bytes]
-    label: str
-    timeout: float
-    done: anyio.Event = field(default_factory=anyio.Event)
-    results: list[list[bytes]] = field(default_factory=list)
-    error: DvuError | None = None
-    job: "_Job | None" = None
-    alone: bool = False  # a job it shared went wrong
-    retried: bool = False  # a session was lost under it
-    abandoned: bool = False
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.packets))
-
-    def fail(self, error: DvuError) -> None:
-        self.error = error
-        self.done.set()
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """Calls that share a job; `stop` is set when none of them waits any more."""
-
-    calls: list[_Call]
-    tag: str
-    stop: anyio.Event = field(default_factory=anyio.Event)
+_SHARED, _SHARED_EACH = 5.0, 0.05  # seconds that a shared job may take, and more for each caller, until it is halved
 
 
 class Engine:
@@ -77,9 +44,8 @@ class Engine:
     def __init__(self, remote: str = "local[*]", settings: EngineSettings | None = None) -> None:
         self._settings = settings or EngineSettings()
         self._keeper = Keeper(remote, self._settings, self._spark_down)
-        self._queue: deque[_Call] = deque()
-        self._arrived = anyio.Event()
-        self._jobs = 0
+        self._lanes = Lanes()
+        self._changed = anyio.Event()  # something arrived, or a job ended
         self._closing = False
         self._tasks: TaskGroup
 
@@ -95,20 +61,19 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         await self._keeper.check()
-        self._limiter = anyio.CapacityLimiter(4 * _JOBS)
+        self._limiter = anyio.CapacityLimiter(2 * MOST_JOBS)
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(self._keeper.run)
         self._tasks.start_soon(self._keeper.compile)
-        for _ in range(_JOBS):
-            self._tasks.start_soon(self._work)
+        self._tasks.start_soon(self._dispatch)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._closing = True
-        while self._queue:
-            self._queue.popleft().fail(_stopping())
+        for call in self._lanes.drain():
+            call.fail(_stopping())
         self._tasks.cancel_scope.cancel()
         try:
             return await self._tasks.__aexit__(kind, error, trace)
@@ -133,9 +98,9 @@ class Engine:
         for part in _parts(packets, self._settings.job_bytes):
             if self._closing:
                 raise _stopping()
-            call = _Call(part, label, timeout or self._settings.job_timeout)
-            self._queue.append(call)
-            self._arrived.set()
+            call = Call(part, label, timeout or self._settings.job_timeout, anyio.current_time())
+            self._lanes.add(call)
+            self._changed.set()
             try:
                 await call.done.wait()
             finally:
@@ -165,62 +130,48 @@ class Engine:
             return None
         return self._settings.blobs_url
 
-    def _abandon(self, call: _Call) -> None:
+    def _abandon(self, call: Call) -> None:
         call.abandoned = True
-        if call in self._queue:
-            self._queue.remove(call)
-        elif call.job is not None and all(one.abandoned for one in call.job.calls):
+        if not self._lanes.remove(call) and call.job is not None and all(one.abandoned for one in call.job.calls):
             call.job.stop.set()
 
     def _spark_down(self, reason: str) -> None:
-        while self._queue:
-            self._queue.popleft().fail(DvuError(f"Spark is not available: {reason}", code="spark_down"))
+        for call in self._lanes.drain():
+            call.fail(DvuError(f"Spark is not available: {reason}", code="spark_down"))
 
-    async def _work(self) -> None:
-        """One of the lanes that jobs run in."""
+    async def _dispatch(self) -> None:
+        """Begin jobs as soon as they may."""
         while True:
-            while not self._queue:
-                if self._arrived.is_set():
-                    self._arrived = anyio.Event()
-                await self._arrived.wait()
             held = await self._keeper.held()
-            job = self._next_job()
-            if job is None:
-                continue  # the other lane was faster
-            held.running += 1
-            try:
-                await self._run(held, job)
-            finally:
-                held.running -= 1
-                held.idle.set()
-                for call in job.calls:
-                    if call.job is job and not call.done.is_set():
-                        call.fail(_stopping())
+            self._changed = anyio.Event()
+            self._lanes.places = held.session.places
+            while (job := self._lanes.next(anyio.current_time())) is not None:
+                held.running += 1
+                self._tasks.start_soon(self._carry, held, job)
+            now = anyio.current_time()
+            wake_at = self._lanes.wake_at(now)
+            with anyio.move_on_after(None if wake_at == math.inf else max(wake_at - now, 0)):
+                await self._changed.wait()
 
-    def _next_job(self) -> _Job | None:
-        """What shares the next job: from the front of the queue, as much as fits."""
-        calls: list[_Call] = []
-        room = self._settings.job_bytes
-        while self._queue:
-            call = self._queue[0]
-            room -= call.size
-            if calls and (room < 0 or call.alone):
-                break
-            calls.append(self._queue.popleft())
-            if call.alone:
-                break
-        if not calls:
-            return None
-        self._jobs += 1
-        job = _Job(calls, f"rebaser-{self._jobs}")
-        for call in calls:
-            call.job = job
-        return job
+    async def _carry(self, held: Held, job: Job) -> None:
+        """A job from its beginning to its end, however it ends."""
+        try:
+            await self._run(held, job)
+        finally:
+            held.running -= 1
+            held.idle.set()
+            self._lanes.ended(job, anyio.current_time())
+            self._changed.set()
+            for call in job.calls:
+                if call.job is job and not call.done.is_set():
+                    call.fail(_stopping())
 
-    async def _run(self, held: Held, job: _Job) -> None:
+    async def _run(self, held: Held, job: Job) -> None:
         """Run a job, and tell its callers how it went or queue them again."""
         packets = [packet for call in job.calls for packet in call.packets]
         seconds = min(call.timeout for call in job.calls)
+        if len(job.calls) > 1:
+            seconds = min(seconds, _SHARED + _SHARED_EACH * len(job.calls))
         session, tasks = held.session, self._task_count(job)
         _log.debug("dvu_job", tag=job.tag, labels=_labels(job), callers=len(job.calls), packets=len(packets))
         try:
@@ -245,32 +196,31 @@ class Engine:
         if session.sent > self._settings.renew_after_bytes:
             held.over.set()
 
-    def _task_count(self, job: _Job) -> int:
-        """As many as the planner cut packets for, or as there are megabytes: a second task costs 30 to 45 ms."""
-        wanted = max(1, *(len(call.packets) for call in job.calls), sum(call.size for call in job.calls) // _TASK_BYTES)
-        return min(self._settings.parallelism, wanted)
+    def _task_count(self, job: Job) -> int:
+        """As many as the planner cut packets for. What several callers share is too little: a second task costs 30 to
+        45 ms."""
+        return min(self._settings.parallelism, self._lanes.large_tasks, len(job.calls[0].packets)) if job.large else 1
 
-    def _failed(self, held: Held, job: _Job, error: DvuError) -> None:
+    def _failed(self, held: Held, job: Job, error: DvuError) -> None:
         if job.stop.is_set():
             return  # nobody waits, and it was interrupted for that
         _log.warning("dvu_job_failed", labels=_labels(job), callers=len(job.calls), reason=error.message)
         lost = isinstance(error, SessionError)
         if lost:
             held.lose()
-        for call in reversed(job.calls):
-            if call.abandoned:
-                continue
-            single = len(job.calls) == 1
-            if self._closing or (single and (call.retried or not lost)):
+        calls = [call for call in job.calls if not call.abandoned]
+        single = len(job.calls) == 1
+        if self._closing or (single and (job.calls[0].retried or not lost)):
+            for call in calls:
                 call.fail(error)
-                continue
-            call.retried = single
-            call.alone = True
-            call.job = None
-            self._queue.appendleft(call)
-            self._arrived.set()
+            return
+        if single:
+            job.calls[0].retried = True
+        # Halves find a bad packet in a few jobs; but not each may cost a session, or all the time there is.
+        late = any(anyio.current_time() - job.began >= call.timeout for call in calls)
+        self._lanes.split(calls, len(calls) if lost or late else 2)
 
-    async def _interrupt(self, held: Held, job: _Job, over: anyio.Event) -> None:
+    async def _interrupt(self, held: Held, job: Job, over: anyio.Event) -> None:
         """End a job: ask the server, again and again since it may not have begun, and if that does not help cut the
         connection."""
         with anyio.move_on_after(_GRACE):
@@ -306,5 +256,5 @@ def _parts(packets: Sequence[bytes], most: int) -> list[list[bytes]]:
     return parts
 
 
-def _labels(job: _Job) -> list[str]:
+def _labels(job: Job) -> list[str]:
     return [call.label for call in job.calls[:5]]

@@ -23,13 +23,28 @@ RESULT_BYTES = 4 * 1024 * 1024  # about as much as one row of results carries
 
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: rows (slot int32, packet binary) to rows (slot int32, result binary), several a packet."""
+    """For `mapInArrow`: rows (slot int32, packet binary) to rows (slot int32, result binary), several a packet.
+
+    Results leave when there are `RESULT_BYTES` of them, or no more packets.
+    """
+    slots: list[int] = []
+    results: list[bytes] = []
+    size = 0
     for batch in batches:
         for slot, data in zip(batch.column("slot").to_pylist(), batch.column("packet"), strict=True):
             for result in evaluate_packet(_aligned(data.as_buffer())):
-                yield pa.record_batch(
-                    [pa.array([slot], pa.int32()), pa.array([result], pa.binary())], names=["slot", "result"]
-                )
+                slots.append(slot)
+                results.append(result)
+                size += len(result)
+                if size >= RESULT_BYTES:
+                    yield _rows(slots, results)
+                    slots, results, size = [], [], 0
+    if slots:
+        yield _rows(slots, results)
+
+
+def _rows(slots: list[int], results: list[bytes]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(slots, pa.int32()), pa.array(results, pa.binary())], names=["slot", "result"])
 
 
 def _aligned(data: pa.Buffer) -> bytes | pa.Buffer:

@@ -22,6 +22,7 @@ from rebaser.dvu.column import Column
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.jvm import Jvm, check_java
+from rebaser.dvu.lanes import MOST_JOBS
 from rebaser.dvu.packet import NEVER, Packet, Results, Shape
 from rebaser.dvu.session import Session, SessionError
 from rebaser.dvu.shipping import bundle
@@ -170,13 +171,14 @@ class Keeper:
         if self._embedded and (self._jvm is None or not self._jvm.alive):
             if self._jvm is not None:
                 await to_thread.run_sync(self._jvm.stop)
-            jvm = self._jvm = Jvm(self._remote, memory=self._settings.driver_memory, scratch=self._settings.scratch)
+            jvm = self._jvm = Jvm(self._master(), memory=self._settings.driver_memory, scratch=self._settings.scratch)
 
             async def kill(_: anyio.Event) -> None:
                 jvm.kill()
 
             await guard(jvm.start, kill, seconds=seconds)
-        session = await to_thread.run_sync(Session, self._jvm.url if self._jvm else self._remote)
+        url = self._jvm.url if self._jvm else self._remote
+        session = await to_thread.run_sync(lambda: Session(url, near=self._embedded))
         tasks, store = self._settings.parallelism, self._settings.blobs_url
 
         async def cut(_: anyio.Event) -> None:
@@ -209,6 +211,11 @@ class Keeper:
             _log.warning("dvu_structure_not_stored", reason=error.message)
             return False
         return True
+
+    def _master(self) -> str:
+        """Spark's, with a place for every task that the engine's jobs may have: whoever is slow takes nobody's. Places
+        are threads; what computes is shared by the operating system."""
+        return f"local[{MOST_JOBS * self._settings.parallelism}]" if self._remote == "local[*]" else self._remote
 
     async def _end(self, held: Held) -> None:
         with anyio.move_on_after(_GRACE):

@@ -1,8 +1,9 @@
 """One dependent values update from a view to what changed.
 
-Invariant: the event loop is never held. Planning and reading results happen in a worker thread, which only reads the
-view; the computing happens in Spark, and only if there is anything to compute. Who cancels an update does not wait for
-its thread: what that one still does changes nothing.
+Invariant: the event loop is never held for long. Planning and reading results happen in a worker thread, which only
+reads the view, unless they are little work: then the switch to it would be most of it, and they wait for their turn of
+the loop. The computing happens in Spark, and only if there is anything to compute. Who cancels an update does not wait
+for its thread: what that one still does changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,14 +13,22 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from anyio import to_thread
 
+from rebaser.dvu import fingerprint
+from rebaser.dvu.functions.registry import registry
+from rebaser.dvu.graph import FEW
 from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.whole import WholePlan
+from rebaser_client.rounds import turn
 from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable
 from rebaser_core.state import ChangeSetState, View
 
 T = TypeVar("T")
+
+LITTLE = FEW  # values and edges of a change set whose updates are little work; up to there nothing is compiled
+LITTLE_TEXT = 1000  # characters of each value in it
+LITTLE_RESULT = 64 * 1024  # bytes of results that are little work
 
 
 class Evaluator(Protocol):
@@ -54,14 +63,17 @@ async def update(
     nothing needs a function (nothing affected, cycles only), Spark is not asked. `progress` is called with how many
     values are done, and how many there are to do. Raises `DvuError`.
     """
-    made = await _aside(view, plan, view)
+    little = _is_little(view)
+    made = await _work(view, little, plan, view)
     await share(made, engine)
-    while packets := await _aside(view, made.next_wave):
+    while packets := await _work(view, little, made.next_wave):
         arrived = partial(_tell, progress, made.upto, made.size)
         arrived(0)
-        found = await engine.evaluate(packets, label=label, arrived=arrived)
-        await _aside(view, made.absorb, [part for results in found for part in results])
-    return await _aside(view, made.computed)
+        results = await engine.evaluate(packets, label=label, arrived=arrived)
+        found = [part for parts in results for part in parts]
+        little = little and sum(map(len, found)) <= LITTLE_RESULT
+        await _work(view, little, made.absorb, found)
+    return await _work(view, little, made.computed)
 
 
 async def share(made: Plan | WholePlan, engine: Evaluator) -> None:
@@ -76,7 +88,19 @@ def _tell(progress: Callable[[int, int], None], upto: Sequence[int], size: int, 
     progress(upto[arrived], size)
 
 
-async def _aside(view: View, function: Callable[..., T], *args: Any) -> T:
+def _is_little(view: View) -> bool:
+    columns = view.columns
+    return (
+        columns.count + columns.refs_used - columns.refs_lost <= LITTLE
+        and all(type(value) is str and len(value) <= LITTLE_TEXT for value in columns.other.values())
+        and registry.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # the first plan loads them
+    )
+
+
+async def _work(view: View, little: bool, function: Callable[..., T], *args: Any) -> T:
+    if little:
+        await turn()
+        return view.run(function, *args)
     return await to_thread.run_sync(view.run, function, *args, abandon_on_cancel=True)
 
 

@@ -21,8 +21,12 @@ from rebaser_core.errors import ConfigError, DvuError
 _ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",  # a row is a packet, and may be big
+    # A row is a packet, and may be big; to most a batch of its own would be what takes longest.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
+_MANY = 1000  # more than any Spark has places that are of use to one server
+_INLINE = 512 * 1024  # bytes of rows that travel within their plan; more is kept by the server
 _HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.*)$", re.MULTILINE)
 
@@ -36,9 +40,12 @@ class SessionError(DvuError):
 
 
 class Session:
-    """A session at `url` (sc://…). Calls from several threads at once are fine."""
+    """A session at `url` (sc://…). Calls from several threads at once are fine.
 
-    def __init__(self, url: str) -> None:
+    `near`: the server is a child of this process, and a connection that breaks is not worth waiting for.
+    """
+
+    def __init__(self, url: str, *, near: bool = False) -> None:
         """Make the client; nothing is sent yet. Raises `ConfigError` for a URL that is none."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - a second to load; not for the command line
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
@@ -47,20 +54,27 @@ class Session:
         # PySpark warns of what it then raises.
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
         self._foreign: tuple[type[Exception], ...] = (PySparkException, *_grpc_errors())
-        self._evaluate: Callable[..., Any] = evaluate.evaluate_batches
-        self.sent = 0  # bytes; the server keeps what it was sent until the session ends
+        self._shipped: Callable[..., Any] | None = None
+        self.places = 1  # how many tasks Spark runs at once, since that is how often it cuts what has no parts
+        self.sent = 0  # bytes that the server keeps until the session ends
         try:
             self._spark: Any = SparkSession(connection=url)
         except PySparkException as error:
             raise ConfigError(f"the Spark URL is not valid: {_first_line(error)}") from None
         # By default a dead server is asked for 10 minutes, and a thread hangs as long.
         self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
+        if near:  # else each job takes half a dozen more calls, and threads for them
+            self._spark.client.disable_reattachable_execute()
 
     def open(self) -> None:
-        """Reach the server and prepare the session. Raises `SessionError`."""
+        """Reach the server, prepare the session and count its places. Raises `SessionError`."""
+        from pyspark.sql.connect.functions import spark_partition_id  # noqa: PLC0415
+
         try:
             for name, value in _SETTINGS.items():
                 self._spark.conf.set(name, value)
+            parts = self._spark.range(0, _MANY).select(spark_partition_id().alias("part")).toArrow()
+            self.places = len(parts.column("part").unique())
         except self._foreign as error:
             raise SessionError(f"no session with Spark: {_first_line(error)}") from None
 
@@ -73,7 +87,7 @@ class Session:
                 self._spark.addArtifacts(str(path), file=True)
             except self._foreign as error:
                 raise SessionError(f"Spark does not take the code for its workers: {_first_line(error)}") from None
-        self._evaluate = bundle.evaluator()
+        self._shipped = bundle.evaluator()
 
     def ask(self, function: Callable[[int], str], *, tasks: int) -> list[str]:
         """What workers say, in so many tasks; they need neither Arrow nor anything of ours for it. Raises as `run`."""
@@ -97,15 +111,14 @@ class Session:
 
         given = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
         schema = StructType([StructField("slot", IntegerType()), StructField("result", BinaryType())])
-        self.sent += sum(map(len, packets))
         rows = pa.table([pa.array(range(len(packets)), pa.int32()), pa.array(packets, pa.binary())], schema=_ROWS)
         self._spark.addTag(tag)
         try:
-            frame = self._spark.createDataFrame(rows)
+            frame = self._frame(rows)
             if len(packets) > tasks:
                 frame = frame.coalesce(tasks)
             frame._cached_schema = given  # noqa: SLF001 - or the server is asked for it, a tenth of a small job
-            found = frame.mapInArrow(self._evaluate, schema).toArrow()
+            found = frame.mapInArrow(self._shipped or evaluate.evaluate_batches, schema).toArrow()
         except self._foreign as error:
             raise self._translated(error) from None
         finally:
@@ -135,6 +148,15 @@ class Session:
             self._spark.conf.get("spark.sql.adaptive.enabled")  # it answers: only the job is lost
             return DvuError(f"the Spark job failed: {_first_line(error)}")
         return SessionError(f"Spark is lost: {_first_line(error)}")
+
+    def _frame(self, rows: pa.Table) -> Any:
+        from pyspark.sql.connect.dataframe import DataFrame  # noqa: PLC0415
+        from pyspark.sql.connect.plan import LocalRelation  # noqa: PLC0415
+
+        if rows.nbytes <= _INLINE:  # as `createDataFrame` does it, which asks the server for its settings each time
+            return DataFrame(LocalRelation(rows), self._spark)
+        self.sent += rows.nbytes
+        return self._spark.createDataFrame(rows)
 
     def interrupt(self, tag: str) -> None:
         """Make the server stop the job with `tag`; its `run` raises. Raises `SessionError`."""

@@ -20,6 +20,7 @@ from anyio._backends._asyncio import CancelScope
 
 import rebaser.change_set.commit_log
 import rebaser.context
+import rebaser.dvu.run
 import rebaser_client.blobs.jetstream
 import rebaser_client.jetstream.connection
 from rebaser.change_set.reading import RequestReader
@@ -88,6 +89,7 @@ def replaced(
         (rebaser_client.blobs.jetstream, "CHUNK", BLOB_CHUNK),
         (rebaser.change_set.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
         (rebaser.context, "Engine", engine),
+        (rebaser.dvu.run, "LITTLE", 0),  # each step of an update takes its time
         (RequestReader, "read", read_poison),
     ]
     logging = structlog.get_config()

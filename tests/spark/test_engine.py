@@ -1,5 +1,6 @@
 """The engine against a real Spark: what it gives, what it shares, and what it does when things go wrong."""
 
+import itertools
 import os
 import signal
 import sys
@@ -28,11 +29,13 @@ from tests.spark.processes import any_ended, children, command, workers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
+_numbers = itertools.count()
+
 
 async def one(engine: Engine, value: int) -> None:
     """One small update; right or raising."""
     made, packets = small(value)
-    [results] = await engine.evaluate(packets, label=str(value))
+    [results] = await engine.evaluate(packets, label=f"{value} {next(_numbers)}")  # nobody's who was slow once
     made.absorb(results)
     assert [computed.value for computed in made.computed()] == [value + 1]
 
@@ -76,14 +79,14 @@ async def test_much_of_a_large_change_set_is_swept_over_a_structure_that_workers
 
 
 async def test_what_needs_no_function_needs_no_spark(engine: Engine) -> None:
-    jobs = engine._jobs
+    jobs = engine._lanes.jobs
     book = Book([Derive("a", "sum", {"values": ("b",)}), Derive("b", "sum", {"values": ("a",)})])
     with book.state.view() as view:
         book.commit(await update(view, engine, label="test"), view.sequence)
     assert book.values() == expected(book.state.updates())
     with book.state.view() as view:
         assert await update(view, engine, label="test") == ()
-    assert engine._jobs == jobs
+    assert engine._lanes.jobs == jobs
 
 
 async def test_results_larger_than_a_message_arrive(engine: Engine) -> None:
@@ -96,11 +99,11 @@ async def test_results_larger_than_a_message_arrive(engine: Engine) -> None:
 
 
 async def test_callers_that_are_ready_together_share_jobs(engine: Engine) -> None:
-    jobs = engine._jobs
+    jobs = engine._lanes.jobs
     async with anyio.create_task_group() as tasks:
         for value in range(50):
             tasks.start_soon(one, engine, value)
-    assert engine._jobs - jobs <= 10
+    assert engine._lanes.jobs - jobs <= 10
 
 
 async def test_a_packet_of_another_release_fails_its_own_caller_only(engine: Engine, events: Events) -> None:
@@ -140,7 +143,7 @@ async def test_a_late_job_with_several_callers_is_split(engine: Engine, events: 
 
     async def late() -> None:
         with pytest.raises(DvuError) as caught:
-            await engine.evaluate(slow(30), label="slow", timeout=2)
+            await engine.evaluate(slow(30), label="slow among others", timeout=2)
         outcomes.append(caught.value.code)
 
     async with anyio.create_task_group() as tasks:
@@ -213,7 +216,7 @@ async def test_workers_without_this_package_are_named(engine: Engine, monkeypatc
     exec("def evaluate(batches):\n    yield from batches\n", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
     monkeypatch.setattr("rebaser.dvu.evaluate.evaluate_batches", module.evaluate)
-    with pytest.raises(DvuError, match=r"lack a package .No module named 'only_here'.: install this release"):
+    with pytest.raises(DvuError, match=r"lack a package .No module named 'only_here'.: install it"):
         await engine.evaluate(small()[1], label="lonely")
     monkeypatch.undo()
     assert engine.state == "ready"

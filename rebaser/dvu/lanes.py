@@ -1,0 +1,181 @@
+"""Which calls share the next Spark job, and when it may begin. Pure: no clock, no I/O.
+
+Invariants: a call that is large, or whose like was slow, never shares a job and never takes the place of a small one;
+small jobs begin while fewer than two of them are young, whatever else runs; calls of a split job meet no others again.
+Large jobs leave one of Spark's places (task slots) to the small, if there are two.
+"""
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from rebaser_core.errors import DvuError
+
+LARGE = 512 * 1024  # bytes of packets; a call with more, or with several packets, is large
+OLD = 1.0  # seconds, more if all take long, after which a small job is slow, and takes no small one's place any more
+SMALL_JOBS = 2  # young ones at once
+LARGE_JOBS = 2  # at once
+MOST_JOBS = 8  # at once, small ones that turned out slow included
+FULL = 256  # callers of one job, which share a task: a quarter of a second
+FULL_BYTES = 4 * 1024 * 1024  # of their packets
+BURST = 8  # calls that wait: more are about to come
+PAUSE = 0.005  # seconds without a call after which a burst is over
+LINGER = 0.1  # seconds that the first of a burst waits for the rest
+REMEMBERED = 10_000  # labels that were slow
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One caller's packets on their way. Times are of a clock that only goes forward, in seconds."""
+
+    packets: Sequence[bytes]
+    label: str
+    timeout: float
+    at: float  # when it was queued
+    done: anyio.Event = field(default_factory=anyio.Event)
+    results: list[list[bytes]] = field(default_factory=list)
+    error: DvuError | None = None
+    job: "Job | None" = None
+    share: int = 0  # shares jobs with calls of the same number only
+    retried: bool = False  # a session was lost under it
+    abandoned: bool = False
+    large: bool = False
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = sum(map(len, self.packets))
+
+    def fail(self, error: DvuError) -> None:
+        self.error = error
+        self.done.set()
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Calls that share a job; `stop` is set when none of them waits any more."""
+
+    calls: list[Call]
+    tag: str
+    large: bool
+    began: float
+    stop: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Lanes:
+    """What waits and what runs. `places` is how many tasks Spark runs at once."""
+
+    def __init__(self) -> None:
+        self.places = MOST_JOBS
+        self._small: deque[Call] = deque()
+        self._large: deque[Call] = deque()
+        self._running: set[Job] = set()
+        self._slow: dict[str, None] = {}
+        self._usual = 0.0  # seconds that a small job takes lately: a busy machine makes nobody slow
+        self._shares = itertools.count(1)
+        self.jobs = 0  # begun so far
+
+    def add(self, call: Call) -> None:
+        """A new call."""
+        call.large = len(call.packets) > 1 or call.size > LARGE or call.label in self._slow
+        (self._large if call.large else self._small).append(call)
+
+    def remove(self, call: Call) -> bool:
+        """Take back a call that is queued; whether it was."""
+        for queue in (self._small, self._large):
+            if call in queue:
+                queue.remove(call)
+                return True
+        return False
+
+    def drain(self) -> Iterator[Call]:
+        """Every call that is queued, which then is not."""
+        for queue in (self._small, self._large):
+            while queue:
+                yield queue.popleft()
+
+    def split(self, calls: Sequence[Call], parts: int) -> None:
+        """Queue what shared a job again, first in line, as `parts` jobs."""
+        size = -(-len(calls) // parts)
+        for at in reversed(range(0, len(calls), size)):
+            share = next(self._shares)
+            for call in reversed(calls[at : at + size]):
+                call.job, call.share = None, share
+                (self._large if call.large else self._small).appendleft(call)
+
+    def next(self, now: float) -> Job | None:
+        """A job that may begin now, if any may; it counts as running."""
+        if len(self._running) >= MOST_JOBS:
+            return None
+        if self._large and sum(job.large for job in self._running) < self._large_jobs:
+            return self._begin([self._large.popleft()], now, large=True)
+        if self._small and len(self._young(now)) < SMALL_JOBS and self._ripe_at() <= now:
+            return self._begin(self._take(), now, large=False)
+        return None
+
+    def wake_at(self, now: float) -> float:
+        """When to ask again if nothing else happens."""
+        if not self._small or len(self._running) >= MOST_JOBS:
+            return math.inf
+        young = self._young(now)
+        if len(young) >= SMALL_JOBS:
+            return min(job.began for job in young) + self._old
+        return self._ripe_at()
+
+    @property
+    def large_tasks(self) -> int:
+        """How many tasks a large job may have."""
+        return max(1, (self.places - 1) // self._large_jobs)
+
+    @property
+    def _large_jobs(self) -> int:
+        return max(1, min(LARGE_JOBS, self.places - 1))
+
+    def ended(self, job: Job, now: float) -> None:
+        """`job` runs no more. What was slow alone, or had large results, is large from now on, until it is not."""
+        self._running.discard(job)
+        took, old = now - job.began, self._old
+        if not job.calls[0].large or job.calls[0].label in self._slow:
+            self._usual += (min(took, OLD + 2 * self._usual) - self._usual) / 5
+        if len(job.calls) == 1:
+            [call] = job.calls
+            label = call.label
+            self._slow.pop(label, None)
+            if took > old or sum(len(part) for parts in call.results for part in parts) > LARGE:
+                self._slow[label] = None
+                if len(self._slow) > REMEMBERED:
+                    del self._slow[next(iter(self._slow))]
+
+    @property
+    def _old(self) -> float:
+        return OLD + 4 * self._usual
+
+    def _young(self, now: float) -> list[Job]:
+        return [job for job in self._running if not job.large and now - job.began < self._old]
+
+    def _ripe_at(self) -> float:
+        """When a job of what is queued should begin: at once, but after a burst."""
+        first, waiting = self._small[0], len(self._small)
+        if first.share or not BURST <= waiting < FULL:
+            return -math.inf
+        return min(first.at + LINGER, self._small[-1].at + PAUSE)
+
+    def _take(self) -> list[Call]:
+        """What shares the next small job: from the front of the queue, as much as fits."""
+        queue, room, share = self._small, FULL_BYTES, self._small[0].share
+        calls: list[Call] = []
+        while queue and queue[0].share == share and len(calls) < FULL and (not calls or queue[0].size <= room):
+            room -= queue[0].size
+            calls.append(queue.popleft())
+        return calls
+
+    def _begin(self, calls: list[Call], now: float, *, large: bool) -> Job:
+        self.jobs += 1
+        job = Job(calls, f"rebaser-{self.jobs}", large, now)
+        for call in calls:
+            call.job = job
+        self._running.add(job)
+        return job

@@ -1,0 +1,177 @@
+"""Which calls share a job and when one may begin, without Spark and without a clock."""
+
+import pytest
+
+from rebaser.dvu.lanes import (
+    BURST,
+    FULL,
+    FULL_BYTES,
+    LARGE,
+    LARGE_JOBS,
+    LINGER,
+    MOST_JOBS,
+    OLD,
+    PAUSE,
+    SMALL_JOBS,
+    Call,
+    Job,
+    Lanes,
+)
+
+
+@pytest.fixture
+def lanes() -> Lanes:
+    return Lanes()
+
+
+def add(lanes: Lanes, count: int = 1, *, at: float = 0.0, size: int = 1, label: str = "small") -> list[Call]:
+    calls = [Call([b"x" * size], label, 60, at) for _ in range(count)]
+    for call in calls:
+        lanes.add(call)
+    return calls
+
+
+def begun(lanes: Lanes, now: float) -> list[Job]:
+    jobs = []
+    while (job := lanes.next(now)) is not None:
+        jobs.append(job)
+    return jobs
+
+
+def test_a_call_that_is_alone_does_not_wait(lanes: Lanes) -> None:
+    assert lanes.next(0) is None
+    [call] = add(lanes)
+    [job] = begun(lanes, 0)
+    assert job.calls == [call]
+    assert call.job is job
+
+
+def test_a_burst_is_waited_for_until_it_pauses_and_no_longer_than_so(lanes: Lanes) -> None:
+    add(lanes, BURST)
+    assert lanes.next(0) is None
+    assert lanes.wake_at(0) == PAUSE
+    for step in range(1, 100):  # one more, each time before the pause is over
+        at = step * PAUSE / 2
+        add(lanes, at=at)
+        if job := lanes.next(at):
+            break
+    assert at == pytest.approx(LINGER)
+    assert len(job.calls) == BURST + step
+
+
+def test_a_burst_that_fills_a_job_is_not_waited_for(lanes: Lanes) -> None:
+    add(lanes, FULL + 1)
+    [first, second] = begun(lanes, 0)
+    assert [len(first.calls), len(second.calls)] == [FULL, 1]
+
+
+def test_a_job_of_several_is_bounded_in_bytes(lanes: Lanes) -> None:
+    most = FULL_BYTES // LARGE
+    add(lanes, most + 1, size=LARGE)
+    assert [len(job.calls) for job in begun(lanes, PAUSE)] == [most, 1]
+
+
+def test_large_calls_have_jobs_and_places_of_their_own(lanes: Lanes) -> None:
+    large = [*add(lanes, LARGE_JOBS, size=LARGE + 1), Call([b"1", b"2"], "two packets", 60, 0.0)]
+    lanes.add(large[-1])
+    small = add(lanes, 2)
+    jobs = begun(lanes, 0)
+    assert [job.calls for job in jobs] == [*([call] for call in large[:-1]), small]
+    assert lanes.next(1000) is None
+    lanes.ended(jobs[0], 1000)
+    assert [job.calls for job in begun(lanes, 1000)] == [large[-1:]]
+
+
+@pytest.mark.parametrize(
+    ("places", "jobs", "tasks"), [(1, 1, 1), (2, 1, 1), (3, 2, 1), (4, 2, 1), (5, 2, 2), (16, 2, 7)]
+)
+def test_large_jobs_leave_a_place_to_the_small(lanes: Lanes, places: int, jobs: int, tasks: int) -> None:
+    lanes.places = places
+    add(lanes, LARGE_JOBS, size=LARGE + 1)
+    assert len(begun(lanes, 0)) == jobs
+    assert lanes.large_tasks == tasks
+    assert places == 1 or jobs * tasks < places
+
+
+def test_few_small_jobs_run_at_once(lanes: Lanes) -> None:
+    for _ in range(SMALL_JOBS):
+        add(lanes)
+        assert begun(lanes, 0)
+    waiting = add(lanes, 2)
+    assert begun(lanes, OLD / 2) == []
+    assert lanes.wake_at(OLD / 2) == OLD
+    assert [job.calls for job in begun(lanes, OLD)] == [waiting]
+
+
+def test_small_ones_that_turn_out_slow_take_nobody_s_place_until_there_are_very_many(lanes: Lanes) -> None:
+    jobs: list[Job] = []
+    for turn in range(MOST_JOBS):
+        add(lanes)
+        jobs += begun(lanes, turn * OLD)
+        assert len(jobs) == turn + 1
+    add(lanes)
+    assert begun(lanes, 1000) == []
+    assert lanes.wake_at(1000) == float("inf")
+    lanes.ended(jobs[3], 1000)
+    assert len(begun(lanes, 1000)) == 1
+
+
+def test_who_was_slow_alone_is_large_the_next_time_and_until_it_is_not(lanes: Lanes) -> None:
+    for seconds, shares in ((2 * OLD, False), (OLD / 2, True)):
+        add(lanes, label="slow")
+        [job] = begun(lanes, 0)
+        lanes.ended(job, seconds)
+        slow, small = add(lanes, label="slow"), add(lanes)
+        jobs = begun(lanes, 10)
+        assert ([*slow, *small] in [job.calls for job in jobs]) is shares
+        for job in jobs:
+            lanes.ended(job, 10)
+
+
+def test_who_had_large_results_is_large_the_next_time(lanes: Lanes) -> None:
+    [call] = add(lanes, label="much")
+    [job] = begun(lanes, 0)
+    call.results = [[b"x" * LARGE, b"x"]]
+    lanes.ended(job, 0)
+    add(lanes, label="much")
+    add(lanes)
+    assert [len(job.calls) for job in begun(lanes, 0)] == [1, 1]
+
+
+def test_a_busy_machine_makes_nobody_slow(lanes: Lanes) -> None:
+    for _ in range(20):
+        add(lanes, label="first")
+        [job] = begun(lanes, 0)
+        lanes.ended(job, 3 * OLD)
+    add(lanes, label="first")
+    add(lanes)
+    assert [len(job.calls) for job in begun(lanes, 0)] == [2]
+
+
+def test_who_shared_a_slow_job_is_not_blamed(lanes: Lanes) -> None:
+    add(lanes, label="a")
+    add(lanes, label="b")
+    [job] = begun(lanes, 0)
+    lanes.ended(job, 2 * OLD)
+    add(lanes, label="a")
+    add(lanes, label="b")
+    assert [len(job.calls) for job in begun(lanes, 10)] == [2]
+
+
+def test_the_parts_of_a_split_job_come_first_and_meet_no_others(lanes: Lanes) -> None:
+    calls = add(lanes, 5)
+    [job] = begun(lanes, 0)
+    others = add(lanes, 3)
+    lanes.ended(job, 0)
+    lanes.split(job.calls, 2)
+    assert [job.calls for job in begun(lanes, 0)] == [calls[:3], calls[3:]]
+    assert [job.calls for job in begun(lanes, OLD)] == [others]
+
+
+def test_what_is_queued_can_be_taken_back(lanes: Lanes) -> None:
+    first, second = add(lanes, 2)
+    [large] = add(lanes, size=LARGE + 1)
+    assert lanes.remove(first)
+    assert not lanes.remove(first)
+    assert list(lanes.drain()) == [second, large]
+    assert begun(lanes, 0) == []
