@@ -6,6 +6,7 @@ the loop. The computing happens in Spark, and only if there is anything to compu
 for its thread: what that one still does changes nothing.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -16,6 +17,7 @@ from anyio import to_thread
 from rebaser.dvu import fingerprint
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.graph import FEW
+from rebaser.dvu.limits import PlanLimits
 from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.whole import WholePlan
@@ -23,6 +25,8 @@ from rebaser_client.rounds import turn
 from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable
 from rebaser_core.state import ChangeSetState, View
+
+IN_PACKETS = PlanLimits(whole=sys.maxsize)  # no sweep over a structure
 
 T = TypeVar("T")
 
@@ -65,8 +69,12 @@ async def update(
     """
     little = _is_little(view)
     made = await _work(view, little, plan, view)
-    await share(made, engine)
-    while packets := await _work(view, little, made.next_wave):
+    while True:
+        if await share(made, engine):
+            made = await _work(view, little, plan, view, IN_PACKETS)
+        packets = await _work(view, little, made.next_wave)
+        if not packets:
+            break
         arrived = partial(_tell, progress, made.upto, made.size)
         arrived(0)
         results = await engine.evaluate(packets, label=label, arrived=arrived)
@@ -76,12 +84,14 @@ async def update(
     return await _work(view, little, made.computed)
 
 
-async def share(made: Plan | WholePlan, engine: Evaluator) -> None:
-    """Have a structure that no worker has yet put where they find it, if there is such a place."""
-    if isinstance(made, WholePlan) and made.unsent is not None:
-        store = await engine.share(made.unsent)
-        if store is not None:
-            made.shared(store)
+async def share(made: Plan | WholePlan, engine: Evaluator) -> bool:
+    """Have a structure that workers may lack put where they find it, if there is such a place. Whether there is none
+    and it is too large to go with a packet, so that the work has to be cut instead."""
+    if not isinstance(made, WholePlan):
+        return False
+    if made.unsent is not None and (store := await engine.share(made.unsent)) is not None:
+        made.shared(store)
+    return made.too_large
 
 
 def _tell(progress: Callable[[int, int], None], upto: Sequence[int], size: int, arrived: int) -> None:

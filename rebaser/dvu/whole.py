@@ -26,6 +26,10 @@ from rebaser_core.errors import DvuError
 from rebaser_core.state import View
 from rebaser_core.values import Fault, same
 
+BROUGHT_BYTES = 64 * 1024 * 1024  # of a structure that goes with its packet; a message has 128 MiB
+
+# How workers come by the structure: they had it before; nobody has yet; they find it where it was put; in the packet.
+_KEPT, _UNSENT, _SHARED, _BROUGHT = range(4)
 _NUMBER, _REACHED, _NEEDED = 1, 1, 2  # the packet's; what a mark by slot says
 _SAMPLE = 4096
 _OTHER_BYTES = 32 * 1024 * 1024  # of texts, lists and maps that the nodes start from
@@ -166,7 +170,7 @@ class WholePlan:
         self.size = int(self._reached.sum())
         self._whole = self.size == len(self._reached)
         self._store = ""
-        self._brings = not at.sent
+        self._way = _KEPT if at.sent else _UNSENT
         self._done = False
         self._flying = False
         self._found: list[tuple[graph.Ints, Column]] = []  # rows that changed, and what they are now
@@ -175,13 +179,18 @@ class WholePlan:
 
     @property
     def unsent(self) -> Structure | None:
-        """The structure, if no worker has it yet: it comes with the packet, unless it is `shared` before."""
-        return self._structure if self._brings else None
+        """The structure, if workers may not have it: it comes with the packet, unless it is `shared` before."""
+        return self._structure if self._way == _UNSENT else None
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the structure would have to go with the packet, and is too much for that."""
+        return self._way in (_UNSENT, _BROUGHT) and len(self._structure.data) > BROUGHT_BYTES
 
     def shared(self, store: str) -> None:
         """Workers find the structure in the blob store `store`, or by themselves where that is empty."""
         self._store = store
-        self._brings = False
+        self._way = _SHARED
 
     def suits(self, slow: float) -> bool:
         """Whether compiled code does all of it but a share `slow`, from inputs that can be sent at once."""
@@ -218,7 +227,7 @@ class WholePlan:
             None if self._whole else self._reached,
             None if first else self._given,
             Column(kinds, columns.num[rows], others),
-            structure.data if self._brings else b"",
+            structure.data if self._way in (_UNSENT, _BROUGHT) else b"",
             self._store,
         )
         return [packet.encode()]
@@ -228,9 +237,10 @@ class WholePlan:
         parts = sorted([Results.decode(data) for data in results], key=lambda part: part.part)
         self._flying = False
         if any(part.missing for part in parts):
-            if self._brings:
+            self._laid.sent = False
+            if self._way in (_UNSENT, _BROUGHT):
                 raise DvuError("a worker cannot take in the structure of the graph")
-            self._brings = True
+            self._way = _UNSENT if self._way == _KEPT else _BROUGHT
             return
         if [part.part for part in parts] != list(range(len(parts))) or not parts or not parts[-1].last:
             raise DvuError("results of a packet are not complete")
@@ -239,6 +249,7 @@ class WholePlan:
         for part in parts:
             self._absorb(part)
         self._laid.sent = self._done = True
+        self._way = _KEPT
 
     def _absorb(self, part: Results) -> None:
         columns, values = self._columns, part.values

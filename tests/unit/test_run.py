@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
-from rebaser.dvu import run
+from rebaser.dvu import run, whole
 from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.packet import Work, read_packet
+from rebaser.dvu.plan import PlanLimits, plan
 from rebaser.dvu.run import LITTLE, LITTLE_RESULT, LITTLE_TEXT, update
+from rebaser.dvu.structure import Reach, Structure, decode
+from rebaser.dvu.structures import Structures
+from rebaser_core.state import View
 from rebaser_core.updates import Derive, Set, Update
 from tests.spark.graphs import Book, expected
 
@@ -15,6 +20,9 @@ pytestmark = pytest.mark.anyio
 
 
 class Here:
+    async def share(self, _: object) -> str | None:
+        return None
+
     async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
         return [evaluate_packet(packet) for packet in packets]
 
@@ -65,3 +73,74 @@ async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
     threads.clear()
     await updated(joined(LITTLE_RESULT // (100 * LITTLE_TEXT) + 2, "x" * LITTLE_TEXT, times=100))
     assert threads == ["absorb", "next_wave", "computed"]
+
+
+WHOLE = PlanLimits(whole=0, share=1 << 30)
+
+
+class Keeps(Here):
+    """Workers with a folder of their own, in which the structures that are shared arrive if `reached`."""
+
+    def __init__(self, *, store: str | None, reached: bool = True) -> None:
+        self.kept = Structures(None)
+        self.store, self.reached = store, reached
+        self.shared = 0
+        self.kinds: list[type] = []
+
+    async def share(self, structure: Structure) -> str | None:
+        self.shared += 1
+        if self.store is not None and self.reached:
+            self.kept.put(structure.address, bytes(structure.data))
+        return self.store
+
+    async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
+        self.kinds += [type(decode(*read_packet(packet))) for packet in packets]
+        return [evaluate_packet(packet, structures=self.kept) for packet in packets]
+
+
+async def swept(monkeypatch: pytest.MonkeyPatch, engine: Keeps, lost: bool = False) -> None:
+    """Two updates over a structure; between them the workers forget, if `lost`."""
+
+    def as_one(view: View, limits: PlanLimits = WHOLE) -> object:
+        return plan(view, limits)
+
+    monkeypatch.setattr(run, "plan", as_one)
+    book = Book([Set("a", 1), *(Derive(f"b{at}", "sum", {"x": "a"}) for at in range(5))])
+    for value in (2, 3):
+        book.edit(Set("a", value))
+        with book.state.view() as view:
+            book.commit(await update(view, engine, label="test"), view.sequence)
+        assert book.values() == expected(book.state.updates())
+        if lost:
+            engine.kept = Structures(None)
+
+
+async def test_a_structure_is_shared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Keeps(store="")
+    await swept(monkeypatch, engine)
+    assert (engine.shared, engine.kinds) == (1, [Reach, Reach])
+
+
+async def test_a_structure_that_workers_lost_is_shared_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Keeps(store="")
+    await swept(monkeypatch, engine, lost=True)
+    assert (engine.shared, engine.kinds) == (2, [Reach, Reach, Reach])
+
+
+async def test_a_store_that_workers_do_not_reach_costs_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Keeps(store="file:///nowhere/at/all", reached=False)
+    await swept(monkeypatch, engine)
+    assert (engine.shared, engine.kinds) == (1, [Reach, Reach, Reach])
+
+
+async def test_without_a_store_it_goes_with_the_packet(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Keeps(store=None)
+    await swept(monkeypatch, engine)
+    assert (engine.shared, engine.kinds) == (1, [Reach, Reach])
+
+
+async def test_what_is_too_large_for_that_is_cut_into_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "BROUGHT_BYTES", 0)
+    engine = Keeps(store=None)
+    await swept(monkeypatch, engine)
+    assert engine.kinds == [Work, Work]
