@@ -27,6 +27,7 @@ async def test_every_fault_around_one_nats_server(tmp_path: Path) -> None:
     assert report.told["nats_disconnected"] > 0, str(report)
 
 
+@pytest.mark.long  # half a minute; the acceptance test of a cluster kills a leader as well
 async def test_leaders_of_a_cluster_die(tmp_path: Path) -> None:
     """Three copies of each stream; the nodes that lead them are killed, paused and relieved, and servers die, too."""
     nemeses = ("leader", "stepdown", "node", "kill")

@@ -141,6 +141,7 @@ async def until_owned_by(system: System, daemon: Daemon) -> None:
             await anyio.sleep(0.2)
 
 
+@pytest.mark.long  # a full disk is as good, and in the suite
 async def test_nats_may_store_no_more_and_then_may_again(tmp_path: Path) -> None:
     """The limit of nats-server is reached: clients get errors, or answers to what was stored before; and when there is
     room, everything goes on by itself."""

@@ -92,6 +92,7 @@ async def test_what_a_server_sets_up_works_from_each_node(cluster: Cluster) -> N
     assert (info.messages, info.config["num_replicas"]) == (1, 3)
 
 
+@pytest.mark.long  # readers while a leader is killed: the test after it, and the acceptance test
 async def test_whichever_way_the_leader_goes_a_log_and_its_readers_go_on(
     cluster: Cluster, clustered: JetStream
 ) -> None:
