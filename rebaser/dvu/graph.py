@@ -77,6 +77,11 @@ def roots_of(view: View) -> Ints:
     return rows[rows >= 0]
 
 
+def inputs_of(columns: Columns, rows: Ints) -> int:
+    """How many inputs the derived `rows` have together."""
+    return int(columns.arity[columns.shape[rows]].sum(dtype=np.int64))
+
+
 def anew(view: View) -> Ints:
     """Rows that are to be computed though nothing changed."""
     if not view.recompute:

@@ -147,7 +147,9 @@ def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: 
         graph.loops(len(structure.refs), limits.few).spread(structure.base, structure.starts, structure.refs, mark)
     )
     if count < view.columns.size // limits.share:
-        return None
+        nodes = np.flatnonzero(mark[structure.base :] == _REACHED)
+        if (structure.starts[nodes + 1] - structure.starts[nodes]).sum() < limits.many(len(structure.refs)):
+            return None
     made = WholePlan(view.columns, at, mark, functions, limits)
     return made if made.suits(limits.slow) else None
 

@@ -174,6 +174,21 @@ def test_little_of_a_large_change_set_is_left_to_packets() -> None:
         assert isinstance(plan(view, limits), Plan)
 
 
+def test_one_value_with_most_of_the_inputs_is_swept_too() -> None:
+    limits = replace(WHOLE, whole=50, share=8)
+    ids = [f"x{at}" for at in range(100)]
+    book = Book([*(Set(id_, at) for at, id_ in enumerate(ids)), total("all", *ids), total("one", "x0")])
+    update(book, limits, Structures(None))
+    book.edit(Set("x1", 5))
+    with book.state.view() as view:
+        made = plan(view, limits)
+        assert isinstance(made, WholePlan)
+        assert made.size == 1
+    book.edit(Set("x0", 5))
+    update(book, limits, Structures(None))
+    assert typed(book.values()) == typed(expected(book.state.updates()))
+
+
 def test_what_python_has_to_compute_is_left_to_packets() -> None:
     book = Book([Set("a", "x"), *(Derive(f"b{at}", "upper", {"value": "a"}) for at in range(10))])
     with book.state.view() as view:
