@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed, usage
+from rebaser.cli.failures import usage
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 from rebaser.cli.sending import Sender, Wait
 from rebaser_core.errors import UnprocessableError
@@ -45,10 +44,5 @@ def recompute(
     code = run_async(partial(sender.run, nats, prefix, [], None))
     if code:
         return code
-    if json:
-        console.write_json(sender.report())
-    if sender.error is not None:
-        raise CommandFailed(sender.error_line())
-    if not json:
-        console.write_line(sender.summary())
+    sender.tell(json=json)
     return code

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rebaser.cli import console
+from rebaser.cli.failures import CommandFailed
 from rebaser.cli.source import Source
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -183,6 +184,15 @@ class Sender:
     @property
     def _verb(self) -> str:
         return "sent" if self.wait is Wait.NONE else "applied"
+
+    def tell(self, *, json: bool) -> None:
+        """Say how it went. Raises `CommandFailed` if it did not go well."""
+        if json:
+            console.write_json(self.report())
+        if self.error is not None:
+            raise CommandFailed(self.error_line())
+        if not json:
+            console.write_line(self.summary())
 
     def error_line(self) -> str:
         """What went wrong, where in the input, and what is in already."""

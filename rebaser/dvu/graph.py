@@ -105,7 +105,7 @@ def affected(view: View, few: int = FEW, reached: Reached | None = None) -> Affe
         ptr, shape, wide, crowded = expanded.ptr, expanded.shape, expanded.wide, expanded.crowded
         idx, outside = expanded.local(rows, mark, columns.count)
     else:
-        ptr, idx, outside = _local(columns, rows, mark, few)
+        ptr, idx, outside = local(columns, rows, mark, few)
     run = loops(count + len(idx), few)
     waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)
     run.successors(ptr, idx, waiting, sptr, sidx)
@@ -115,10 +115,10 @@ def affected(view: View, few: int = FEW, reached: Reached | None = None) -> Affe
     return Affected(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, shape, wide, crowded)
 
 
-def _local(columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], few: int) -> tuple[Ints, Ints, Ints]:
+def local(columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], few: int) -> tuple[Ints, Ints, Ints]:
     """`ptr`, `idx` and `outside` of `rows`, where no input is a pattern."""
     arity = columns.arity
-    edges = int(arity[columns.shape[rows]].sum()) if len(rows) else 0
+    edges = inputs_of(columns, rows)
     ptr, idx = np.zeros(len(rows) + 1, np.int32), np.empty(edges, np.int32)
     outside = np.empty(edges, np.int32)
     constants = loops(len(rows) + edges, few).local(

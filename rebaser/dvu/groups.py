@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rebaser.dvu import compiled
 from rebaser.dvu.column import DIGEST, FALSE, FLOAT, INT, OTHER, PLAIN, TRUE
 from rebaser.dvu.functions.base import Function
 from rebaser.dvu.functions.vector import column, listed, rows
-from rebaser.dvu.packet import Shape, Work
+from rebaser.dvu.packet import Shape
 from rebaser.dvu.same import same_as
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
@@ -24,16 +25,9 @@ _AGAIN = 256  # and in one where a larger one failed
 _LONG = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that surely fits
 
 
-class State(Protocol):
+class State(compiled.State, Protocol):
     """What groups work on: `rebaser.dvu.sweep.Sweep`."""
 
-    work: Work
-    base: int
-    starts: Any
-    kinds: Any
-    ints: Any
-    floats: Any
-    changed: Any
     others: dict[int, Any]
 
     def some(self, nodes: Sequence[int]) -> None:

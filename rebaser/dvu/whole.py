@@ -99,26 +99,21 @@ def lay(columns: Columns, few: int) -> Laid:
     """Put all definitions in order. Costs what they all cost, and is kept until one of them changes."""
     derived = np.flatnonzero(columns.shape[: columns.count] >= 0).astype(np.int32)
     count = len(derived)
-    edges = int(columns.arity[columns.shape[derived]].sum(dtype=np.int64))
-    run = graph.loops(count + edges, few)
     mark = np.zeros(columns.count, np.uint8)
     mark[derived] = 1
-    ptr, idx, outside = np.zeros(count + 1, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int32)
-    base = run.local(
-        *(derived, columns.shape, columns.in_at, columns.arity, columns.refs, mark),
-        *(np.empty(columns.count, np.int32), np.zeros(columns.count, np.int32), ptr, idx, outside),
-    )
+    ptr, idx, outside = graph.local(columns, derived, mark, few)
+    run = graph.loops(count + len(idx), few)
     order = np.arange(count, dtype=np.int32) if run.ascending(ptr, idx) else _sorted(run, ptr, idx)
     made = Laid(columns.defined, None, np.zeros(0, np.int32), np.zeros(0, np.int32))
     if len(order) == count:
         rank = np.empty(count, np.int32)
         rank[order] = np.arange(count, dtype=np.int32)
-        refs = np.empty(edges, np.int32)
-        run.relabel(order, rank, ptr, idx, base, refs)
+        refs = np.empty(len(idx), np.int32)
+        run.relabel(order, rank, ptr, idx, len(outside), refs)
         known, shape = np.unique(columns.shape[derived[order]], return_inverse=True)
         shapes = [columns.shapes[at] for at in known.tolist()]
-        made.structure = Structure.make(base, shapes, shape.astype(np.int32), refs)
-        made.rows = np.concatenate((outside[:base], derived[order]))
+        made.structure = Structure.make(len(outside), shapes, shape.astype(np.int32), refs)
+        made.rows = np.concatenate((outside, derived[order]))
         made.slot = np.full(columns.count, -1, np.int32)
         made.slot[made.rows] = np.arange(len(made.rows), dtype=np.int32)
     _laid[columns] = made
