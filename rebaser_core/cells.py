@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebaser_core.columns import CODES, STATES, Columns
+from rebaser_core.codes import CODES, STATES
+from rebaser_core.columns import Columns
 from rebaser_core.computed import ComputedTable
 from rebaser_core.patterns import Patterns
 from rebaser_core.updates import MARK, Derive, Set, Unset, Update
@@ -108,7 +109,7 @@ class Cells(Mapping[str, Cell]):
 
     def uses(self, function: str | None) -> bool:
         """Whether a value is derived by `function` (None: by any), or was; costs what is laid over the columns."""
-        known = self.columns.functions
+        known = self.columns.shapes.functions
         if known if function is None else function in known:
             return True
         definitions = (cell.definition for cell in self._over.values() if cell is not None)

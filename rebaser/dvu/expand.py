@@ -9,9 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rebaser_core.columns import ABSENT, Columns, Shape
+from rebaser_core.codes import ABSENT
+from rebaser_core.columns import Columns
 from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.shapes import Shape
 from rebaser_core.updates import MARK
 
 Ints: TypeAlias = npt.NDArray[np.int32]
@@ -51,7 +53,7 @@ class Expanded:
 
 def expand(columns: Columns, rows: Ints) -> Expanded:
     """The inputs of `rows`, all derived, with all that their patterns match. Raises `DvuError` if they are too many."""
-    counts = columns.arity[columns.shape[rows]].astype(np.int64)
+    counts = columns.shapes.arity[columns.shape[rows]].astype(np.int64)
     starts = np.cumsum(counts) - counts
     refs = columns.refs[np.arange(counts.sum()) + np.repeat(columns.in_at[rows] - starts, counts)]
     members = _members(columns, refs)

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from rebaser.dvu import graph_kernel
 from rebaser.dvu.expand import expand
-from rebaser_core.columns import Columns, Shape
+from rebaser_core.columns import Columns
+from rebaser_core.shapes import Shape
 from rebaser_core.state import View
 from rebaser_core.updates import functions_of
 
@@ -79,7 +80,7 @@ def roots_of(view: View) -> Ints:
 
 def inputs_of(columns: Columns, rows: Ints) -> int:
     """How many inputs the derived `rows` have together."""
-    return int(columns.arity[columns.shape[rows]].sum(dtype=np.int64))
+    return int(columns.shapes.arity[columns.shape[rows]].sum(dtype=np.int64))
 
 
 def anew(view: View) -> Ints:
@@ -117,7 +118,7 @@ def affected(view: View, few: int = FEW, reached: Reached | None = None) -> Affe
 
 def local(columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], few: int) -> tuple[Ints, Ints, Ints]:
     """`ptr`, `idx` and `outside` of `rows`, where no input is a pattern."""
-    arity = columns.arity
+    arity = columns.shapes.arity
     edges = inputs_of(columns, rows)
     ptr, idx = np.zeros(len(rows) + 1, np.int32), np.empty(edges, np.int32)
     outside = np.empty(edges, np.int32)
@@ -162,7 +163,7 @@ def _walk(  # noqa: PLR0917 - arrays as for a kernel
     edges = columns.edges
     out = np.empty(columns.count, np.int32)
     given = (
-        *(roots, len(again), columns.state, columns.shape, columns.in_at, columns.arity, columns.refs),
+        *(roots, len(again), columns.state, columns.shape, columns.in_at, columns.shapes.arity, columns.refs),
         *(edges.start, edges.to, edges.head, edges.next, edges.late, edges.lost > 0),
     )
     woken, found = -1, 0

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rebaser.dvu.column import IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
-from rebaser_core.columns import Shape
 from rebaser_core.errors import DvuError
+from rebaser_core.shapes import Shape
 from rebaser_core.values import Json
 
 __all__ = [

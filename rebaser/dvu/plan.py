@@ -23,10 +23,11 @@ from rebaser.dvu.functions.registry import Registry, registry
 from rebaser.dvu.limits import DEFAULT_PLAN_LIMITS, PlanLimits
 from rebaser.dvu.packet import RawFault, Results, Work, weight
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
-from rebaser_core.columns import ERROR, Shape
+from rebaser_core.codes import ERROR
 from rebaser_core.commit import Commit, Computed, Kind
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
+from rebaser_core.shapes import Shape
 from rebaser_core.state import ChangeSetState, View
 from rebaser_core.updates import Derive, Set
 from rebaser_core.values import Fault

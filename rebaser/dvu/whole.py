@@ -19,7 +19,8 @@ from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.limits import PlanLimits
 from rebaser.dvu.packet import RawFault, Results, weight
 from rebaser.dvu.structure import Reach, Structure, functions_of
-from rebaser_core.columns import ABSENT, ERROR, OK, Columns
+from rebaser_core.codes import ABSENT, ERROR, OK
+from rebaser_core.columns import Columns
 from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_core.columns import ABSENT, ERROR, OTHER, UNDEFINED, Columns
+from rebaser_core.codes import ABSENT, ERROR, OTHER, UNDEFINED
+from rebaser_core.columns import Columns
 from rebaser_core.payload import malformed
 from rebaser_core.updates import MARK
 from rebaser_core.values import Fault, Json
@@ -92,7 +93,7 @@ class Layer:
                 columns.faults.pop(row, None)
         defined = rows[columns.shape[rows] >= 0]
         if len(defined):
-            if ((columns.in_at[defined] >= self._first_ref) & (columns.arity[columns.shape[defined]] > 0)).any():
+            if ((columns.in_at[defined] >= self._first_ref) & (columns.shapes.arity[columns.shape[defined]] > 0)).any():
                 raise malformed("an id stands twice in a part")
             inputs = columns.refs[columns.places(defined)[0]]
             self._count(inputs, -1)
@@ -108,7 +109,7 @@ class Layer:
             return
         owners, shapes = rows[defined], some.shapes[defined]
         columns.defined += len(owners)
-        counts = columns.arity[shapes].astype(np.int64)
+        counts = columns.shapes.arity[shapes].astype(np.int64)
         at = columns.refs_used
         columns.reserve_refs(len(some.refs))
         columns.refs[at : at + len(some.refs)] = some.refs

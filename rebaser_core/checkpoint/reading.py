@@ -16,7 +16,7 @@ from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
 from rebaser_core.checkpoint.layer import Layer, Rows
 from rebaser_core.checkpoint.schema import COLUMNS, SCHEMA, listed, natural, read_json, read_shape, text
-from rebaser_core.columns import FALSE, FLOAT, INT, OTHER
+from rebaser_core.codes import FALSE, FLOAT, INT, OTHER
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.errors import RebaserError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
@@ -105,7 +105,7 @@ class ChainReader:
         inputs = column("inputs")
         lengths = _filled(inputs.value_lengths(), 0, np.int32)
         refs = inputs.flatten()
-        arity = self._state.cells.columns.arity
+        arity = self._state.cells.columns.shapes.arity
         if refs.null_count or (lengths != np.where(shapes >= 0, arity[shapes], 0)).any():
             raise malformed("inputs do not fit their definitions")
         return Rows(ids, _states(column("state")), kinds, bits, others, self._faults(column), shapes, refs.to_numpy())
@@ -147,7 +147,7 @@ class ChainReader:
         for at, definition in zip(used.tolist(), _texts(column.dictionary.take(pa.array(used))), strict=True):
             if definition not in known:
                 shape = read_shape(definition)
-                known[definition] = columns.shape_of(shape.function, shape.inputs, shape.params)
+                known[definition] = columns.shapes.place(shape.function, shape.inputs, shape.params)
             places[at] = known[definition]
         found: NDArray[np.int32] = places[indices]
         return found

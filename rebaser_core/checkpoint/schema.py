@@ -5,14 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from rebaser_core.columns import Shape
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.payload import JSON, loads, malformed
+from rebaser_core.shapes import Shape
 
 FORMAT = "rebaser-checkpoint"
 VERSION = 2
 
-STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # in the order of the codes in `rebaser_core.columns`
+STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # in the order of `rebaser_core.codes`
 
 SCHEMA = pa.schema(
     [

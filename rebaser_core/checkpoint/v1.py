@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Any
 
 from rebaser_core.checkpoint.chain import Chain, Part
-from rebaser_core.columns import CODES
+from rebaser_core.codes import CODES
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS

@@ -15,7 +15,7 @@ from rebaser_core.address import address_of
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
 from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_shape
-from rebaser_core.columns import FALSE, FLOAT, INT, OTHER, TRUE
+from rebaser_core.codes import FALSE, FLOAT, INT, OTHER, TRUE
 from rebaser_core.messages.commit import write_decision
 from rebaser_core.state import ChangeSetState, Recorded, View
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rebaser_core.columns import FLOAT, INT, NULL, OTHER
+from rebaser_core.codes import FLOAT, INT, NULL, OTHER
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import Limits

@@ -118,7 +118,7 @@ BUGS = (
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
         1,
-        "rebaser_core.columns",
+        "rebaser_core.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
     ),

@@ -22,7 +22,7 @@ from rebaser.dvu.packet import (
     Work,
     weight,
 )
-from rebaser_core import columns
+from rebaser_core import codes
 from rebaser_core.errors import DvuError
 from rebaser_core.values import Json
 
@@ -142,4 +142,4 @@ def test_weight_is_near_the_encoded_size(value: Json) -> None:
 
 def test_what_a_state_stores_and_what_travels_have_the_same_kinds() -> None:
     names = ("NULL", "FALSE", "TRUE", "INT", "FLOAT", "OTHER")
-    assert [getattr(column, name) for name in names] == [getattr(columns, name) for name in names]
+    assert [getattr(column, name) for name in names] == [getattr(codes, name) for name in names]

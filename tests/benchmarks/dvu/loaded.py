@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rebaser.dvu.packet import Work
 from rebaser.dvu.plan import plan
 from rebaser.dvu.run import Evaluator, share
-from rebaser_core.columns import FLOAT
+from rebaser_core.codes import FLOAT
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.state import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update

@@ -1,0 +1,75 @@
+"""Definitions without their ids: many values share one."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebaser_core.updates import Derive, Match
+from rebaser_core.values import Json, canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A definition without its ids: `inputs` are names with how many ids each has, -1 for one that is not in a list."""
+
+    function: str
+    inputs: tuple[tuple[str, int], ...]
+    params: Mapping[str, Json]
+
+    @property
+    def arity(self) -> int:
+        """Input ids in all."""
+        return sum(abs(count) for _, count in self.inputs)
+
+
+class Shapes:
+    """All shapes of a change set, each once, by position; none ever leaves.
+
+    `arity` (int32) is that of each, and longer than they are many; `functions` are those that they name.
+    """
+
+    def __init__(self) -> None:
+        self.arity: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.functions: set[str] = set()
+        self._all: list[Shape] = []
+        self._places: dict[tuple[str, tuple[tuple[str, int], ...], bytes], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, place: int) -> Shape:
+        return self._all[place]
+
+    def __iter__(self) -> Iterator[Shape]:
+        return iter(self._all)
+
+    def place(self, function: str, inputs: tuple[tuple[str, int], ...], params: Mapping[str, Json]) -> int:
+        """The position of a shape, added if it is new."""
+        key = (function, inputs, canonical(dict(params)) if params else b"")
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self._all)
+            self._all.append(Shape(function, inputs, params))
+            self.functions.add(function)
+            if place == len(self.arity):
+                self.arity = np.resize(self.arity, 2 * place)
+            self.arity[place] = self._all[place].arity
+        return place
+
+    def split(self, definition: Derive) -> tuple[int, list[str]]:
+        """A definition as the position of its shape, and its input ids, with the keys of patterns among them."""
+        inputs: list[tuple[str, int]] = []
+        ids: list[str] = []
+        for name, given in definition.inputs.items():
+            if isinstance(given, str):
+                inputs.append((name, -1))
+                ids.append(given)
+            elif isinstance(given, Match):
+                inputs.append((name, 1))
+                ids.append(given.key)
+            else:
+                inputs.append((name, len(given)))
+                ids.extend([one if isinstance(one, str) else one.key for one in given])
+        return self.place(definition.function, tuple(inputs), definition.params), ids

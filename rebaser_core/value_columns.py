@@ -1,0 +1,183 @@
+"""The values of a change set in columns: a row a value, a number for each row.
+
+Invariant: a row belongs to one id for as long as the id exists or a definition names it; then it is free again. Every
+operation costs what it touches, growing the columns apart, which doubles them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebaser_core.codes import ERROR, FALSE, FLOAT, INT, NULL, OK, OTHER, TRUE
+from rebaser_core.values import Fault, Json
+
+_KINDS: Final[dict[type, int]] = {type(None): NULL, int: INT, float: FLOAT}
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed in columns: rows as a mask, and ids."""
+
+    touched: NDArray[np.uint8]
+    gone: set[str]
+
+    @property
+    def count(self) -> int:
+        """How many values changed, or a few more."""
+        return int(np.count_nonzero(self.touched)) + len(self.gone)
+
+
+class ValueColumns:
+    """Rows 0 to `count` - 1; `size` of them are values. What definitions add is in `rebaser_core.columns`.
+
+    By row: `state` and `kind` (uint8, as in `rebaser_core.codes`), `num` (int64: an integer, or the bits of a double),
+    `ids`. `other` and `faults` by row where there is one. `index`: id to row. `free`: rows that belong to no id.
+    What changed since `take_changes`: `touched` (uint8, by row), and `gone`, ids of values that were taken away.
+    """
+
+    TYPES: ClassVar[dict[str, Any]] = {"state": np.uint8, "kind": np.uint8, "num": np.int64, "touched": np.uint8}
+
+    state: NDArray[np.uint8]
+    kind: NDArray[np.uint8]
+    num: NDArray[np.int64]
+    touched: NDArray[np.uint8]
+
+    def __init__(self) -> None:
+        self.count = self.size = 0
+        self.ids: list[str] = []
+        self.index: dict[str, int] = {}
+        self.other: dict[int, Json] = {}
+        self.faults: dict[int, Fault] = {}
+        self.free: list[int] = []
+        self.gone: set[str] = set()
+        self._allot(64)
+
+    def _allot(self, capacity: int) -> None:
+        used = self.count
+        for name, type_ in self.TYPES.items():
+            grown = np.zeros(capacity, type_)
+            if used:
+                grown[:used] = getattr(self, name)[:used]
+            setattr(self, name, grown)
+        self._views()
+
+    def _views(self) -> None:
+        """Memory views: one element of an array is read and written several times faster through them."""
+        self._state, self._kind, self._num = self.state.data, self.kind.data, self.num.data
+        self._double = self.num.view(np.float64).data
+        self._touched = self.touched.data
+
+    def find(self, id_: str) -> int:
+        """The row of a value; -1 where there is none."""
+        row = self.index.get(id_, -1)
+        return row if row >= 0 and self._state[row] else -1
+
+    def value(self, row: int) -> Json:
+        """The value of a row."""
+        kind = self._kind[row]
+        if kind == FLOAT:
+            return self._double[row]
+        if kind == INT:
+            return self._num[row]
+        if kind == OTHER:
+            return self.other[row]
+        return None if kind == NULL else kind == TRUE
+
+    def rows(self) -> NDArray[np.intp]:
+        """All rows that are values."""
+        return np.flatnonzero(self.state[: self.count])
+
+    def extend(self, ids: list[str]) -> None:
+        """Add rows for `ids`, which have none. Raises `ValueError` for an id that comes twice."""
+        first, last = self.count, self.count + len(ids)
+        if last > len(self.state):
+            self._allot(max(last, 2 * len(self.state)))
+        self.index.update(zip(ids, range(first, last), strict=True))
+        self.ids += ids
+        self.count = last
+        if len(self.index) + len(self.free) != last:
+            raise ValueError("an id comes twice")
+
+    def _add(self, id_: str) -> int:
+        """A row for `id_`, which has none."""
+        if self.free:
+            row = self.free.pop()
+            self.ids[row] = id_
+        else:
+            row = self.count
+            if row == len(self.state):
+                self._allot(2 * row)
+            self.count += 1
+            self.ids.append(id_)
+        self.index[id_] = row
+        return row
+
+    def release(self, row: int) -> None:
+        """Let a row go that is no value and that nothing names."""
+        del self.index[self.ids[row]]
+        self.ids[row] = ""
+        self._touched[row] = 0
+        self.free.append(row)
+
+    def put(self, row: int, value: Json, fault: Fault | None = None) -> None:
+        """Store a value, and the fault that stands for one."""
+        kind = _KINDS.get(type(value), OTHER)
+        if kind == FLOAT:
+            self._double[row] = value  # type: ignore[assignment]
+        elif kind == INT:
+            self._num[row] = value  # type: ignore[assignment]
+        elif kind == OTHER:
+            if type(value) is bool:
+                kind = TRUE if value else FALSE
+            else:
+                self.other[row] = value
+        if self._kind[row] == OTHER and kind != OTHER:
+            del self.other[row]
+        self._kind[row] = kind
+        self._touched[row] = 1
+        if fault is not None:
+            self.faults[row] = fault
+        elif self.faults:
+            self.faults.pop(row, None)
+
+    def computed(self, row: int, value: Json, fault: Fault | None) -> None:
+        """Store what an update found for a derived row."""
+        self._state[row] = OK if fault is None else ERROR
+        self.put(row, value, fault)
+
+    def computed_all(
+        self,
+        rows: NDArray[np.int32],
+        kinds: NDArray[np.uint8],
+        bits: NDArray[np.int64],
+        others: Mapping[int, Json],
+        faults: Mapping[int, Fault],
+    ) -> None:
+        """Store what an update found for many derived rows; `others` and `faults` are by position in `rows`."""
+        if self.other:
+            for row in rows[self.kind[rows] == OTHER].tolist():
+                del self.other[row]
+        if self.faults:
+            for row in rows[self.state[rows] == ERROR].tolist():
+                del self.faults[row]
+        self.state[rows], self.kind[rows], self.num[rows], self.touched[rows] = OK, kinds, bits, 1
+        for at, value in others.items():
+            self.other[int(rows[at])] = value
+        for at, fault in faults.items():
+            row = int(rows[at])
+            self.state[row], self.faults[row] = ERROR, fault
+
+    def take_changes(self) -> Changes:
+        """What changed since this was last asked."""
+        changes = Changes(self.touched, self.gone)
+        self.touched, self.gone = np.zeros(len(self.touched), np.uint8), set()
+        self._touched = self.touched.data
+        return changes
+
+    def give_back(self, changes: Changes) -> None:
+        """Count `changes` again, because what they were taken for failed. A row that is another's by now counts too."""
+        self.touched[: len(changes.touched)] |= changes.touched
+        self.gone |= changes.gone
