@@ -20,6 +20,7 @@ from anyio.abc import TaskGroup
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.keeper import EngineSettings, Held, Keeper
 from rebaser.dvu.lanes import MOST_JOBS, Call, Job, Lanes
+from rebaser.dvu.packet import Data
 from rebaser.dvu.session import SessionError
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.structures import Structures
@@ -88,13 +89,13 @@ class Engine:
         label: str,
         timeout: float | None = None,  # noqa: ASYNC109 - a late job is ours to interrupt, and its callers' to split
         arrived: Callable[[int], None] | None = None,
-    ) -> list[list[bytes]]:
+    ) -> list[list[Data]]:
         """The results of each packet, in the order of the packets; `arrived` is told how many have theirs.
 
         `timeout` (seconds; default: a setting) bounds a job, not the wait for Spark to start; cancel to stop waiting.
         Raises `DvuError`: Spark is not to be had, the job failed or took too long, or the workers run other code.
         """
-        results: list[list[bytes]] = []
+        results: list[list[Data]] = []
         for part in _parts(packets, self._settings.job_bytes):
             if self._closing:
                 raise _stopping()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rebaser.dvu import faults, fingerprint
+from rebaser.dvu import faults, fingerprint, parcels
 from rebaser.dvu.column import FAULT, OTHER, Column
 from rebaser.dvu.functions.registry import Registry, registry
 from rebaser.dvu.packet import RawFault, Results, read_packet, weight
@@ -23,19 +23,24 @@ RESULT_BYTES = 4 * 1024 * 1024  # about as much as one row of results carries
 
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: rows (slot int32, packet binary) to rows (slot int32, result binary), several a packet.
+    """For `mapInArrow`: rows (slot int32, packet binary, folder string) to rows (slot int32, result binary), several a
+    packet.
 
-    Results leave when there are `RESULT_BYTES` of them, or no more packets.
+    What is null was left in `folder` (`rebaser.dvu.parcels`): the packet under its slot, a result under slot and
+    number. Results leave when there are `RESULT_BYTES` of them, or no more packets.
     """
     slots: list[int] = []
-    results: list[bytes] = []
+    results: list[bytes | None] = []
     size = 0
     for batch in batches:
-        for slot, data in zip(batch.column("slot").to_pylist(), batch.column("packet"), strict=True):
-            for result in evaluate_packet(_aligned(data.as_buffer())):
+        folders = batch.column("folder").to_pylist()
+        for slot, data, folder in zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, strict=True):
+            packet = _aligned(data.as_buffer()) if data.is_valid else parcels.take(folder, f"{slot}")
+            for number, result in enumerate(evaluate_packet(packet)):
+                left = parcels.leave(folder, f"{slot}-{number}", result)
                 slots.append(slot)
-                results.append(result)
-                size += len(result)
+                results.append(None if left else result)
+                size += 0 if left else len(result)
                 if size >= RESULT_BYTES:
                     yield _rows(slots, results)
                     slots, results, size = [], [], 0
@@ -43,7 +48,7 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         yield _rows(slots, results)
 
 
-def _rows(slots: list[int], results: list[bytes]) -> pa.RecordBatch:
+def _rows(slots: list[int], results: list[bytes | None]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(slots, pa.int32()), pa.array(results, pa.binary())], names=["slot", "result"])
 
 

@@ -76,6 +76,11 @@ class Jvm:
         return _structures(self._folder) if self._folder is not None else None
 
     @property
+    def parcels(self) -> Path | None:
+        """The folder where owner and workers leave each other what is large."""
+        return self._folder / "parcels" if self._folder is not None else None
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -178,7 +178,8 @@ class Keeper:
 
             await guard(jvm.start, kill, seconds=seconds)
         url = self._jvm.url if self._jvm else self._remote
-        session = await to_thread.run_sync(lambda: Session(url, near=self._embedded))
+        near = self._jvm.parcels if self._jvm else None
+        session = await to_thread.run_sync(lambda: Session(url, near=near))
         tasks, store = self._settings.parallelism, self._settings.blobs_url
 
         async def cut(_: anyio.Event) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from rebaser.dvu.packet import Data
 from rebaser_core.errors import DvuError
 
 LARGE = 512 * 1024  # bytes of packets; a call with more, or with several packets, is large
@@ -37,7 +38,7 @@ class Call:
     timeout: float
     at: float  # when it was queued
     done: anyio.Event = field(default_factory=anyio.Event)
-    results: list[list[bytes]] = field(default_factory=list)
+    results: list[list[Data]] = field(default_factory=list)
     error: DvuError | None = None
     job: "Job | None" = None
     share: int = 0  # shares jobs with calls of the same number only

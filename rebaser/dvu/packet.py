@@ -37,6 +37,7 @@ VERSION = 2
 # A fault of the node's own: code and message. Or the slot of the input that failed or is missing.
 RawFault: TypeAlias = tuple[str, str] | int
 Whole: TypeAlias = npt.NDArray[np.integer[Any]]
+Data: TypeAlias = bytes | pa.Buffer  # what was encoded; if it is large, maybe a file's memory
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights
 from rebaser.dvu.functions.registry import Registry, registry
 from rebaser.dvu.limits import DEFAULT_PLAN_LIMITS, PlanLimits
-from rebaser.dvu.packet import RawFault, Results, Work, weight
+from rebaser.dvu.packet import Data, RawFault, Results, Work, weight
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser_core.codes import ERROR
 from rebaser_core.commit import Commit, Computed, Kind
@@ -265,7 +265,7 @@ class Plan:
 
     # -- reading results -------------------------------------------------------------------------------------------
 
-    def absorb(self, results: Sequence[bytes]) -> None:
+    def absorb(self, results: Sequence[Data]) -> None:
         """Take in the results of the last wave, in any order. Raises `DvuError` if they are not complete."""
         parts: dict[int, list[Results]] = {number: [] for number in self._flying}
         for data in results:

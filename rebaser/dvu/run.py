@@ -18,6 +18,7 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.graph import FEW
 from rebaser.dvu.limits import PlanLimits
+from rebaser.dvu.packet import Data
 from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.whole import WholePlan
@@ -45,7 +46,7 @@ class Evaluator(Protocol):
         label: str,
         timeout: float | None = None,  # noqa: ASYNC109 - a late job is the engine's to end, its callers' work to split
         arrived: Callable[[int], None] | None = None,
-    ) -> list[list[bytes]]:
+    ) -> Sequence[Sequence[Data]]:
         """The results of each packet, in the order of the packets. Raises `DvuError`.
 
         `arrived` is called with how many of the packets have theirs, where they do not come all at once.

@@ -14,11 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from rebaser.dvu import evaluate
+from rebaser.dvu import evaluate, parcels
+from rebaser.dvu.packet import Data
 from rebaser.dvu.shipping import Bundle
 from rebaser_core.errors import ConfigError, DvuError
 
-_ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary())])
+_ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     # A row is a packet, and may be big; to most a batch of its own would be what takes longest.
@@ -42,10 +43,11 @@ class SessionError(DvuError):
 class Session:
     """A session at `url` (sc://…). Calls from several threads at once are fine.
 
-    `near`: the server is a child of this process, and a connection that breaks is not worth waiting for.
+    `near`: the server is a child of this process, and a connection that breaks is not worth waiting for; a folder where
+    its workers and this process leave each other what is large.
     """
 
-    def __init__(self, url: str, *, near: bool = False) -> None:
+    def __init__(self, url: str, *, near: Path | None = None) -> None:
         """Make the client; nothing is sent yet. Raises `ConfigError` for a URL that is none."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - a second to load; not for the command line
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
@@ -55,6 +57,7 @@ class Session:
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
         self._foreign: tuple[type[Exception], ...] = (PySparkException, *_grpc_errors())
         self._shipped: Callable[..., Any] | None = None
+        self._parcels = near
         self.places = 1  # how many tasks Spark runs at once, since that is how often it cuts what has no parts
         self.sent = 0  # bytes that the server keeps until the session ends
         try:
@@ -63,7 +66,7 @@ class Session:
             raise ConfigError(f"the Spark URL is not valid: {_first_line(error)}") from None
         # By default a dead server is asked for 10 minutes, and a thread hangs as long.
         self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
-        if near:  # else each job takes half a dozen more calls, and threads for them
+        if near is not None:  # else each job takes half a dozen more calls, and threads for them
             self._spark.client.disable_reattachable_execute()
 
     def open(self) -> None:
@@ -102,31 +105,40 @@ class Session:
         said: list[str] = found.column("said").to_pylist()
         return said
 
-    def run(self, packets: Sequence[bytes], *, tag: str, tasks: int) -> list[list[bytes]]:
+    def run(self, packets: Sequence[bytes], *, tag: str, tasks: int) -> list[list[Data]]:
         """Compute packets in one job of at most `tasks` tasks; the results of each, in order.
 
         Raises `DvuError` if a worker refused or failed, `SessionError` if the session did.
         """
-        from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType  # noqa: PLC0415
+        from pyspark.sql.types import (  # noqa: PLC0415
+            BinaryType,
+            IntegerType,
+            StringType,
+            StructField,
+            StructType,
+        )
 
-        given = StructType([StructField("slot", IntegerType()), StructField("packet", BinaryType())])
+        given = StructType(
+            [
+                StructField("slot", IntegerType()),
+                StructField("packet", BinaryType()),
+                StructField("folder", StringType()),
+            ]
+        )
         schema = StructType([StructField("slot", IntegerType()), StructField("result", BinaryType())])
-        rows = pa.table([pa.array(range(len(packets)), pa.int32()), pa.array(packets, pa.binary())], schema=_ROWS)
         self._spark.addTag(tag)
         try:
-            frame = self._frame(rows)
-            if len(packets) > tasks:
-                frame = frame.coalesce(tasks)
-            frame._cached_schema = given  # noqa: SLF001 - or the server is asked for it, a tenth of a small job
-            found = frame.mapInArrow(self._shipped or evaluate.evaluate_batches, schema).toArrow()
+            with parcels.folder_of(tag, self._parcels) as folder:
+                frame = self._frame(_rows(packets, folder))
+                if len(packets) > tasks:
+                    frame = frame.coalesce(tasks)
+                frame._cached_schema = given  # noqa: SLF001 - or the server is asked for it, a tenth of a small job
+                found = frame.mapInArrow(self._shipped or evaluate.evaluate_batches, schema).toArrow()
+                return _results(found, len(packets), folder)
         except self._foreign as error:
             raise self._translated(error) from None
         finally:
             self._spark.removeTag(tag)
-        results: list[list[bytes]] = [[] for _ in packets]
-        for slot, result in zip(found.column("slot").to_pylist(), found.column("result"), strict=True):
-            results[slot].append(result.as_py())
-        return results
 
     def _translated(self, error: Exception) -> DvuError:
         """What went wrong with a job, in one line; whose fault it is by type."""
@@ -173,6 +185,23 @@ class Session:
         """End the session on the server, and the connection. A server that is gone is no error."""
         with contextlib.suppress(*self._foreign):
             self._spark.stop()
+
+
+def _rows(packets: Sequence[bytes], folder: str) -> pa.Table:
+    """A row for each packet; what is left in `folder` is null."""
+    slots = range(len(packets))
+    left = [parcels.leave(folder, f"{slot}", packet) for slot, packet in zip(slots, packets, strict=True)]
+    data = [None if gone else packet for gone, packet in zip(left, packets, strict=True)]
+    return pa.table([list(slots), data, [folder] * len(packets)], schema=_ROWS)
+
+
+def _results(found: pa.Table, count: int, folder: str) -> list[list[Data]]:
+    """The results of each of `count` packets."""
+    results: list[list[Data]] = [[] for _ in range(count)]
+    for slot, result in zip(found.column("slot").to_pylist(), found.column("result"), strict=True):
+        of = results[slot]
+        of.append(result.as_py() if result.is_valid else parcels.take(folder, f"{slot}-{len(of)}"))
+    return results
 
 
 def _grpc_errors() -> tuple[type[Exception], ...]:

@@ -17,7 +17,7 @@ from rebaser.dvu.column import FAULT, INT, NULL, OTHER, Column
 from rebaser.dvu.filling import row_kinds
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.limits import PlanLimits
-from rebaser.dvu.packet import RawFault, Results, weight
+from rebaser.dvu.packet import Data, RawFault, Results, weight
 from rebaser.dvu.structure import Reach, Structure, functions_of
 from rebaser_core.codes import ABSENT, ERROR, OK
 from rebaser_core.columns import Columns
@@ -230,7 +230,7 @@ class WholePlan:
         )
         return [packet.encode()]
 
-    def absorb(self, results: Sequence[bytes]) -> None:
+    def absorb(self, results: Sequence[Data]) -> None:
         """Take in the results, in any order. Raises `DvuError` if they are not complete."""
         parts = sorted([Results.decode(data) for data in results], key=lambda part: part.part)
         self._flying = False

@@ -13,9 +13,10 @@ import pytest
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from rebaser.dvu import compiled
+from rebaser.dvu import compiled, parcels
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.packet import Data
 from rebaser.dvu.plan import plan
 from rebaser.dvu.run import update
 from rebaser.dvu.whole import WholePlan
@@ -96,6 +97,28 @@ async def test_results_larger_than_a_message_arrive(engine: Engine) -> None:
         computed = await update(view, engine, label="large")
     assert len(computed) == 100
     assert all(one.value == text for one in computed)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+async def test_what_is_large_goes_by_file_and_leaves_none(
+    engine: Engine, writable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Book([Set("t", "x" * 200_000), *(Derive(f"v{at}", "concat", {"x": "t"}) for at in range(4))])
+    left: list[bool] = []
+    leave = parcels.leave
+
+    def left_here(folder: str, name: str, data: Data) -> bool:
+        left.append(leave(folder if writable else f"{folder}-gone", name, data))
+        return left[-1]
+
+    monkeypatch.setattr(parcels, "leave", left_here)
+    with book.state.view() as view:
+        computed = await update(view, engine, label="by file")
+    assert [len(str(one.value)) for one in computed] == [200_000] * 4
+    assert left == [writable]
+    folder = engine._keeper._jvm.parcels if engine._keeper._jvm else None
+    assert folder is not None
+    assert not list(folder.iterdir())
 
 
 async def test_callers_that_are_ready_together_share_jobs(engine: Engine) -> None:

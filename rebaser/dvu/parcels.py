@@ -1,0 +1,62 @@
+"""Large messages between an owner and workers on the same machine: each a file in a folder of their job.
+
+Through Spark a megabyte takes 8 ms to a worker and as long back, since it is copied at every step; a file takes one.
+Invariant: the owner makes the folder before the job and removes it after, so a worker that comes late leaves nothing.
+What cannot be written travels through Spark as everything else.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from rebaser.dvu.packet import Data
+from rebaser_core.errors import DvuError
+
+LARGE = 128 * 1024  # bytes from which on a file is cheaper
+
+
+@contextlib.contextmanager
+def folder_of(tag: str, parent: Path | None) -> Iterator[str]:
+    """The folder for the parcels of one job, in `parent`; empty if there is none, or it cannot be made."""
+    if parent is None:
+        yield ""
+        return
+    folder = parent / tag
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError:
+        yield ""
+        return
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def leave(folder: str, name: str, data: Data) -> bool:
+    """Put `data` there if it is large; whether it can be taken there now."""
+    if not folder or len(data) < LARGE:
+        return False
+    path = Path(folder, name)
+    unfinished = Path(folder, f"{name}.{os.getpid()}")  # a task may be run twice
+    try:
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def take(folder: str, name: str) -> pa.Buffer:
+    """What was left there, mapped: it stays readable when the folder is gone. Raises `DvuError` if it is not there."""
+    try:
+        with pa.memory_map(str(Path(folder, name))) as file:
+            return file.read_buffer()
+    except (OSError, pa.ArrowException) as error:
+        raise DvuError(f"a packet or its results were not where they were left: {str(error)[:200]}") from None

@@ -1,0 +1,66 @@
+"""What is large goes by file between an owner and workers of the same machine."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rebaser.dvu import parcels, session
+from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
+from rebaser_core.errors import DvuError
+from tests.benchmarks.evaluate import graph
+
+LARGE = b"x" * parcels.LARGE
+
+
+def test_a_large_message_is_left_and_taken_and_readable_when_its_folder_is_gone(tmp_path: Path) -> None:
+    with parcels.folder_of("job", tmp_path) as folder:
+        assert parcels.leave(folder, "0", LARGE)
+        assert not parcels.leave(folder, "1", LARGE[1:])
+        assert [path.name for path in Path(folder).iterdir()] == ["0"]
+        taken = parcels.take(folder, "0")
+        with pytest.raises(DvuError, match="left"):
+            parcels.take(folder, "1")
+    assert taken.to_pybytes() == LARGE
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_no_file_can_be_written_nothing_is_left(tmp_path: Path) -> None:
+    with parcels.folder_of("job", None) as folder:
+        assert folder == ""
+        assert not parcels.leave(folder, "0", LARGE)
+    (tmp_path / "file").touch()
+    with parcels.folder_of("job", tmp_path / "file") as folder:
+        assert folder == ""
+    with parcels.folder_of("job", tmp_path) as folder:
+        pass
+    assert not parcels.leave(folder, "0", LARGE)  # a worker that comes late
+    assert not Path(folder).exists()
+
+
+def test_a_job_whose_owner_fails_leaves_no_folder(tmp_path: Path) -> None:
+    def fail() -> None:
+        with parcels.folder_of("job", tmp_path) as folder:
+            assert parcels.leave(folder, "0", LARGE)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("large", [1, 15_000, 10**9])
+def test_packets_and_results_are_the_same_by_file_and_through_spark(
+    large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parcels, "LARGE", large)
+    monkeypatch.setattr("rebaser.dvu.evaluate.RESULT_BYTES", 40_000)
+    packets = [graph("dag", size).encode() for size in (10, 1000, 5000, 20)]
+    with parcels.folder_of("job", tmp_path) as folder:
+        rows = session._rows(packets, folder)
+        found = pa.Table.from_batches(evaluate_batches(rows.to_batches()))
+        by_file = found.column("result").null_count
+        assert (by_file == 0, by_file == found.num_rows) == (large == 10**9, large == 1)
+        results = session._results(found, len(packets), folder)
+    assert [[bytes(part) for part in parts] for parts in results] == [evaluate_packet(one) for one in packets]
+    assert len(results[2]) > 1
