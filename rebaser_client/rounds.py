@@ -3,8 +3,9 @@
 Without it a thousand owners, or loads of long logs, would each take their share in the same round, which would last for
 seconds: answers of NATS would stand unread until they count as missing, and leases would run out.
 
-Invariant: in each round those who come pass until `ROUND` is used up; the others wait in line, and the first of it is
-let through in the next round. What counts is processor time: a machine that has none to give is not computing.
+Invariant: in each round those who come pass until `ROUND` is used up; the others wait in line, and the first of it are
+let through in the next round: as many as lately used up less than that, at least one. What counts is processor time: a
+machine that has none to give is not computing.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from anyio import to_thread
 from anyio.lowlevel import RunVar
 
 ROUND = 0.02  # seconds of computing until sockets and timers are looked at again
+TOGETHER = 16  # of the line let through at once, at most: a round costs something too
 HERE = 32 * 1024  # bytes that take less to work on than `ROUND`
 THREADS = 2  # for what takes more
 
@@ -33,16 +35,19 @@ class Rounds:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._open = False
+        self._open = False  # as long as anybody waits
         self._ends = 0.0
+        self._together = 1
 
     async def turn(self) -> float:
         """Return when there is time to compute; until when (`time.thread_time`), to ask again then."""
-        now = time.thread_time()
-        if not self._open:
-            self._begin(now)
-        if self._waiting or now >= self._ends:
-            await self._wait()
+        if not self._waiting:
+            now = time.thread_time()
+            if not self._open:
+                self._begin(now)
+            if now < self._ends:
+                return self._ends
+        await self._wait()
         return self._ends
 
     def _begin(self, now: float) -> None:
@@ -61,8 +66,16 @@ class Rounds:
 
     def _over(self) -> None:
         self._open = False
-        if self._let_through():
-            self._begin(time.thread_time())
+        if not self._waiting:
+            return
+        now = time.thread_time()
+        used = now - self._ends + ROUND
+        if used > ROUND:
+            self._together = max(self._together // 2, 1)
+        elif used < ROUND / 2:
+            self._together = min(2 * self._together, TOGETHER)
+        if any([self._let_through() for _ in range(self._together)]):
+            self._begin(now)
 
     def _let_through(self) -> bool:
         while self._waiting:

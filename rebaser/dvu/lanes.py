@@ -3,6 +3,9 @@
 Invariants: a call that is large, or whose like was slow, never shares a job and never takes the place of a small one;
 small jobs begin while fewer than two of them are young, whatever else runs; calls of a split job meet no others again.
 Large jobs leave one of Spark's places (task slots) to the small, if there are two.
+
+A job costs Spark as much as a hundred small calls do. So where many come, those who come while a job runs wait for its
+end, and share the next: the busier it is, the more share.
 """
 
 import itertools
@@ -23,7 +26,8 @@ LARGE_JOBS = 2  # at once
 MOST_JOBS = 8  # at once, small ones that turned out slow included
 FULL = 256  # callers of one job, which share a task: a quarter of a second
 FULL_BYTES = 4 * 1024 * 1024  # of their packets
-BURST = 8  # calls that wait: more are about to come
+BURST = 8  # calls that wait, or share a job: more are about to come
+WORTH = 128  # calls that are worth a job beside one that others share
 PAUSE = 0.005  # seconds without a call after which a burst is over
 LINGER = 0.1  # seconds that the first of a burst waits for the rest
 REMEMBERED = 10_000  # labels that were slow
@@ -76,6 +80,7 @@ class Lanes:
         self._running: set[Job] = set()
         self._slow: dict[str, None] = {}
         self._usual = 0.0  # seconds that a small job takes lately: a busy machine makes nobody slow
+        self._calm_at = -math.inf  # the last burst is over
         self._shares = itertools.count(1)
         self.jobs = 0  # begun so far
 
@@ -113,7 +118,7 @@ class Lanes:
             return None
         if self._large and sum(job.large for job in self._running) < self._large_jobs:
             return self._begin([self._large.popleft()], now, large=True)
-        if self._small and len(self._young(now)) < SMALL_JOBS and self._ripe_at() <= now:
+        if self._small and self._small_at(now) <= now:
             return self._begin(self._take(), now, large=False)
         return None
 
@@ -121,10 +126,7 @@ class Lanes:
         """When to ask again if nothing else happens."""
         if not self._small or len(self._running) >= MOST_JOBS:
             return math.inf
-        young = self._young(now)
-        if len(young) >= SMALL_JOBS:
-            return min(job.began for job in young) + self._old
-        return self._ripe_at()
+        return self._small_at(now)
 
     @property
     def large_tasks(self) -> int:
@@ -139,6 +141,8 @@ class Lanes:
         """`job` runs no more. What was slow alone, or had large results, is large from now on, until it is not."""
         self._running.discard(job)
         took, old = now - job.began, self._old
+        if len(job.calls) >= BURST:
+            self._calm_at = now + LINGER
         if not job.calls[0].large or job.calls[0].label in self._slow:
             self._usual += (min(took, OLD + 2 * self._usual) - self._usual) / 5
         if len(job.calls) == 1:
@@ -157,10 +161,13 @@ class Lanes:
     def _young(self, now: float) -> list[Job]:
         return [job for job in self._running if not job.large and now - job.began < self._old]
 
-    def _ripe_at(self) -> float:
-        """When a job of what is queued should begin: at once, but after a burst."""
-        first, waiting = self._small[0], len(self._small)
-        if first.share or not BURST <= waiting < FULL:
+    def _small_at(self, now: float) -> float:
+        """When a small job should begin if no other ends before: at once, but in a burst."""
+        first, waiting, young = self._small[0], len(self._small), self._young(now)
+        shared = any(len(job.calls) >= BURST for job in young)
+        if len(young) >= SMALL_JOBS or (shared and not first.share and waiting < WORTH):
+            return min(job.began for job in young) + self._old
+        if first.share or waiting >= FULL or (waiting < BURST and now >= self._calm_at):
             return -math.inf
         return min(first.at + LINGER, self._small[-1].at + PAUSE)
 

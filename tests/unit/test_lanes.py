@@ -13,6 +13,7 @@ from rebaser.dvu.lanes import (
     OLD,
     PAUSE,
     SMALL_JOBS,
+    WORTH,
     Call,
     Job,
     Lanes,
@@ -60,15 +61,49 @@ def test_a_burst_is_waited_for_until_it_pauses_and_no_longer_than_so(lanes: Lane
 
 
 def test_a_burst_that_fills_a_job_is_not_waited_for(lanes: Lanes) -> None:
-    add(lanes, FULL + 1)
-    [first, second] = begun(lanes, 0)
-    assert [len(first.calls), len(second.calls)] == [FULL, 1]
+    add(lanes, 2 * FULL)
+    assert [len(job.calls) for job in begun(lanes, 0)] == [FULL, FULL]
+
+
+def test_who_comes_while_a_job_of_many_runs_waits_for_its_end_and_shares_the_next(lanes: Lanes) -> None:
+    add(lanes, BURST)
+    [job] = begun(lanes, PAUSE)
+    for at in range(1, 4):
+        add(lanes, at=at * LINGER)
+        assert begun(lanes, at * LINGER) == []
+    assert lanes.wake_at(4 * LINGER) == PAUSE + OLD
+    lanes.ended(job, 4 * LINGER)
+    [job] = begun(lanes, 4 * LINGER)
+    assert len(job.calls) == 3
+
+
+def test_those_who_are_worth_a_job_of_their_own_have_it_beside_one_of_many(lanes: Lanes) -> None:
+    add(lanes, BURST)
+    assert [len(job.calls) for job in begun(lanes, PAUSE)] == [BURST]
+    add(lanes, WORTH - 1)
+    assert begun(lanes, PAUSE) == []
+    add(lanes)
+    assert [len(job.calls) for job in begun(lanes, PAUSE)] == [WORTH]
+    add(lanes, FULL)
+    assert begun(lanes, PAUSE) == []
+
+
+def test_who_comes_soon_after_a_job_of_many_waits_for_a_moment(lanes: Lanes) -> None:
+    add(lanes, BURST)
+    for ended, calm in ((1.0, False), (1.0 + LINGER, True)):
+        [job] = begun(lanes, ended)
+        lanes.ended(job, ended)
+        add(lanes, at=ended + LINGER / 2)
+        assert (len(begun(lanes, ended + LINGER / 2)) == 1) is calm
+        if not calm:
+            assert lanes.wake_at(ended + LINGER / 2) == ended + LINGER / 2 + PAUSE
 
 
 def test_a_job_of_several_is_bounded_in_bytes(lanes: Lanes) -> None:
     most = FULL_BYTES // LARGE
     add(lanes, most + 1, size=LARGE)
-    assert [len(job.calls) for job in begun(lanes, PAUSE)] == [most, 1]
+    assert [len(job.calls) for job in begun(lanes, PAUSE)] == [most]
+    assert lanes.next(OLD + PAUSE) is not None
 
 
 def test_large_calls_have_jobs_and_places_of_their_own(lanes: Lanes) -> None:

@@ -8,7 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from rebaser_client import rounds
-from rebaser_client.rounds import ROUND, Rounds
+from rebaser_client.rounds import ROUND, TOGETHER, Rounds
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +54,25 @@ async def test_a_round_lasts_no_longer_however_many_compute(clock: Clock) -> Non
     assert max(map(len, by_round)) <= 3  # the third one began just before time was up
     first_three_quarters = [name for _, name in computed[:45]]
     assert set(first_three_quarters) == set(range(20))  # nobody has to wait for those who want more
+
+
+async def test_those_who_compute_little_pass_together(clock: Clock) -> None:
+    line, by_round = Rounds(), dict[int, int]()
+
+    async def compute() -> None:
+        for _ in range(20):
+            await line.turn()
+            clock.now += ROUND / (2 * TOGETHER + 1)
+            by_round[clock.round] = by_round.get(clock.round, 0) + 1
+
+    async with anyio.create_task_group() as group:
+        for _ in range(50):
+            group.start_soon(compute)
+    counts = list(by_round.values())
+    assert counts[0] > 2 * TOGETHER  # who came before there was a line
+    assert counts[1:6] == [1, 2, 4, 8, TOGETHER]
+    assert sum(counts) == 1000
+    assert max(counts[1:]) == TOGETHER
 
 
 async def test_where_there_is_time_nobody_waits(clock: Clock) -> None:
