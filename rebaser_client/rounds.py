@@ -74,7 +74,8 @@ class Rounds:
             self._together = max(self._together // 2, 1)
         elif used < ROUND / 2:
             self._together = min(2 * self._together, TOGETHER)
-        if any([self._let_through() for _ in range(self._together)]):
+        passed = [self._let_through() for _ in range(self._together)]
+        if passed[0]:
             self._begin(now)
 
     def _let_through(self) -> bool:

@@ -1,4 +1,4 @@
-"""What travels to a Spark worker and back: one packet, one Arrow IPC stream with one row.
+"""What travels to a Spark worker and back: one packet, one run of bytes (see `wire`).
 
 Invariant: a packet is complete in itself. Nodes stand in topological order; an input is a slot number, first the
 constants, then the nodes; no ids travel, because results name slots and the planner puts the ids back.
@@ -7,12 +7,12 @@ constants, then the nodes; no ids travel, because results name slots and the pla
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import cbor2
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from rebaser.dvu.column import IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
+from rebaser.dvu.wire import pack, unpack
 from rebaser_core.errors import DvuError
 from rebaser_core.shapes import Shape
 from rebaser_core.values import Json
@@ -32,7 +32,7 @@ __all__ = [
     "weight",
 ]
 
-VERSION = 2
+VERSION = 3
 
 # A fault of the node's own: code and message. Or the slot of the input that failed or is missing.
 RawFault: TypeAlias = tuple[str, str] | int
@@ -62,7 +62,7 @@ class Work:
     starts: Whole | None = None
 
     def encode(self) -> bytes:
-        """Arrow IPC bytes."""
+        """The bytes of the packet."""
         shape = self.shape
         meta = {
             "version": VERSION,
@@ -73,24 +73,24 @@ class Work:
             "counts": [len(self.constants), len(shape)],
         }
         narrow = np.min_scalar_type(len(self.shapes))  # bytes cost more time on their way than the computing
-        return one_row(
+        return pack(
+            meta,
             {
-                "meta": cbor2.dumps(meta),
                 "shape": (shape[:1] if len(self.shapes) == 1 else shape).astype(narrow, copy=False),
                 "refs": self.refs.astype(np.int32, copy=False),
                 "dirty": np.packbits(self.dirty),
                 **self.constants.packed("constant"),
                 **self.old.packed("old"),
-            }
+            },
         )
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer) -> "Work":
         """The packet in `data`, whose memory it keeps. Raises `DvuError` for one it cannot read."""
-        return cls.of_row(*read_packet(data))
+        return cls.of_columns(*read_packet(data))
 
     @classmethod
-    def of_row(cls, row: dict[str, Any], meta: dict[str, Any]) -> "Work":
+    def of_columns(cls, meta: dict[str, Any], row: dict[str, Any]) -> "Work":
         """The packet that `read_packet` read."""
         shapes = read_shapes(meta["shapes"])
         constants, nodes = meta["counts"]
@@ -122,7 +122,7 @@ class Packet:
     old: list[Item] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """Arrow IPC bytes, to be read as `Work`."""
+        """Bytes, to be read as `Work`."""
         refs = np.array(self.refs, np.int32)
         return Work(
             self.number,
@@ -171,13 +171,12 @@ class Results:
             nodes = np.packbits(present)
         else:
             nodes = nodes.astype(np.int32, copy=False)
-        return one_row({"meta": cbor2.dumps(meta), "nodes": nodes, **self.values.packed("value")})
+        return pack(meta, {"nodes": nodes, **self.values.packed("value")})
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer) -> "Results":
         """The results in `data`, whose memory they keep. Raises `DvuError` for bytes that are none."""
-        row = read_row(data, "results")
-        meta = cbor2.loads(row["meta"])
+        meta, row = unpack(data, "results")
         count, first, span = meta["nodes"]
         nodes: Any = row["nodes"]
         if span == count:
@@ -201,12 +200,11 @@ def weight(value: Json) -> int:
 
 
 def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The columns of a packet of any kind, and what it says of itself. Raises `DvuError` for one it cannot read."""
-    row = read_row(data, "packet")
-    meta = cbor2.loads(row["meta"])
-    if meta["version"] != VERSION:
-        raise DvuError(f"packet version {meta['version']}, this worker reads {VERSION}: same release needed")
-    return row, meta
+    """What a packet of any kind says of itself, and its columns. Raises `DvuError` for one it cannot read."""
+    meta, columns = unpack(data, "packet")
+    if meta.get("version") != VERSION:
+        raise DvuError(f"packet version {meta.get('version')}, this worker reads {VERSION}: same release needed")
+    return meta, columns
 
 
 def write_shapes(shapes: list[Shape]) -> list[Any]:
@@ -219,31 +217,3 @@ def read_shapes(raw: list[Any]) -> list[Shape]:
     return [
         Shape(function, tuple([(name, count) for name, count in inputs]), params) for function, inputs, params in raw
     ]
-
-
-def one_row(columns: dict[str, Any]) -> bytes:
-    """An Arrow IPC stream of one row: bytes as they are, arrays as lists."""
-    arrays = []
-    for value in columns.values():
-        if isinstance(value, bytes):
-            arrays.append(pa.array([value], pa.large_binary()))
-        else:
-            arrays.append(pa.LargeListArray.from_arrays(pa.array([0, len(value)], pa.int64()), pa.array(value)))
-    batch = pa.record_batch(arrays, names=list(columns))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
-
-
-def read_row(data: bytes | pa.Buffer, what: str) -> dict[str, Any]:
-    """The columns that `one_row` wrote, arrays in the memory of `data`. Raises `DvuError`, naming `what` it is not."""
-    try:
-        batch = pa.ipc.open_stream(data).read_next_batch()
-        row: dict[str, Any] = {}
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            row[name] = column[0].as_py() if pa.types.is_large_binary(column.type) else column.values.to_numpy()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise DvuError(f"unreadable {what}: {str(error)[:200]}") from None
-    return row

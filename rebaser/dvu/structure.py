@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cbor2
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from rebaser.dvu.column import UNKNOWN, Column
-from rebaser.dvu.packet import VERSION, Shape, Work, one_row, read_row, read_shapes, write_shapes
+from rebaser.dvu.packet import VERSION, Shape, Work, read_shapes, write_shapes
+from rebaser.dvu.wire import pack, unpack
 from rebaser_core.address import address_of
 
 Ints = npt.NDArray[np.int32]
@@ -41,14 +41,13 @@ class Structure:
     def make(cls, base: int, shapes: list[Shape], shape: Ints, refs: Ints) -> "Structure":
         """The structure of `refs`, which are known to be in order and in range."""
         meta = {"version": VERSION, "base": base, "shapes": write_shapes(shapes)}
-        data = one_row({"meta": cbor2.dumps(meta), "shape": shape, "refs": refs})
+        data = pack(meta, {"shape": shape, "refs": refs})
         return cls.decode(data, address_of(data))
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer, address: str) -> "Structure":
         """The structure in `data`, whose hash is `address`. Raises `DvuError` for bytes that are none."""
-        row = read_row(data, "structure")
-        meta = cbor2.loads(row["meta"])
+        meta, row = unpack(data, "structure")
         shapes = read_shapes(meta["shapes"])
         shape = row["shape"]
         starts = np.zeros(len(shape) + 1, np.int64)
@@ -75,7 +74,7 @@ class Reach:
     store: str = ""
 
     def encode(self) -> bytes:
-        """Arrow IPC bytes."""
+        """The bytes of the packet."""
         meta = {
             "version": VERSION,
             "number": self.number,
@@ -86,18 +85,18 @@ class Reach:
             "counts": [len(mask) if mask is not None else 0 for mask in (self.reached, self.given)]
             + [len(self.values)],
         }
-        return one_row(
+        return pack(
+            meta,
             {
-                "meta": cbor2.dumps(meta),
                 "reached": _bits(self.reached),
                 "given": _bits(self.given),
                 "structure": self.data if isinstance(self.data, bytes) else self.data.to_pybytes(),
                 **self.values.packed("value"),
-            }
+            },
         )
 
     @classmethod
-    def of_row(cls, row: dict[str, Any], meta: dict[str, Any]) -> "Reach":
+    def of_columns(cls, meta: dict[str, Any], row: dict[str, Any]) -> "Reach":
         """The packet that `read_packet` read."""
         reached, given, count = meta["counts"]
         return cls(
@@ -139,9 +138,9 @@ class Reach:
         )
 
 
-def decode(row: dict[str, Any], meta: dict[str, Any]) -> Work | Reach:
+def decode(meta: dict[str, Any], row: dict[str, Any]) -> Work | Reach:
     """The packet that `read_packet` read, whichever it is."""
-    return Reach.of_row(row, meta) if "structure" in meta else Work.of_row(row, meta)
+    return Reach.of_columns(meta, row) if "structure" in meta else Work.of_columns(meta, row)
 
 
 def functions_of(shapes: Sequence[Shape]) -> set[str]:

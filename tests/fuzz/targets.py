@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import Any
 
 import cbor2
+import numpy as np
 import pyarrow as pa
 from nats.errors import BadHeaderError, ProtocolError
 
@@ -20,6 +21,7 @@ from rebaser.cli.jsonl import UpdateLines
 from rebaser.dvu import cel
 from rebaser.dvu.functions.base import FunctionError
 from rebaser.dvu.functions.registry import builtins
+from rebaser.dvu.wire import pack, unpack
 from rebaser_client.jetstream.link import _header_line
 from rebaser_client.jetstream.messages import Message, parse_headers
 from rebaser_client.jetstream.reader import Reader
@@ -291,6 +293,32 @@ def check_value(data: bytes) -> None:
                 assert same(loads(way, dumps(way, value)), value)  # type: ignore[arg-type]
 
 
+COLUMNS = pack(
+    {"number": 1, "nodes": [3, 0, 3], "faults": [["failed", "why"], 5]},
+    {"nodes": np.arange(3, dtype=np.int32), "value_bits": np.ones(2, np.int64), "value_others": as_cbor(["a", [1.5]])},
+)
+
+
+def make_columns(mutator: Mutator) -> bytes:
+    """What travels between a server and Spark's workers, with another head or other bytes."""
+    data = COLUMNS
+    if mutator.often(0.6):
+        head = as_cbor(mutator.tree(cbor2.loads(COLUMNS[8:])))
+        data = b"RBC1" + len(head).to_bytes(4, "little") + head + COLUMNS[-40:]
+    return mutator.damaged(data, (COLUMNS,)) if mutator.often(0.5) else data
+
+
+def check_columns(data: bytes) -> None:
+    found = refused(lambda: unpack(data, "results"))
+    if isinstance(found, tuple):
+        meta, columns = found
+        assert sum(len(column) if isinstance(column, bytes) else column.nbytes for column in columns.values()) <= len(
+            data
+        )
+        again = unpack(pack(meta, columns), "results")
+        assert again[1].keys() == columns.keys()
+
+
 # -- text --------------------------------------------------------------------------------------------------------------
 
 SUBJECTS = (
@@ -498,6 +526,7 @@ TARGETS = {
     "checkpoint": Target(make_part, check_checkpoint),
     "checkpoint_v1": Target(make_blob("Checkpoint"), check_checkpoint),
     "blob": Target(make_blob("UpdatesBlob", "DeltaBlob"), check_blob),
+    "columns": Target(make_columns, check_columns),
     "value": Target(make_value, check_value),
     "subject": Target(make_subject, check_subject),
     "lines": Target(make_lines, check_lines),

@@ -127,10 +127,10 @@ def test_foreign_bytes_are_refused(data: bytes) -> None:
 
 
 def test_a_packet_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebaser.dvu.packet.VERSION", 3)
+    monkeypatch.setattr("rebaser.dvu.packet.VERSION", 4)
     data = Packet(1, "code").encode()
     monkeypatch.undo()
-    with pytest.raises(DvuError, match="packet version 3"):
+    with pytest.raises(DvuError, match="packet version 4"):
         Work.decode(data)
 
 
