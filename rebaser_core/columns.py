@@ -90,9 +90,7 @@ class Columns(ValueColumns):
         """Where in `refs` the inputs of `rows`, all defined, are; then, of each, where its own begin among these, and
         how many they are.
         """
-        counts = self.shapes.arity[self.shape[rows]].astype(np.int64)
-        starts = np.cumsum(counts) - counts
-        return np.arange(counts.sum()) + np.repeat(self.in_at[rows] - starts, counts), starts, counts
+        return self.shapes.places(self.shape[rows], self.in_at[rows])
 
     def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
         """The rows of all values that are derived, or of those that are by one of `functions`; costs what there are."""

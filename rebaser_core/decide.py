@@ -11,7 +11,7 @@ comes from a header that whoever may publish requests can set; all it can do is 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rebaser_core.commit import Applied, Decision, Outcome
+from rebaser_core.commit import Applied, BlobRef, Decision, Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.state import ChangeSetState, Recorded
 from rebaser_core.updates import Derive, Recompute, Remove, Update
@@ -25,6 +25,7 @@ class Incoming:
 
     `request_id` is `@<sequence>` where the message gives none that can be read, so that no two are ever confused.
     `recompute`: what is to be computed anew once they are applied. `redrive` and `attempts` are those of `Decision`.
+    `blob`: where the updates stand, if that is no message.
     """
 
     sequence: int
@@ -35,11 +36,14 @@ class Incoming:
     redrive: int = 0
     attempts: int = 0
     recompute: Recompute | None = None
+    blob: BlobRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
     """`decisions`, `delta` and `recompute` go into the commit; there is none to write without a decision.
+
+    `delta_blob` is where the delta stands already, being that of one request alone.
 
     `answers` has one entry for each incoming request, in order: the decision it gets, and the log sequence of the
     commit that holds it, or None if that is the commit to be written now.
@@ -51,6 +55,7 @@ class Decided:
     applied: Applied
     skipped: int = 0
     recompute: tuple[Recompute, ...] = ()
+    delta_blob: BlobRef | None = None
 
 
 def floor(state: ChangeSetState, stream: str, last_sequence: int) -> int:
@@ -102,7 +107,8 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
         here[request.request_id] = decision
         answers.append((decision, None))
     reached = Applied(epoch.stream, highest)
-    return Decided(tuple(decisions), tuple(delta), tuple(answers), reached, skipped, tuple(recompute))
+    blob = incoming[0].blob if len(incoming) == 1 and delta else None
+    return Decided(tuple(decisions), tuple(delta), tuple(answers), reached, skipped, tuple(recompute), blob)
 
 
 def known(state: ChangeSetState, epoch: Applied, request_id: str, sequence: int, redrive: int) -> Recorded | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,3 +74,13 @@ class Shapes:
                 inputs.append((name, len(given)))
                 ids.extend([one if isinstance(one, str) else one.key for one in given])
         return self.place(definition.function, tuple(inputs), definition.params), ids
+
+    def places(
+        self, shape: NDArray[Any], in_at: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Of definitions of these shapes, whose inputs begin `in_at`: where all their inputs are; then, of each, where
+        its own begin among these, and how many they are.
+        """
+        counts = self.arity[shape].astype(np.int64)
+        starts = np.cumsum(counts) - counts
+        return np.arange(counts.sum()) + np.repeat(in_at - starts, counts), starts, counts

@@ -92,6 +92,8 @@ class ChangeSetState:
 
     def debt_after(self, covered: int) -> int:
         """The same once a DVU covers log sequence `covered`."""
+        if covered >= self.last:
+            return 0
         return sum(1 for owed in (self.roots, self.recompute) for at in owed.values() if at > covered)
 
     def recorded(self, request_id: str) -> Recorded | None:
@@ -176,9 +178,9 @@ class ChangeSetState:
                 if asked.function is None:
                     self.recompute.clear()  # all includes what was asked for before
                 self.recompute[asked] = sequence
-        self.last = sequence
+        newest, self.last = self.last, sequence
         self.covers = sequence if commit.covers is None else commit.covers
-        if commit.covers is None:
+        if commit.covers is None or (commit.kind is Kind.DVU and commit.covers >= newest):
             self.roots.clear()
             self.recompute.clear()
         elif commit.kind is Kind.DVU:

@@ -31,12 +31,13 @@ async def write(context: Context, commits: CommitLog) -> None:
         weight = commits.weight
         draft = Draft(commits.state, view, commits.chain)
         try:
-            written = await aside(draft.rows * ROW, view.run, draft.write)
+            await aside(draft.rows * ROW, view.run, draft.copy)
         except BaseException:
             draft.discard()
             raise
-    chain = written.chain
     try:
+        written = await aside(draft.rows * ROW, draft.write)
+        chain = written.chain
         for data in written.parts:
             await context.blobs.put(data)
         reference = CheckpointRef(chain.newest.address, chain.last, chain.size)

@@ -34,6 +34,8 @@ APPEND_TIMEOUT = 5.0  # seconds for one try
 RETRY_MAX = 1.0  # seconds between tries, at most
 THREAD_WAIT = 0.05  # seconds
 SETTLED = 500  # values at a time, a few milliseconds
+UPDATES = 10_000  # more go to a blob, whatever their size: encoding them is some ten milliseconds, as reading them is
+ROWS = 1_000  # more of a table go to a blob: there they stand in columns
 
 
 class CommitLog:
@@ -125,14 +127,7 @@ class CommitLog:
         Raises `FencedError` if the log moved (or the append was abandoned), `TransientError` if it certainly did not
         land. Once published, it is settled even if the caller is cancelled.
         """
-        size = 0
-        table = isinstance(commit.delta, ComputedTable)  # columns are a blob's
-        headers, payload = encode_commit(commit if not table else replace(commit, delta=()))
-        if table or (len(payload) > self._inline_max and commit.delta):
-            data = encode_delta(commit.delta) if not table else await to_thread.run_sync(encode_delta, commit.delta)
-            size = len(data)
-            blob = BlobRef(await self._blobs.put(data), size)
-            headers, payload = encode_commit(replace(commit, delta=(), delta_blob=blob))
+        headers, payload, size = await self._encode(commit)
         with anyio.CancelScope(shield=True) as self._publishing:
             if self._abandoned:
                 self._publishing.cancel()
@@ -141,6 +136,19 @@ class CommitLog:
             self.weight += len(payload) + size + COMMIT_OVERHEAD
             return sequence
         raise FencedError("the append was not answered before the shutdown ran out of time")
+
+    async def _encode(self, commit: Commit) -> tuple[dict[str, str], bytes, int]:
+        """The message, and the size of the blob that its delta stands in by then; 0 for none."""
+        delta, blob = commit.delta, commit.delta_blob
+        if blob is None:
+            if len(delta) <= (ROWS if isinstance(delta, ComputedTable) else UPDATES):
+                headers, payload = encode_commit(commit)
+                if len(payload) <= self._inline_max or not delta:
+                    return headers, payload, 0
+            data = await to_thread.run_sync(encode_delta, delta)
+            blob = BlobRef(await self._blobs.put(data), len(data))
+        headers, payload = encode_commit(replace(commit, delta=(), delta_blob=blob))
+        return headers, payload, blob.size
 
     async def _publish(self, commit_id: str, headers: dict[str, str], payload: bytes) -> int:
         doubtful = False

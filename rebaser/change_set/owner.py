@@ -20,6 +20,7 @@ from rebaser.change_set.lifecycle import (
     Cancelled,
     Decided,
     Do,
+    Dvu,
     DvuEnded,
     DvuFailed,
     Effect,
@@ -211,7 +212,8 @@ class Owner(Actor):
             return Failed(Reason.HELD, held.delay, patience=held.left / 2)
         except RebaserError as error:
             return self._failure_of("decide_failed", error)
-        self._start_checkpoint()
+        if not commits.state.owes or self.life.dvu is Dvu.WAITING:  # else after the DVU, which would wait for its view
+            self._start_checkpoint()
         return Decided(commits.state.owes, more=bool(self._rest) or consumer.pending > 0)
 
     async def _run_dvu(self) -> None:
@@ -230,6 +232,7 @@ class Owner(Actor):
         except RebaserError as error:
             self._context.troubles.note(self._context.now(), error)
             log.warning("dvu_failed", **self._names(), attempt=self.life.failures + 1, reason=error.message)
+            self._start_checkpoint()
         finally:
             self.post(event)
 

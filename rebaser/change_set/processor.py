@@ -137,6 +137,7 @@ class Processor:
                     applied=decided.applied,
                     requests=decided.decisions,
                     delta=decided.delta,
+                    delta_blob=decided.delta_blob,
                     covers=state.covers if owes else None,
                     recompute=decided.recompute,
                     debt=state.debt + len(decided.delta) + len(decided.recompute) if owes else 0,

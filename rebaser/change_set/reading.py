@@ -11,6 +11,7 @@ from anyio import to_thread
 from rebaser.context import Context
 from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
+from rebaser_core.commit import BlobRef
 from rebaser_core.dead_letter import read_redrive
 from rebaser_core.decide import Incoming
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
@@ -53,9 +54,9 @@ class RequestReader:
                 elsewhere = UnprocessableError("the request names another change set", code="wrong_change_set")
                 return Incoming(sequence, request_id, error=elsewhere, redrive=redrive)
             request_id = request.id
-            updates = request.updates
+            updates, blob = request.updates, None
             if updates is None:
-                updates = await self._fetch(request.updates_address or "")
+                updates, blob = await self._fetch(request.updates_address or "")
         except UnprocessableError as error:
             return Incoming(sequence, request_id, error=error, redrive=redrive)
         except (UnsupportedVersion, BlobMissing) as error:
@@ -69,10 +70,16 @@ class RequestReader:
             internal = RebaserError(f"reading it failed: {type(error).__name__}", code="internal")
             raise NotYet(Incoming(sequence, request_id, error=internal, redrive=redrive), internal) from error
         return Incoming(
-            sequence, request_id, updates, request.from_change_set_id, redrive=redrive, recompute=request.recompute
+            sequence,
+            request_id,
+            updates,
+            request.from_change_set_id,
+            redrive=redrive,
+            recompute=request.recompute,
+            blob=blob,
         )
 
-    async def _fetch(self, address: str) -> tuple[Update, ...]:
+    async def _fetch(self, address: str) -> tuple[tuple[Update, ...], BlobRef]:
         limits, seconds = self._context.settings.limits, self._context.settings.apply_timeout
         try:
             with anyio.fail_after(seconds):
@@ -80,10 +87,11 @@ class RequestReader:
         except TimeoutError:
             raise TransientError(f"the blob store took longer than {seconds:g} s", code="blob_timeout") from None
         self.room -= len(data)
+        blob = BlobRef(address, len(data))
         if len(data) < DECODE_HERE:
-            return decode_updates_blob(data, limits)
+            return decode_updates_blob(data, limits), blob
         try:
             with anyio.fail_after(seconds):
-                return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True)
+                return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True), blob
         except TimeoutError:
             raise RebaserError(f"reading it took longer than {seconds:g} s", code="too_slow") from None

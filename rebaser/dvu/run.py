@@ -121,6 +121,8 @@ def still_valid(state: ChangeSetState, computed: Sequence[Computed], planned_at:
     A value that an edit has touched since (set, derived anew, unset, removed) is dropped: it is a root of the next
     update, which wakes all that depends on it. What else the edit made stale is not: the next update starts from it.
     """
+    if state.last == planned_at:
+        return computed
     roots, is_derived = state.roots, state.cells.is_derived
     if isinstance(computed, ComputedTable):
         touched = {id_ for id_, at in roots.items() if at > planned_at}

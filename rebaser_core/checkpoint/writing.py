@@ -1,9 +1,9 @@
 """Writes a checkpoint: the whole state, or what changed since the last one.
 
-Invariant: what it costs is proportional to the rows it writes; columns are copied a batch at a time.
+Invariant: what it costs is proportional to the rows it writes. While they are copied the state stands still, and that
+is a small part of it.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 from rebaser_core.address import address_of
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
+from rebaser_core.checkpoint.rows import Rows, made
 from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_shape
-from rebaser_core.codes import FALSE, FLOAT, INT, OTHER, TRUE
 from rebaser_core.messages.commit import write_decision
 from rebaser_core.state import ChangeSetState, Recorded, View
 
-BATCH = 65_536  # rows: some ten milliseconds
-BATCH_BYTES = 16 * 1024 * 1024  # of texts in a batch, if it has more rows than one
-BATCH_INPUTS = 4_000_000  # the same
 FILE = 1_048_576  # rows
 FILE_BYTES = 64 * 1024 * 1024
 WORTHWHILE = 1_000  # rows from which on a part is compressed
@@ -40,13 +37,15 @@ class Written:
 class Draft:
     """The checkpoint of `state` at `view`, that follows `chain`; to be made before anything is folded after `view`.
 
-    All else than cells is copied at once. `rows`: about how many it has; `whole`: whether that is all there are.
-    `write` may run in another thread, while the view is open. If the checkpoint comes to nothing, `discard` it.
+    All else than cells is copied at once. `rows`: about how many it has; `whole`: whether that is all there are. Then
+    `copy`, while the view is open, then `write`; each may run in another thread. If the checkpoint comes to nothing,
+    `discard` it.
     """
 
     def __init__(self, state: ChangeSetState, view: View, chain: Chain) -> None:
         assert state.last == view.sequence  # noqa: S101 - else the parts would be of different commits
         self._view = view
+        self._columns = view.columns
         self._changes = view.columns.take_changes()
         changed = self._changes.count
         self.whole = chain.worn or CHANGED * changed > len(state.cells)
@@ -57,15 +56,21 @@ class Draft:
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         self._outcomes = [*_since(chain.last, state.outcomes), *_since(chain.last, state.redriven)]
         self._kept = [len(state.outcomes), len(state.redriven)]
+        self._copied: Rows | None = None
+        self._values = view.columns.size
 
     def discard(self) -> None:
         """The checkpoint was not written: its changes are left to the next one."""
-        self._view.columns.give_back(self._changes)
+        self._columns.give_back(self._changes)
+
+    def copy(self) -> None:
+        """Copy what is to be written."""
+        self._copied = Rows(self._view, *self._select())
 
     def write(self) -> Written:
         """The checkpoint as bytes."""
-        view = self._view
-        rows = _Rows(view, *self._select())
+        view, rows = self._view, self._copied
+        assert rows is not None  # noqa: S101 - it was copied
         layer = "base" if self.whole else "delta"
         parts: list[bytes] = []
         chain = replace(self.chain, last=view.sequence)
@@ -121,7 +126,7 @@ class Draft:
             "recompute": self._recompute,
             "attempts": self._attempts,
             "outcomes": self._kept,
-            "values": view.columns.size,
+            "values": self._values,
             "roots": len(view.roots),
             "base": [[part.address, part.size] for part in chain.base],
             "deltas": [[part.address, part.size] for part in chain.deltas],
@@ -143,139 +148,10 @@ def _since(last: int, outcomes: dict[str, Recorded]) -> list[Recorded]:
     return found[::-1]
 
 
-class _Rows:
-    """The rows of a part: `rows` of the columns, then `gone`, then `named`. Makes batches of them."""
-
-    def __init__(self, view: View, rows: NDArray[Any], gone: list[str], named: NDArray[Any]) -> None:
-        self.rows, self.gone, self.named = rows, gone, named
-        self.count = len(rows) + len(gone) + len(named)
-        self.columns = view.columns
-        self._roots = view.roots
-        self._places = np.empty(view.columns.count, np.int32)  # of rows in the part
-        self._places[rows] = np.arange(len(rows), dtype=np.int32)
-        self._places[named] = np.arange(len(rows) + len(gone), self.count, dtype=np.int32)
-
-    def shapes(self, at: int, count: int) -> NDArray[Any]:
-        """Those of `count` rows from `at` on."""
-        found = np.unique(self.columns.shape[self.rows[at : at + count]])
-        return found[found >= 0]
-
-    def batch(self, at: int, most: int, shapes: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
-        """The next batch, from row `at` on, of at most `most` rows; `definitions` are those of `shapes`."""
-        gone, named = len(self.rows), len(self.rows) + len(self.gone)
-        sections: list[tuple[int, Any, Callable[[Any], dict[str, Any] | None]]] = [
-            (0, self.rows, self._cells),
-            (gone, self.gone, self._absent),
-            (named, self.named, self._named),
-        ]
-        for first, items, make in sections:
-            if at < first + len(items):
-                some = items[at - first : at - first + min(most, BATCH)]
-                while (columns := make(some)) is None:
-                    some = some[: len(some) // 2]
-                return self.made(columns, len(some), shapes, definitions)
-        raise AssertionError("there are no more rows")
-
-    def made(self, columns: dict[str, Any], count: int, shapes: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
-        shape = columns.pop("definition", np.full(count, -1))
-        columns["definition"] = pa.DictionaryArray.from_arrays(
-            pa.array(np.searchsorted(shapes, shape).astype(np.int32), mask=shape < 0), definitions
-        )
-        state = columns.pop("state", None)
-        columns["state"] = pa.DictionaryArray.from_arrays(
-            pa.nulls(count, pa.int8()) if state is None else pa.array(state.astype(np.int8)), schema.STATES
-        )
-        if self._roots:
-            columns["root"] = pa.array([self._roots.get(id_) for id_ in columns["id"]], pa.int64())
-        columns["id"] = pa.array(columns["id"], pa.string())
-        arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in SCHEMA]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-    def _absent(self, ids: list[str]) -> dict[str, Any]:
-        return {"id": ids, "state": np.zeros(len(ids), np.int8)}
-
-    def _named(self, rows: NDArray[Any]) -> dict[str, Any]:
-        return {"id": self._ids(rows)}
-
-    def _ids(self, rows: NDArray[Any]) -> list[str]:
-        return list(map(self.columns.ids.__getitem__, rows.tolist()))
-
-    def _cells(self, rows: NDArray[Any]) -> dict[str, Any] | None:
-        """Columns of `rows`; None if it is too much for one batch."""
-        columns = self.columns
-        shape = columns.shape[rows]
-        defined = shape >= 0
-        places, _, counts = columns.places(rows[defined])
-        if len(places) > BATCH_INPUTS and len(rows) > 1:
-            return None
-        others = self._others(rows)
-        faults = self._faults(rows)
-        if others is None or faults is None:
-            return None
-        offsets = np.zeros(len(rows) + 1, np.int32)
-        offsets[1:][defined] = counts
-        kind, num = columns.kind[rows], columns.num[rows]
-        inputs = pa.ListArray.from_arrays(
-            pa.array(np.cumsum(offsets, dtype=np.int32)),
-            pa.array(self._places[columns.refs[places]]),
-            mask=pa.array(~defined),
-        )
-        return {
-            "id": self._ids(rows),
-            "state": columns.state[rows],
-            "integer": pa.array(np.where(kind == INT, num, 0), mask=kind != INT),
-            "double": pa.array(np.where(kind == FLOAT, num, 0).view(np.float64), mask=kind != FLOAT),
-            "boolean": pa.array(kind == TRUE, mask=(kind != TRUE) & (kind != FALSE)),
-            "definition": shape,
-            "inputs": inputs,
-            **others,
-            **faults,
-        }
-
-    def _others(self, rows: NDArray[Any]) -> dict[str, Any] | None:
-        at = np.flatnonzero(self.columns.kind[rows] == OTHER)
-        values = list(map(self.columns.other.__getitem__, rows[at].tolist()))
-        is_text = np.fromiter((type(one) is str for one in values), np.bool_, len(values))
-        texts = [one for one in values if type(one) is str]
-        jsons = [write_json(one) for one in values if type(one) is not str]
-        if _too_much(texts, jsons) and len(rows) > 1:
-            return None
-        return {
-            "text": _spread(texts, at[is_text], len(rows), pa.large_string()),
-            "json": _spread(jsons, at[~is_text], len(rows), pa.large_string()),
-        }
-
-    def _faults(self, rows: NDArray[Any]) -> dict[str, Any] | None:
-        faults = self.columns.faults
-        found = [(at, faults[row]) for at, row in enumerate(rows.tolist()) if row in faults] if faults else []
-        messages = [fault.message for _, fault in found]
-        if _too_much(messages) and len(rows) > 1:
-            return None
-        at = np.array([at for at, _ in found], np.int64)
-        return {
-            "error_code": _spread([fault.code for _, fault in found], at, len(rows), pa.string()),
-            "error_message": _spread(messages, at, len(rows), pa.large_string()),
-            "error_origin": _spread([fault.origin for _, fault in found], at, len(rows), pa.string()),
-        }
-
-
-def _too_much(*lists: Sequence[str]) -> bool:
-    return sum(sum(map(len, texts)) for texts in lists) > BATCH_BYTES
-
-
-def _spread(texts: list[str], at: NDArray[Any], count: int, type_: pa.DataType) -> pa.Array:
-    """A column of `count` rows that has `texts` where `at` says."""
-    if not texts:
-        return pa.nulls(count, type_)
-    places, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
-    places[at], missing[at] = np.arange(len(texts)), False
-    return pa.array(texts, type_).take(pa.array(places, mask=missing))
-
-
 class _File:
     """An Arrow IPC file with rows of `rows` from `first` on."""
 
-    def __init__(self, layer: str, rows: _Rows, first: int) -> None:
+    def __init__(self, layer: str, rows: Rows, first: int) -> None:
         about = {"format": schema.FORMAT, "version": schema.VERSION, "layer": layer, "first": first}
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_file(
@@ -289,7 +165,7 @@ class _File:
         self._first = first
         self._shapes = rows.shapes(first, FILE)
         self._definitions = pa.array(
-            [write_shape(rows.columns.shapes[place]) for place in self._shapes.tolist()], pa.large_string()
+            [write_shape(rows.known[place]) for place in self._shapes.tolist()], pa.large_string()
         )
 
     def fill(self) -> int:
@@ -303,7 +179,7 @@ class _File:
 
     def note(self, key: bytes, value: Any) -> None:
         """Write a batch without rows that says `value`."""
-        empty = self._rows.made({"id": []}, 0, self._shapes, self._definitions)
+        empty = made({"id": []}, 0, self._shapes, self._definitions)
         self._writer.write_batch(empty, custom_metadata={key: write_json(value)})
 
     def close(self) -> bytes:

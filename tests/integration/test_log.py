@@ -1,14 +1,17 @@
 """The log against a real server: appends are fenced, an unanswered one is settled, and reading skips no commit."""
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import anyio
+import numpy as np
 import pytest
+from anyio import from_thread
 from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
-from rebaser.change_set import checkpoint
+from rebaser.change_set import checkpoint, commit_log
 from rebaser.change_set.commit_log import CommitLog
 from rebaser_client import log_reader, rounds
 from rebaser_client.blobs import open_blobs
@@ -17,7 +20,10 @@ from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log_reader import TAILS, LogReader
 from rebaser_core.checkpoint import Chain, read_checkpoint
+from rebaser_core.checkpoint.writing import Draft, Written
+from rebaser_core.codes import FLOAT, TRUE
 from rebaser_core.commit import CheckpointRef, Commit, Kind
+from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
@@ -232,6 +238,57 @@ async def test_what_a_checkpoint_held_that_was_not_stored_is_in_the_next(
     tail = await log.reader.load(KEY)
     assert len(tail.chain.deltas) == 1
     assert tail.state.cells == log.commits.state.cells
+
+
+async def test_a_checkpoint_that_is_being_encoded_keeps_no_update_waiting(
+    open_log: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await open_log().load()
+    await log.append(*(Set(f"v{number}", number) for number in range(10)))
+    expected = (await log.reader.load(KEY)).state.cells
+    encoding, over, real = anyio.Event(), threading.Event(), Draft.write
+
+    def write(draft: Draft) -> Written:
+        from_thread.run_sync(encoding.set)
+        over.wait(30)
+        return real(draft)
+
+    monkeypatch.setattr(checkpoint, "ROW", rounds.HERE)  # so that it is encoded in a thread
+    monkeypatch.setattr(Draft, "write", write)
+    try:
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(log.write_checkpoint)
+                await encoding.wait()
+                await log.append(Set("v1", "meanwhile"), Remove("v2"), Set("new", 1))
+                async with log.commits.view() as view:
+                    assert view.sequence == log.commits.state.last
+                over.set()
+    finally:
+        over.set()
+    assert log.commits.state.checkpoint is not None
+    newest = await log.blobs.get(log.commits.state.checkpoint.address)
+    assert read_checkpoint(newest).cells == expected
+    assert (await log.reader.load(KEY)).state.cells == log.commits.state.cells
+
+
+@pytest.mark.parametrize("count", [commit_log.ROWS, commit_log.ROWS + 1])
+async def test_what_an_update_found_stands_in_its_commit_unless_it_is_much(open_log: Open, count: int) -> None:
+    log = await open_log().load()
+    await log.append(*(Derive(f"v{at}", "sum", {}) for at in range(count)))
+    commits, numbers = log.commits, np.linspace(0, 1, count)
+    kinds = np.full(count, FLOAT, np.uint8)
+    kinds[7] = TRUE
+    found = ComputedTable([f"v{at}" for at in range(count)], kinds, numbers.view(np.int64))
+    async with commits.turn():
+        covers = commits.state.last
+        await commits.append(commits.draft(Kind.DVU, covers=covers, delta=found))
+    last = await log.reader.last(KEY)
+    assert last is not None
+    assert (last.delta_blob is None) == (count <= commit_log.ROWS)
+    cells = (await log.reader.load(KEY)).state.cells
+    assert cells == commits.state.cells
+    assert [cells[f"v{at}"].value for at in (6, 7)] == [numbers[6], True]
 
 
 async def _away(*_: object) -> None:

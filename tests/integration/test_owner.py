@@ -24,10 +24,11 @@ from rebaser_client import Derive, RebaserClient, Set, rounds
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message
 from rebaser_client.tasks import publish_task
+from rebaser_core.address import address_of
 from rebaser_core.commit import Kind
 from rebaser_core.errors import DvuError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode
+from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
 from tests.integration.contexts import context_of
@@ -46,10 +47,13 @@ class Engine:
     def __init__(self) -> None:
         self.go = anyio.Event()
         self.asked = anyio.Event()
+        self.fails = False
 
     async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
         self.asked.set()
         await self.go.wait()
+        if self.fails:
+            raise DvuError("no")
         return [evaluate_packet(packet) for packet in packets]
 
 
@@ -86,6 +90,48 @@ async def test_a_dvu_that_takes_too_long_is_tried_again_and_requests_go_on(
         response = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], wait="derived")
         assert response.id
     assert (await client.values("ws", "cs"))["double"].value == 4
+
+
+async def test_a_checkpoint_waits_for_the_update_that_is_due_and_not_for_one_that_fails(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    """Else the update would wait for the checkpoint, which is longer work than most updates."""
+    engine = Engine()
+    heavy = Set("heavy", "x" * 2000)
+
+    async def written(times: int) -> int:
+        """At which log sequence."""
+        with anyio.fail_after(30):
+            while len(events.named("checkpoint_written")) < times:
+                await checkpoint()
+        return int(events.named("checkpoint_written")[-1]["seq"])
+
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        engine.go.set()
+        reply = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE, heavy])
+        assert isinstance(reply.status, Success)
+        assert await written(1) == reply.status.commit + 1
+        assert not (await client.state("ws", "cs")).owes
+        engine.fails = True
+        reply = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2), heavy])
+        assert isinstance(reply.status, Success)
+        assert await written(2) == reply.status.commit
+        assert (await client.state("ws", "cs")).owes
+
+
+async def test_the_commit_of_a_large_request_names_the_blob_that_brought_it(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("rebaser.change_set.commit_log.encode_delta")  # nothing is encoded again
+    many = [Set(f"v{number}", "x" * 100) for number in range(6_000)]
+    async with serving(js, subjects, Engine()):
+        reply = await client.enqueue_updates_with_reply("ws", "cs", many)
+        assert isinstance(reply.status, Success)
+    async for commit in client.watch("ws", "cs", after=0):
+        assert commit.delta_blob is not None
+        assert commit.delta_blob.address == address_of(encode_updates_blob(many))
+        assert commit.delta == tuple(many)
+        break
 
 
 async def test_planning_that_hangs_is_left_to_itself(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core.checkpoint import Chain, read_checkpoint, writing
+from rebaser_core.checkpoint import Chain, read_checkpoint, rows, writing
 from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError
@@ -89,7 +89,14 @@ def assert_same(left: ChangeSetState, right: ChangeSetState) -> None:
     assert repr(parts(left)) == repr(parts(right))
 
 
-small = patch.multiple(writing, BATCH=3, FILE=5, BATCH_INPUTS=4, BATCH_BYTES=16, OUTCOMES=2)  # several of everything
+@contextmanager
+def small() -> Iterator[None]:
+    """Several of everything."""
+    with (
+        patch.multiple(writing, FILE=5, OUTCOMES=2),
+        patch.multiple(rows, BATCH=3, BATCH_INPUTS=4, BATCH_BYTES=16, COPIED=2),
+    ):
+        yield
 
 
 @contextmanager
@@ -99,24 +106,33 @@ def never_compacted() -> Iterator[None]:
 
 
 @settings(deadline=None)
-@given(st.lists(steps, max_size=12), st.lists(steps, max_size=12))
-def test_a_checkpoint_is_the_state_when_it_was_begun(before: list[Any], meanwhile: list[Any]) -> None:
+@given(st.lists(steps, max_size=12), st.lists(steps, max_size=12), st.lists(steps, max_size=12))
+def test_a_checkpoint_is_the_state_when_it_was_begun(
+    before: list[Any], meanwhile: list[Any], copied: list[Any]
+) -> None:
     """Commits folded while it is written are not in it, and fold onto what is read back with the same result."""
     state, expected = folded(before), folded(before)
     late: list[tuple[int, Commit]] = []
     stored = Stored()
-    with small, state.view() as view:
-        draft = Draft(state, view, stored.chain)
-        for step in meanwhile:
+    with small():
+        with state.view() as view:
+            draft = Draft(state, view, stored.chain)
+            for step in meanwhile:
+                late.append((state.last + 1, next_commit(state, step)))
+                state.fold(*late[-1])
+            draft.copy()
+        for step in copied:
             late.append((state.last + 1, next_commit(state, step)))
             state.fold(*late[-1])
+        state.cells.columns.edges.lost = 1 << 20  # as after many edits, so that inputs are brought together
+        state.cells.columns.tidy()
         stored.put(draft.write())
     again = stored.read()
     assert_same(again, expected)
     for sequence, commit in late:
         again.fold(sequence, commit)
     assert_same(again, state)
-    with small, never_compacted():
+    with small(), never_compacted():
         stored.write(state)
     assert_same(stored.read(), state)
 
@@ -128,7 +144,7 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(before: list[Any], meanwhil
 def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool) -> None:
     """Whoever goes on from it, the writer or who loaded it; and if a checkpoint in between came to nothing."""
     state, stored = ChangeSetState(), Stored()
-    with small, nullcontext() if compacted else never_compacted():
+    with small(), nullcontext() if compacted else never_compacted():
         for entry in script:
             if entry == "load":
                 state = stored.read() if stored.chain.base else ChangeSetState()

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from rebaser_core.checkpoint import Chain, Part, read_checkpoint, schema, writing
+from rebaser_core.checkpoint import Chain, Part, read_checkpoint, rows, schema, writing
 from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import Commit, Computed, Kind
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
@@ -184,7 +184,8 @@ def test_what_was_not_stored_is_in_the_next_one() -> None:
     with state.view() as view:
         failed = Draft(state, view, stored.chain)
         edit(state, Set("v3", -3))
-        failed.write()
+        failed.copy()
+    failed.write()
     edit(state, Set("v4", -4))
     failed.discard()
     assert {row["id"] for row in table(*stored.write(state).parts)} == {"v1", "v2", "v3", "v4"}
@@ -205,7 +206,7 @@ def test_a_root_that_no_edit_touched_is_in_the_delta() -> None:
 def test_a_large_part_is_several_files_whose_rows_are_counted_on() -> None:
     ring = [Derive(f"n{n}", "sum", {"values": (f"n{(n + 1) % 40}", f"n{n * 7 % 40}")}) for n in range(40)]
     state = made(*ring)
-    with patch.object(writing, "FILE", 15), patch.object(writing, "BATCH", 4):
+    with patch.object(writing, "FILE", 15), patch.object(rows, "BATCH", 4):
         files = written(state).parts
     assert [len(table(data)) for data in files] == [15, 15, 10]
     assert read_checkpoint(files[-1], files[:-1]).cells == state.cells
@@ -216,7 +217,7 @@ def test_a_large_part_is_several_files_whose_rows_are_counted_on() -> None:
 
 def test_a_batch_is_bounded_in_inputs_and_text_too() -> None:
     state = made(*(Set(f"t{n}", "x" * 30) for n in range(8)), Derive("sum", "sum", {"values": ("t1",) * 50}))
-    with patch.object(writing, "BATCH_BYTES", 70), patch.object(writing, "BATCH_INPUTS", 10):
+    with patch.object(rows, "BATCH_BYTES", 70), patch.object(rows, "BATCH_INPUTS", 10):
         (data,) = written(state).parts
     reader = pa.ipc.open_file(data)
     assert max(reader.get_batch(n).num_rows for n in range(reader.num_record_batches)) == 2

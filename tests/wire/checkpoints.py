@@ -9,7 +9,9 @@ from rebaser_core.state import ChangeSetState
 def written(state: ChangeSetState, chain: Chain | None = None) -> Written:
     """The checkpoint of `state` that follows `chain`."""
     with state.view() as view:
-        return Draft(state, view, chain or Chain()).write()
+        draft = Draft(state, view, chain or Chain())
+        draft.copy()
+    return draft.write()
 
 
 class Stored:

@@ -1,0 +1,184 @@
+"""The rows of a part of a checkpoint, copied out of the columns, and batches of them.
+
+Invariant: once they are made, no edit of the change set reaches them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rebaser_core.checkpoint import schema
+from rebaser_core.checkpoint.schema import SCHEMA, write_json
+from rebaser_core.codes import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
+from rebaser_core.state import View
+
+BATCH = 65_536  # rows: some ten milliseconds
+BATCH_BYTES = 16 * 1024 * 1024  # of texts in a batch, if it has more rows than one
+BATCH_INPUTS = 4_000_000  # the same
+COPIED = 10_000  # objects at a time: nothing else runs meanwhile
+
+
+class Rows:
+    """`rows` of the columns of `view`, then ids that are `gone`, then rows that are only `named`.
+
+    `count` of all, `known` shapes. Inputs are not copied: where they stand nothing is ever written again.
+    """
+
+    def __init__(self, view: View, rows: NDArray[Any], gone: list[str], named: NDArray[Any]) -> None:
+        columns = view.columns
+        self._gone, self._named = len(rows), len(rows) + len(gone)  # where these begin
+        self.count = self._named + len(named)
+        self.known, self._refs = columns.shapes, columns.refs
+        self._state, self._kind, self._num = columns.state[rows], columns.kind[rows], columns.num[rows]
+        self._shape, self._in_at = columns.shape[rows], columns.in_at[rows]
+        self._names, self._name_at = _names(columns.ids, rows, gone, named)
+        self._places = np.full(columns.count, -1, np.int32)  # of rows in the part
+        self._places[rows] = np.arange(len(rows), dtype=np.int32)
+        self._places[named] = np.arange(self._named, self.count, dtype=np.int32)
+        self._other_at = np.flatnonzero(self._kind == OTHER)
+        self._others = _taken(columns.other, rows[self._other_at])
+        self._fault_at = np.flatnonzero(self._state == ERROR)
+        self._faults = _taken(columns.faults, rows[self._fault_at])
+        self._roots = self._root_of(view) if view.roots else None
+
+    def _root_of(self, view: View) -> NDArray[np.int64]:
+        """What `root` says, by place; 0 for nothing. Costs what there are fewer of, roots or rows."""
+        index, roots = view.columns.index, view.roots
+        if len(roots) > self.count:
+            return np.fromiter((roots.get(id_, 0) for id_ in self._ids(0, self.count)), np.int64, self.count)
+        rows = np.fromiter((index.get(id_, -1) for id_ in roots), np.int64, len(roots))
+        at = np.fromiter(roots.values(), np.int64, len(roots))
+        places = np.where(rows >= 0, self._places[rows], -1)
+        found = np.zeros(self.count, np.int64)
+        found[places[places >= 0]] = at[places >= 0]
+        found[self._gone : self._named] = [roots.get(id_, 0) for id_ in self._ids(self._gone, self._named)]
+        return found
+
+    def _ids(self, at: int, end: int) -> list[str]:
+        return list(map(self._names.__getitem__, self._name_at[at:end].tolist()))
+
+    def shapes(self, at: int, count: int) -> NDArray[Any]:
+        """Those of `count` rows from `at` on."""
+        found = np.unique(self._shape[at : at + count])
+        return found[found >= 0]
+
+    def batch(self, at: int, most: int, shapes: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
+        """The next batch, from row `at` on, of at most `most` rows; `definitions` are those of `shapes`."""
+        end = min(at + most, at + BATCH, next(one for one in (self._gone, self._named, self.count) if one > at))
+        columns: dict[str, Any] = {}
+        if at < self._gone:
+            while (cells := self._cells(at, end)) is None:
+                end = at + (end - at) // 2
+            columns = cells
+        elif at < self._named:
+            columns = {"state": np.zeros(end - at, np.int8)}
+        columns["id"] = self._ids(at, end)
+        if self._roots is not None:
+            columns["root"] = pa.array(self._roots[at:end], mask=self._roots[at:end] == 0)
+        return made(columns, end - at, shapes, definitions)
+
+    def _cells(self, at: int, end: int) -> dict[str, Any] | None:
+        """Columns of rows `at` to `end`; None if it is too much for one batch."""
+        shape, kind, num = self._shape[at:end], self._kind[at:end], self._num[at:end]
+        defined = shape >= 0
+        places, _, counts = self.known.places(shape[defined], self._in_at[at:end][defined])
+        if len(places) > BATCH_INPUTS and end - at > 1:
+            return None
+        others = self._texts(at, end)
+        faults = self._errors(at, end)
+        if others is None or faults is None:
+            return None
+        offsets = np.zeros(end - at + 1, np.int32)
+        offsets[1:][defined] = counts
+        inputs = pa.ListArray.from_arrays(
+            pa.array(np.cumsum(offsets, dtype=np.int32)),
+            pa.array(self._places[self._refs[places]]),
+            mask=pa.array(~defined),
+        )
+        return {
+            "state": self._state[at:end],
+            "integer": pa.array(np.where(kind == INT, num, 0), mask=kind != INT),
+            "double": pa.array(np.where(kind == FLOAT, num, 0).view(np.float64), mask=kind != FLOAT),
+            "boolean": pa.array(kind == TRUE, mask=(kind != TRUE) & (kind != FALSE)),
+            "definition": shape,
+            "inputs": inputs,
+            **others,
+            **faults,
+        }
+
+    def _texts(self, at: int, end: int) -> dict[str, Any] | None:
+        first, last = np.searchsorted(self._other_at, (at, end)).tolist()
+        places, values = self._other_at[first:last] - at, self._others[first:last]
+        is_text = np.fromiter((type(one) is str for one in values), np.bool_, len(values))
+        texts = [one for one in values if type(one) is str]
+        jsons = [write_json(one) for one in values if type(one) is not str]
+        if _too_much(texts, jsons) and end - at > 1:
+            return None
+        return {
+            "text": _spread(texts, places[is_text], end - at, pa.large_string()),
+            "json": _spread(jsons, places[~is_text], end - at, pa.large_string()),
+        }
+
+    def _errors(self, at: int, end: int) -> dict[str, Any] | None:
+        first, last = np.searchsorted(self._fault_at, (at, end)).tolist()
+        places, faults, count = self._fault_at[first:last] - at, self._faults[first:last], end - at
+        messages = [fault.message for fault in faults]
+        if _too_much(messages) and count > 1:
+            return None
+        return {
+            "error_code": _spread([fault.code for fault in faults], places, count, pa.string()),
+            "error_message": _spread(messages, places, count, pa.large_string()),
+            "error_origin": _spread([fault.origin for fault in faults], places, count, pa.string()),
+        }
+
+
+def made(columns: dict[str, Any], count: int, shapes: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
+    """The batch of these columns, and nulls where there is none."""
+    shape = columns.pop("definition", np.full(count, -1))
+    columns["definition"] = pa.DictionaryArray.from_arrays(
+        pa.array(np.searchsorted(shapes, shape).astype(np.int32), mask=shape < 0), definitions
+    )
+    state = columns.pop("state", None)
+    columns["state"] = pa.DictionaryArray.from_arrays(
+        pa.nulls(count, pa.int8()) if state is None else pa.array(state.astype(np.int8)), schema.STATES
+    )
+    columns["id"] = pa.array(columns["id"], pa.string())
+    arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _names(
+    ids: list[str], rows: NDArray[Any], gone: list[str], named: NDArray[Any]
+) -> tuple[list[str], NDArray[np.int64]]:
+    """A list of ids, and where in it those of a part are: a copy of all `ids` costs as much as a tenth of them."""
+    if len(named) or 10 * len(rows) < len(ids):
+        names = [*_taken(ids, rows), *gone, *_taken(ids, named)]
+        return names, np.arange(len(names))
+    names = []
+    for at in range(0, len(ids), 100 * COPIED):
+        names += ids[at : at + 100 * COPIED]
+    return names + gone, np.concatenate((rows, len(ids) + np.arange(len(gone))))
+
+
+def _taken(items: Sequence[Any] | Mapping[int, Any], rows: NDArray[Any]) -> list[Any]:
+    """What `items` has for each row."""
+    found: list[Any] = []
+    for at in range(0, len(rows), COPIED):
+        found += map(items.__getitem__, rows[at : at + COPIED].tolist())
+    return found
+
+
+def _too_much(*lists: Sequence[str]) -> bool:
+    return sum(sum(map(len, texts)) for texts in lists) > BATCH_BYTES
+
+
+def _spread(texts: list[str], at: NDArray[Any], count: int, type_: pa.DataType) -> pa.Array:
+    """A column of `count` rows that has `texts` where `at` says."""
+    if not texts:
+        return pa.nulls(count, type_)
+    places, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)
+    places[at], missing[at] = np.arange(len(texts)), False
+    return pa.array(texts, type_).take(pa.array(places, mask=missing))
