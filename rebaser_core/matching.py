@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rebaser_core.names import Names
 from rebaser_core.patterns import Patterns
 from rebaser_core.updates import MARK
+from rebaser_core.ways import Ways
 
 if TYPE_CHECKING:
     from rebaser_core.columns import Columns
@@ -27,25 +28,33 @@ _NOTED = 64  # what came and went, and is noted, before it is easier to look ane
 
 
 class Matching:
-    """Belongs to `Columns`. False when no definition has a pattern."""
+    """Belongs to `Columns`. False when no definition has a pattern. `moved` counts what came and went that a pattern
+    matches, or may have matched before anybody asked."""
 
     def __init__(self, columns: "Columns") -> None:
         self._columns = columns
         self._patterns = Patterns()
         self._names: Names | None = None  # all ids, once somebody has asked
+        self._ways = Ways()
+        self._new: dict[str, None] = {}  # keys that are not linked yet: all there are while there are no names
         self._found: dict[str, _Found] = {}
         self._kept = 0
+        self.moved = 0
 
     def __len__(self) -> int:
         return len(self._patterns)
 
     def add(self, key: str) -> None:
         """`key` is named by a definition now."""
-        self._patterns.add(key[1:])
+        if self._ways.add(self._columns.index[key]):
+            self._patterns.add(key[1:])
+            self._new[key] = None
 
     def remove(self, key: str) -> None:
-        """`key` is named no more."""
+        """`key` is named no more; its row still is its own."""
         self._patterns.remove(key[1:])
+        self._ways.remove(self._columns.index[key])
+        self._new.pop(key, None)
         self._forget(key)
 
     def keys(self, id_: str) -> list[str]:
@@ -54,26 +63,33 @@ class Matching:
 
     def came(self, id_: str) -> None:
         """There is a value `id_` now."""
-        if self._names is not None:
-            self._names.add(id_)
-            for found in self._found_by(id_):
-                found.came[id_] = None
+        if self._names is None:
+            self.moved += 1
+            return
+        self._names.add(id_)
+        index, new = self._columns.index, self._new
+        keys = self.keys(id_)
+        self._ways.came(index[id_], [index[key] for key in keys if key not in new])
+        for found in self._found_by(keys):
+            found.came[id_] = None
 
     def went(self, id_: str) -> None:
         """There is no value `id_` any more; its row still is."""
-        if self._names is not None:
-            self._names.remove(id_)
-            row = self._columns.index[id_]
-            for found in self._found_by(id_):
-                found.came.pop(id_, None)
-                found.went.add(row)
+        if self._names is None:
+            self.moved += 1
+            return
+        self._names.remove(id_)
+        row = self._columns.index[id_]
+        self._ways.went(row)
+        for found in self._found_by(self.keys(id_)):
+            found.came.pop(id_, None)
+            found.went.add(row)
 
-    def _found_by(self, id_: str) -> list["_Found"]:
-        """What is kept of the patterns that match `id_`, if it is worth keeping."""
-        if not self._found:
-            return []
+    def _found_by(self, keys: list[str]) -> list["_Found"]:
+        """What is kept of the patterns `keys`, by which something moved, if it is worth keeping."""
+        self.moved += bool(keys)
         kept = []
-        for key in self.keys(id_):
+        for key in keys:
             found = self._found.get(key)
             if found is None:
                 continue
@@ -88,27 +104,42 @@ class Matching:
         if found is not None:
             self._kept -= len(found.rows)
 
+    def ways(self) -> Ways:
+        """From rows to patterns, all of them linked. Costs what came since somebody asked; the first time, all ids."""
+        ways, columns = self._ways, self._columns
+        ways.reserve(columns.count)
+        if ways.worn:
+            named = ways.rows
+            ways.clear()
+            ways.reserve(columns.count)
+            for row in named:
+                ways.add(row)
+                self._new[columns.ids[row]] = None
+        for key in self._new:
+            ways.link(columns.index[key], self.rows(key))
+        self._new.clear()
+        return ways
+
     def rows(self, key: str) -> NDArray[np.int32]:
         """The rows of all values that a pattern matches, in the order of their ids."""
-        columns = self._columns
         found = self._found.get(key)
-        if found is not None:
-            rows = found.rows
-            if found.came or found.went:
-                rows = _worked_in(columns, found)
-                self._forget(key)
-        else:
-            names = self._names
-            if names is None:
-                ids = columns.ids
-                self._names = names = Names(ids[row] for row in columns.rows().tolist())
-            rows = np.array([columns.index[id_] for id_ in names.matching(key[1:])], np.int32)
-        if key not in self._found:
-            if self._kept + len(rows) > _KEPT:
-                self._found, self._kept = {}, 0
-            self._found[key] = _Found(rows)
-            self._kept += len(rows)
+        if found is not None and not found.came and not found.went:
+            return found.rows
+        rows = self._looked_up(key) if found is None else _worked_in(self._columns, found)
+        self._forget(key)
+        if self._kept + len(rows) > _KEPT:
+            self._found, self._kept = {}, 0
+        self._found[key] = _Found(rows)
+        self._kept += len(rows)
         return rows
+
+    def _looked_up(self, key: str) -> NDArray[np.int32]:
+        columns, names = self._columns, self._names
+        if names is None:
+            ids = columns.ids
+            self._names = names = Names(ids[row] for row in columns.rows().tolist())
+        found = names.matching(key[1:])
+        return np.fromiter(map(columns.index.__getitem__, found), np.int32, len(found))
 
 
 @dataclass(slots=True)

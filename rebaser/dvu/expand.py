@@ -1,6 +1,6 @@
 """What patterns among inputs stand for when an update is planned.
 
-Invariant: costs what the patterns of the affected values match; where no definition has one, nobody comes here.
+Invariant: costs what is affected, and what its patterns match; where no definition has one, nobody comes here.
 """
 
 from dataclasses import dataclass
@@ -9,14 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rebaser_core.codes import ABSENT
 from rebaser_core.columns import Columns
 from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.shapes import Shape
-from rebaser_core.updates import MARK
 
 Ints: TypeAlias = npt.NDArray[np.int32]
+Longs: TypeAlias = npt.NDArray[np.int64]
 
 MAX_INPUTS = (
     DEFAULT_LIMITS.max_inputs
@@ -24,92 +23,85 @@ MAX_INPUTS = (
 MAX_ALL = 50_000_000  # of all values that an update has to do with: 30 bytes each
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Expanded:
-    """The inputs of some rows as rows: those of row i are `inputs[ptr[i]:ptr[i + 1]]`.
+    """What the patterns among the inputs of some rows stand for, as `graph_kernel.local` takes it.
 
-    `shape` is that of row i, or `-k - 1` for `wide[k]`, where a pattern became as many inputs as it matches. `crowded`
-    are those that have more than `MAX_INPUTS`; no input of theirs is here.
+    `width[i]` is how many inputs row i has then, `shape[i]` its shape, or `-k - 1` for `wide[k]`, where a pattern
+    became as many inputs as it matches. `crowded` are those that have more than `MAX_INPUTS`, as if they had none.
     """
 
-    ptr: Ints
-    inputs: Ints
+    of: Ints
+    begin: Longs
+    size: Longs
+    members: Ints
+    width: Longs
     shape: Ints
     wide: list[Shape]
     crowded: list[int]
 
-    def local(self, rows: Ints, mark: npt.NDArray[np.uint8], count: int) -> tuple[Ints, Ints]:
-        """Inputs by position in `rows`, which are marked among `count`, or `-k - 1` for constant k; and the rows of
-        these constants."""
-        position = np.empty(count, np.int32)
-        position[rows] = np.arange(len(rows), dtype=np.int32)
-        inside = mark[self.inputs] > 0
-        idx = np.empty(len(self.inputs), np.int32)
-        idx[inside] = position[self.inputs[inside]]
-        outside, constant = np.unique(self.inputs[~inside], return_inverse=True)
-        idx[~inside] = -1 - constant
-        return idx, outside
+
+def widths(columns: Columns, rows: Ints, run: Any) -> tuple[Longs, Ints]:
+    """How many inputs each of `rows` has, all derived, with what patterns match, and how many patterns."""
+    patterns = columns.patterns
+    assert patterns is not None  # noqa: S101 - nobody asks where there are none
+    ways = patterns.ways()
+    width, several = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
+    run.widths(
+        rows, columns.shape, columns.in_at, columns.shapes.arity, columns.refs, ways.of, ways.size, width, several
+    )
+    return width, several
 
 
-def expand(columns: Columns, rows: Ints) -> Expanded:
-    """The inputs of `rows`, all derived, with all that their patterns match. Raises `DvuError` if they are too many."""
-    counts = columns.shapes.arity[columns.shape[rows]].astype(np.int64)
-    starts = np.cumsum(counts) - counts
-    refs = columns.refs[np.arange(counts.sum()) + np.repeat(columns.in_at[rows] - starts, counts)]
-    members = _members(columns, refs)
-    owner = np.repeat(np.arange(len(rows)), counts)
-    patterns = np.flatnonzero(np.isin(refs, list(members)))
-    sizes = np.ones(len(refs), np.int64)
-    sizes[patterns] = [len(members[row]) for row in refs[patterns].tolist()]
-    per_row = np.bincount(owner, sizes, len(rows)).astype(np.int64)
-    crowded = np.flatnonzero(per_row > MAX_INPUTS)
-    crowded = crowded[np.isin(crowded, owner[patterns])]
-    per_row[crowded] = 0
-    sizes[np.isin(owner, crowded)] = 0
-    total = int(per_row.sum())
+def expand(columns: Columns, rows: Ints, run: Any) -> Expanded:
+    """What stands behind the inputs of `rows`, all derived, in `columns` that have patterns. Raises `DvuError` if they
+    are too many."""
+    patterns = columns.patterns
+    assert patterns is not None  # noqa: S101 - see above
+    width, several = widths(columns, rows, run)
+    ways = patterns.ways()
+    of, size = ways.of, ways.size
+    crowded = np.flatnonzero((width > MAX_INPUTS) & (several > 0))
+    width[crowded] = 0
+    total = int(width.sum())
     if total > MAX_ALL:
         raise DvuError(f"patterns make {total} inputs of one update; at most {MAX_ALL}", code="too_large")
-    ptr = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(per_row, out=ptr[1:])
-    at = np.cumsum(sizes) - sizes
-    alone = sizes > 0
-    alone[patterns] = False
-    inputs = np.empty(total, np.int32)
-    inputs[at[alone]] = refs[alone]
-    for place in patterns[sizes[patterns] > 0].tolist():
-        inputs[at[place] : at[place] + sizes[place]] = members[int(refs[place])]
-    shape, wide = _shapes(
-        columns, columns.shape[rows], owner[patterns], patterns - starts[owner[patterns]], sizes[patterns]
-    )
-    return Expanded(ptr, inputs, shape, wide, crowded.tolist())
+    shape, begin = columns.shape[rows], np.zeros(len(size), np.int64)
+    having = np.flatnonzero(several)
+    if not len(having):
+        return Expanded(of, begin, size, rows[:0], width, shape, [], [])
+    places, starts, arity = columns.places(rows[having])
+    among = of[columns.refs[places]]
+    named = np.flatnonzero(among < 0)
+    numbers = -1 - among[named]
+    used = np.unique(numbers)
+    found = [patterns.rows(columns.ids[row]) for row in ways.row[used].tolist()]
+    assert [len(one) for one in found] == size[used].tolist()  # noqa: S101 - compiled code looks at no bounds
+    begin[used] = np.cumsum(size[used]) - size[used]
+    owner = np.repeat(np.arange(len(having)), arity)[named]
+    shape[having], wide = _shapes(columns, shape[having], several[having], named - starts[owner], size[numbers])
+    return Expanded(of, begin, size, np.concatenate(found), width, shape, wide, crowded.tolist())
 
 
-def _members(columns: Columns, refs: Ints) -> dict[int, Ints]:
-    """By row of each pattern among `refs`, the rows that it matches."""
-    patterns = columns.patterns
-    nothing_there = np.unique(refs[columns.state[refs] == ABSENT]).tolist()
-    return {
-        row: patterns.rows(key)
-        for row in nothing_there
-        if patterns is not None and (key := columns.ids[row])[0] == MARK
-    }
-
-
-def _shapes(columns: Columns, shape: Ints, owners: Any, places: Any, sizes: Any) -> tuple[Ints, list[Shape]]:
-    """`shape` with those of rows that have patterns: row `owners[i]` has one as input `places[i]`, which becomes
-    `sizes[i]` inputs."""
-    known: dict[tuple[int, ...], int] = {}
-    wide: list[Shape] = []
-    found: dict[int, list[int]] = {}
-    for owner, place, size in zip(owners.tolist(), places.tolist(), sizes.tolist(), strict=True):
-        found.setdefault(owner, []).extend((place, size))
-    for owner, said in found.items():
-        key = (int(shape[owner]), *said)
-        if key not in known:
-            wide.append(_widened(columns.shapes[key[0]], dict(zip(said[::2], said[1::2], strict=True))))
-            known[key] = -len(wide)
-        shape[owner] = known[key]
-    return shape, wide
+def _shapes(columns: Columns, shape: Ints, several: Ints, places: Any, sizes: Any) -> tuple[Ints, list[Shape]]:
+    """Shapes of rows that have patterns, `several[i]` of them row i: as inputs `places`, which become `sizes` inputs,
+    one row after another."""
+    starts = np.cumsum(several) - several
+    made, wide = np.empty_like(shape), list[Shape]()
+    for count in np.unique(several).tolist():
+        some = np.flatnonzero(several == count)
+        code = shape[some].astype(np.int64)
+        for at in range(count):
+            for said in (places[starts[some] + at], sizes[starts[some] + at]):
+                if (said != said[0]).any():
+                    code = np.unique(code * (said.max() + 1) + said, return_inverse=True)[1]
+        _, example, which = np.unique(code, return_index=True, return_inverse=True)
+        made[some] = -1 - len(wide) - which
+        for one in some[example].tolist():
+            own = slice(starts[one], starts[one] + count)
+            widened = dict(zip(places[own].tolist(), sizes[own].tolist(), strict=True))
+            wide.append(_widened(columns.shapes[shape[one]], widened))
+    return made, wide
 
 
 def _widened(shape: Shape, sizes: dict[int, int]) -> Shape:

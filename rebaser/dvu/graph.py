@@ -6,21 +6,24 @@ touched costs nothing). Nothing here recurses, so a chain of a million values is
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import repeat
-from typing import Any, TypeAlias
+from itertools import compress, repeat
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from rebaser.dvu import graph_kernel
-from rebaser.dvu.expand import expand
+from rebaser.dvu import expand, graph_kernel
+from rebaser_core.codes import ABSENT
 from rebaser_core.columns import Columns
 from rebaser_core.shapes import Shape
 from rebaser_core.state import View
 from rebaser_core.updates import functions_of
+from rebaser_core.ways import Ways
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 
+_NO_WAYS: Final = Ways.none()
+_NO_PATTERNS: Final = tuple(np.zeros(0, kind) for kind in (np.int32, np.int64, np.int64, np.int32, np.int64))
 FEW = 300  # positions up to which Python is done before compiled code is loaded
 
 
@@ -71,16 +74,32 @@ class Reached:
     mark: npt.NDArray[np.uint8]
 
 
+def tidy(columns: Columns) -> None:
+    """Bring what is kept with `columns` up to date, as far as planning follows it; one thread at a time."""
+    columns.tidy()
+    if columns.patterns:
+        columns.patterns.ways()
+
+
 def roots_of(view: View) -> Ints:
-    """The rows of the roots of `view`, as far as anything knows of them."""
-    roots = view.roots
-    rows = np.fromiter(map(view.columns.index.get, roots, repeat(-1)), np.int32, len(roots))
-    return rows[rows >= 0]
+    """The rows of the roots of `view`, as far as anything knows of them, and of the patterns that match those that went
+    away."""
+    roots, columns = view.roots, view.columns
+    index, patterns = columns.index, columns.patterns
+    rows = np.fromiter(map(index.get, roots, repeat(-1)), np.int32, len(roots))
+    known = rows[rows >= 0]
+    if not patterns or (len(known) == len(rows) and columns.state[known].all()):
+        return known
+    gone = (rows < 0) | (columns.state[rows] == ABSENT)
+    keys = {key for id_ in compress(roots, gone.tolist()) for key in patterns.keys(id_)}
+    return np.concatenate((known, np.array([index[key] for key in keys], np.int32)))
 
 
-def inputs_of(columns: Columns, rows: Ints) -> int:
-    """How many inputs the derived `rows` have together."""
-    return int(columns.shapes.arity[columns.shape[rows]].sum(dtype=np.int64))
+def inputs_of(columns: Columns, rows: Ints, few: int = FEW) -> int:
+    """How many inputs the derived `rows` have together, with all that their patterns match."""
+    if not columns.patterns:
+        return int(columns.shapes.arity[columns.shape[rows]].sum(dtype=np.int64))
+    return int(expand.widths(columns, rows, loops(len(rows), few))[0].sum())
 
 
 def anew(view: View) -> Ints:
@@ -95,89 +114,65 @@ def affected(view: View, few: int = FEW, reached: Reached | None = None) -> Affe
     constants."""
     columns = view.columns
     if reached is None:
-        columns.tidy()
-        reached = _reach_matching(view, few) if columns.patterns else reach(view, roots_of(view), few)
+        tidy(columns)
+        reached = reach(view, roots_of(view), few)
         assert reached is not None  # noqa: S101 - there is no limit
     rows, mark = reached.rows, reached.mark
     count = len(rows)
-    shape, wide, crowded = columns.shape[rows], list[Shape](), list[int]()
-    if columns.patterns:
-        expanded = expand(columns, rows)
-        ptr, shape, wide, crowded = expanded.ptr, expanded.shape, expanded.wide, expanded.crowded
-        idx, outside = expanded.local(rows, mark, columns.count)
-    else:
-        ptr, idx, outside = local(columns, rows, mark, few)
+    expanded = expand.expand(columns, rows, loops(count, few)) if columns.patterns else None
+    ptr, idx, outside = local(columns, rows, mark, few, expanded)
     run = loops(count + len(idx), few)
     waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)
     run.successors(ptr, idx, waiting, sptr, sidx)
     order, cycles = _sort(run, sptr, sidx, waiting)
     dirty = np.zeros(count, np.uint8)
     dirty[: reached.woken] = 1
-    return Affected(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, shape, wide, crowded)
+    said = (columns.shape[rows], [], []) if expanded is None else (expanded.shape, expanded.wide, expanded.crowded)
+    return Affected(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, *said)
 
 
-def local(columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], few: int) -> tuple[Ints, Ints, Ints]:
-    """`ptr`, `idx` and `outside` of `rows`, where no input is a pattern."""
-    arity = columns.shapes.arity
-    edges = inputs_of(columns, rows)
+def local(
+    columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], few: int, expanded: expand.Expanded | None
+) -> tuple[Ints, Ints, Ints]:
+    """`ptr`, `idx` and `outside` of `rows`, with all that patterns stand for; None where there are none."""
+    edges = inputs_of(columns, rows) if expanded is None else int(expanded.width.sum())
     ptr, idx = np.zeros(len(rows) + 1, np.int32), np.empty(edges, np.int32)
     outside = np.empty(edges, np.int32)
+    behind = _NO_PATTERNS
+    if expanded is not None:
+        behind = expanded.of, expanded.begin, expanded.size, expanded.members, expanded.width
     constants = loops(len(rows) + edges, few).local(
-        *(rows, columns.shape, columns.in_at, arity, columns.refs, mark),
+        *(rows, columns.shape, columns.in_at, columns.shapes.arity, columns.refs, mark, *behind),
         *(np.empty(columns.count, np.int32), np.zeros(columns.count, np.int32), ptr, idx, outside),
     )
     return ptr, idx, outside[:constants]
 
 
 def reach(view: View, roots: Ints, few: int = FEW, most: int | None = None) -> Reached | None:
-    """What the rows `roots`, and what is asked for anew, reach but by patterns; None if that is more than `most`."""
+    """What the rows `roots`, and what is asked for anew, reach; None if that is more than `most`."""
     columns = view.columns
-    most = columns.count if most is None else most
+    edges, count = columns.edges, columns.count
+    most = count if most is None else most
     again = anew(view)
-    return _walk(columns, roots, again, np.zeros(columns.count, np.uint8), few, most) if len(again) <= most else None
-
-
-def _reach_matching(view: View, few: int) -> Reached:
-    """What the roots of `view`, and what is asked for anew, reach, through patterns too."""
-    columns = view.columns
-    patterns, ids, index = columns.patterns, columns.ids, columns.index
-    assert patterns is not None  # noqa: S101 - else there is nothing to follow
-    keys = {key for id_ in view.roots for key in patterns.keys(id_)}
-    roots = np.concatenate((roots_of(view), np.array([index[key] for key in keys], np.int32)))
-    reached = reach(view, roots, few)
-    assert reached is not None  # noqa: S101 - there is no limit
-    parts = [reached.rows]
-    while new := {key for row in parts[-1].tolist() for key in patterns.keys(ids[row])} - keys:
-        keys |= new
-        roots = np.array([index[key] for key in new], np.int32)
-        more = _walk(columns, roots, roots[:0], reached.mark, few, columns.count)
-        assert more is not None  # noqa: S101 - as above
-        parts.append(more.rows)
-    return Reached(np.concatenate(parts), reached.woken, reached.mark)
-
-
-def _walk(  # noqa: PLR0917 - arrays as for a kernel
-    columns: Columns, roots: Ints, again: Ints, mark: npt.NDArray[np.uint8], few: int, most: int
-) -> Reached | None:
-    """What `roots` and `again` reach and `mark` does not have yet; None if that is more than `most`."""
-    edges = columns.edges
-    out = np.empty(columns.count, np.int32)
+    if len(again) > most:
+        return None
+    ways = columns.patterns.ways() if columns.patterns else _NO_WAYS
     given = (
         *(roots, len(again), columns.state, columns.shape, columns.in_at, columns.shapes.arity, columns.refs),
         *(edges.start, edges.to, edges.head, edges.next, edges.late, edges.lost > 0),
+        *(ways.of, ways.pattern, ways.before, ways.row),
     )
-    woken, found = -1, 0
+    out = np.empty(count, np.int32)
     out[: len(again)] = again
-    mark[again] = 1
-    if len(roots) + len(again) <= few:
-        woken, found = loops(0, few).reach(*given, min(few, most), mark, out)
-        if woken < 0:
-            mark[out[len(again) : found]] = 0
-    if woken < 0 and most > few:
-        woken, found = _compiled().reach(*given, most, mark, out)
-    if woken < 0:
-        return None
-    return Reached(out[:found].copy(), woken, mark)
+    for size, limit in ((len(roots) + len(again), min(few, most)), (few + 1, most)):
+        if size > few >= limit:  # too much for Python, or no more allowed than that
+            continue
+        mark = np.zeros(count, np.uint8)
+        mark[again] = 1
+        woken, found = loops(size, few).reach(*given, limit, mark, out)
+        if woken >= 0:
+            return Reached(out[:found].copy(), woken, mark)
+    return None
 
 
 def _sort(run: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tuple[Ints, list[list[int]]]:

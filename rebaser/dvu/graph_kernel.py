@@ -11,10 +11,17 @@ outside the graph being `~k` for constant k.
 CHECKED = 16  # inputs up to which an edge is checked where some are no longer true
 
 
-def reach(roots, given, state, shape, in_at, arity, refs, start, to, head, next_, late, check, limit, mark, out):
+def reach(
+    roots, given, state, shape, in_at, arity, refs, start, to, head, next_, late, check,
+    of, pattern, before, pattern_row, limit, mark, out,
+):  # fmt: skip
     """Derived rows that `roots` are or reach, into `out`, marked; the first `given` are there already, and what they
     reach is found as well. Returns how many are given or woken by roots directly, and how many there are in all; a
-    derived root counts as woken. Gives up with -1 where there are more than `limit`."""
+    derived root counts as woken. Gives up with -1 where there are more than `limit`.
+
+    `of`, `pattern`, `before` and `pattern_row` are those of `rebaser_core.ways`; `of` is empty where there is no
+    pattern. Rows of patterns that were followed are marked as well.
+    """
     found = given
     for root in roots:
         if shape[root] >= 0 and state[root] and not mark[root]:
@@ -27,56 +34,94 @@ def reach(roots, given, state, shape, in_at, arity, refs, start, to, head, next_
     place = 0
     while place < len(roots) + found:
         row = roots[place] if place < len(roots) else out[place - len(roots)]
-        edge = start[row] if row + 1 < len(start) else 0
-        end = start[row + 1] if row + 1 < len(start) else 0
-        link = head[row] if row < len(head) else -1
-        while edge < end or link >= 0:
-            if edge < end:
-                one = to[edge]
-                edge += 1
-            else:
-                one = late[link]
-                link = next_[link]
-            if mark[one] or shape[one] < 0 or not state[one]:
-                continue
-            if check and arity[shape[one]] <= CHECKED:
-                true = False
-                for at in range(in_at[one], in_at[one] + arity[shape[one]]):
-                    true = true or refs[at] == row
-                if not true:
+        way = of[row] if row < len(of) else 0
+        while row >= 0:
+            edge = start[row] if row + 1 < len(start) else 0
+            end = start[row + 1] if row + 1 < len(start) else 0
+            link = head[row] if row < len(head) else -1
+            while edge < end or link >= 0:
+                if edge < end:
+                    one = to[edge]
+                    edge += 1
+                else:
+                    one = late[link]
+                    link = next_[link]
+                if mark[one] or shape[one] < 0 or not state[one]:
                     continue
-            if found == limit:
-                return -1, found
-            mark[one] = 1
-            out[found] = one
-            found += 1
+                if check and arity[shape[one]] <= CHECKED:
+                    true = False
+                    for at in range(in_at[one], in_at[one] + arity[shape[one]]):
+                        true = true or refs[at] == row
+                    if not true:
+                        continue
+                if found == limit:
+                    return -1, found
+                mark[one] = 1
+                out[found] = one
+                found += 1
+            row = -1
+            while way > 0 and row < 0:  # and then those who name a pattern that matches
+                row = pattern_row[pattern[way]]
+                way = before[way]
+                if row >= 0:
+                    if mark[row]:
+                        row = -1
+                    else:
+                        mark[row] = 1
         place += 1
         if place == len(roots):
             woken = found
     return woken, found
 
 
-def local(rows, shape, in_at, arity, refs, mark, position, constant, ptr, idx, outside):
+def widths(rows, shape, in_at, arity, refs, of, size, width, patterns):
+    """Of each of `rows`, how many inputs it has with all that patterns match, and how many patterns."""
+    for place in range(len(rows)):
+        row = rows[place]
+        width[place] = arity[shape[row]]
+        patterns[place] = 0
+        for ref in range(in_at[row], in_at[row] + arity[shape[row]]):
+            one = of[refs[ref]]
+            if one < 0:
+                patterns[place] += 1
+                width[place] += size[-one - 1] - 1
+
+
+def local(
+    rows, shape, in_at, arity, refs, mark, of, begin, size, members, width, position, constant, ptr, idx, outside
+):  # fmt: skip
     """`ptr` and `idx` of the graph of `rows`, and the rows of its constants into `outside`. Returns how many.
 
-    `position` and `constant` are by row; the second is all zero.
+    What pattern n stands for are `size[n]` of `members` from `begin[n]` on; `of` is as for `reach`. Where it is not
+    empty, rows of `width` 0 get no inputs. `position` and `constant` are by row; the second is all zero.
     """
     for place in range(len(rows)):
         position[rows[place]] = place
     at = known = 0
     for place in range(len(rows)):
         row = rows[place]
-        for ref in range(in_at[row], in_at[row] + arity[shape[row]]):
+        end = in_at[row] + arity[shape[row]]
+        if len(of) and not width[place]:
+            end = in_at[row]
+        for ref in range(in_at[row], end):
             given = refs[ref]
-            if mark[given]:
-                idx[at] = position[given]
-            else:
-                if not constant[given]:
-                    outside[known] = given
-                    known += 1
-                    constant[given] = known
-                idx[at] = -constant[given]
-            at += 1
+            low, high = 0, 1
+            several = len(of) > 0 and of[given] < 0
+            if several:
+                low = begin[-of[given] - 1]
+                high = low + size[-of[given] - 1]
+            for member in range(low, high):
+                if several:
+                    given = members[member]
+                if mark[given]:
+                    idx[at] = position[given]
+                else:
+                    if not constant[given]:
+                        outside[known] = given
+                        known += 1
+                        constant[given] = known
+                    idx[at] = -constant[given]
+                at += 1
         ptr[place + 1] = at
     return known
 

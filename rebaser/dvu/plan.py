@@ -29,7 +29,7 @@ from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
 from rebaser_core.shapes import Shape
 from rebaser_core.state import ChangeSetState, View
-from rebaser_core.updates import Derive, Set
+from rebaser_core.updates import Derive, Match, Set
 from rebaser_core.values import Fault
 
 __all__ = ["DEFAULT_PLAN_LIMITS", "Plan", "PlanLimits", "plan", "warm"]
@@ -45,14 +45,14 @@ def plan(
     """Plan the update that `view` owes. The view must stay open until the plan is done."""
     functions = functions or registry()
     columns = view.columns
-    columns.tidy()
-    if columns.size < limits.whole or columns.patterns:
+    graph.tidy(columns)
+    if columns.size < limits.whole:
         return Plan(view, limits, functions)
     roots = graph.roots_of(view)
     kept = whole.laid(columns)
     # Finding out that it is much costs what it may cost to find that it is little.
     reached = graph.reach(view, roots, limits.few, columns.size // (limits.share if kept is None else 8 * limits.share))
-    if reached is None or graph.inputs_of(columns, reached.rows) >= limits.many(columns.refs_used):
+    if reached is None or graph.inputs_of(columns, reached.rows, limits.few) >= limits.many(columns.refs_used):
         kept = kept or whole.lay(columns, limits.few)
         made = whole.sweep(view, kept, np.concatenate((roots, graph.anew(view))), functions, limits)
         if made is not None:
@@ -63,7 +63,12 @@ def plan(
 def warm() -> None:
     """Have all compiled code that planning needs made, where nobody has yet."""
     state = ChangeSetState()
-    edits = (Set("a", 1), Derive("c", "sum", {"values": ("b",)}), Derive("b", "sum", {"values": ("a",)}))
+    edits = (
+        Set("a", 1),
+        Derive("c", "sum", {"values": ("b",)}),
+        Derive("b", "sum", {"values": ("a",)}),
+        Derive("d", "sum", {"values": Match("a*")}),
+    )
     state.fold(1, Commit("", 0, Kind.REBASE, 0, "", None, 0, delta=edits))
     with state.view() as view:
         for limits in (PlanLimits(packet_bytes=1, task_work=1, few=-1), PlanLimits(few=-1, whole=0, share=1 << 30)):

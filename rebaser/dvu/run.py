@@ -9,12 +9,14 @@ for its thread: what that one still does changes nothing.
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from threading import Lock
+from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from anyio import to_thread
 
-from rebaser.dvu import fingerprint
+from rebaser.dvu import fingerprint, graph
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.graph import FEW
 from rebaser.dvu.limits import PlanLimits
@@ -23,6 +25,7 @@ from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.whole import WholePlan
 from rebaser_client.rounds import turn
+from rebaser_core.columns import Columns
 from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable
 from rebaser_core.state import ChangeSetState, View
@@ -34,6 +37,9 @@ T = TypeVar("T")
 LITTLE = FEW  # values and edges of a change set whose updates are little work; up to there nothing is compiled
 LITTLE_TEXT = 1000  # characters of each value in it
 LITTLE_RESULT = 64 * 1024  # bytes of results that are little work
+
+# A thread that nobody waits for any more may still be at it.
+_tidying: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
 
 
 class Evaluator(Protocol):
@@ -69,10 +75,10 @@ async def update(
     values are done, and how many there are to do. Raises `DvuError`.
     """
     little = _is_little(view)
-    made = await _work(view, little, plan, view)
+    made = await _work(view, little, _planned, view)
     while True:
         if await share(made, engine):
-            made = await _work(view, little, plan, view, IN_PACKETS)
+            made = await _work(view, little, _planned, view, IN_PACKETS)
         packets = await _work(view, little, made.next_wave)
         if not packets:
             break
@@ -83,6 +89,12 @@ async def update(
         little = little and sum(map(len, found)) <= LITTLE_RESULT
         await _work(view, little, made.absorb, found)
     return await _work(view, little, made.computed)
+
+
+def _planned(view: View, limits: PlanLimits | None = None) -> Plan | WholePlan:
+    with _tidying.setdefault(view.columns, Lock()):
+        graph.tidy(view.columns)
+    return plan(view) if limits is None else plan(view, limits)
 
 
 async def share(made: Plan | WholePlan, engine: Evaluator) -> bool:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from rebaser.dvu import bytecode, faults, fingerprint, graph
+from rebaser.dvu import bytecode, expand, faults, fingerprint, graph
 from rebaser.dvu.column import FAULT, INT, NULL, OTHER, Column
 from rebaser.dvu.filling import row_kinds
 from rebaser.dvu.functions.registry import Registry
@@ -24,6 +24,7 @@ from rebaser_core.columns import Columns
 from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
+from rebaser_core.shapes import Shape
 from rebaser_core.state import View
 from rebaser_core.values import Fault, same
 
@@ -40,13 +41,15 @@ _NAMED = 10_000  # and from which on their ids are kept as text, too
 
 @dataclass(slots=True, eq=False)
 class Laid:
-    """The structure of a change set as its definitions were when their count was `defined`; None for one with a cycle.
+    """The structure of a change set as its definitions were when their count was `defined`, and what their patterns
+    match when that had `moved` so often; None for one with a cycle, or with more inputs by pattern than may be.
 
     `rows` by slot, and the way back: `slot` by row, -1 for a row that is in no definition. `names` are the ids of the
     nodes, once a large update has asked for them.
     """
 
     defined: int
+    moved: int
     structure: Structure | None
     rows: graph.Ints
     slot: graph.Ints
@@ -93,31 +96,43 @@ _laid: "WeakKeyDictionary[Columns, Laid]" = WeakKeyDictionary()
 def laid(columns: Columns) -> Laid | None:
     """What was laid for the definitions as they are."""
     found = _laid.get(columns)
-    return found if found is not None and found.defined == columns.defined else None
+    return found if found is not None and (found.defined, found.moved) == (columns.defined, _moved(columns)) else None
+
+
+def _moved(columns: Columns) -> int:
+    return columns.patterns.moved if columns.patterns else 0
 
 
 def lay(columns: Columns, few: int) -> Laid:
     """Put all definitions in order. Costs what they all cost, and is kept until one of them changes."""
     derived = np.flatnonzero(columns.shape[: columns.count] >= 0).astype(np.int32)
     count = len(derived)
+    made = _laid[columns] = Laid(columns.defined, _moved(columns), None, *np.zeros((2, 0), np.int32))
+    shape, wide, expanded = columns.shape[derived], list[Shape](), None
+    if columns.patterns:
+        try:
+            expanded = expand.expand(columns, derived, graph.loops(count, few))
+        except DvuError:
+            return made
+        if expanded.crowded:
+            return made
+        shape, wide = expanded.shape, expanded.wide
     mark = np.zeros(columns.count, np.uint8)
     mark[derived] = 1
-    ptr, idx, outside = graph.local(columns, derived, mark, few)
+    ptr, idx, outside = graph.local(columns, derived, mark, few, expanded)
     run = graph.loops(count + len(idx), few)
     order = np.arange(count, dtype=np.int32) if run.ascending(ptr, idx) else _sorted(run, ptr, idx)
-    made = Laid(columns.defined, None, np.zeros(0, np.int32), np.zeros(0, np.int32))
     if len(order) == count:
         rank = np.empty(count, np.int32)
         rank[order] = np.arange(count, dtype=np.int32)
         refs = np.empty(len(idx), np.int32)
         run.relabel(order, rank, ptr, idx, len(outside), refs)
-        known, shape = np.unique(columns.shape[derived[order]], return_inverse=True)
-        shapes = [columns.shapes[at] for at in known.tolist()]
-        made.structure = Structure.make(len(outside), shapes, shape.astype(np.int32), refs)
+        known, which = np.unique(shape[order], return_inverse=True)
+        shapes = [columns.shapes[at] if at >= 0 else wide[-at - 1] for at in known.tolist()]
+        made.structure = Structure.make(len(outside), shapes, which.astype(np.int32), refs)
         made.rows = np.concatenate((outside, derived[order]))
         made.slot = np.full(columns.count, -1, np.int32)
         made.slot[made.rows] = np.arange(len(made.rows), dtype=np.int32)
-    _laid[columns] = made
     return made
 
 
@@ -136,6 +151,7 @@ def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: 
     structure = at.structure
     if structure is None:
         return None
+    roots = _named(view.columns, roots)
     slots = at.slot[roots[roots < len(at.slot)]]
     mark = np.zeros(len(at.rows), np.uint8)
     mark[slots[slots >= 0]] = _REACHED
@@ -148,6 +164,14 @@ def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: 
             return None
     made = WholePlan(view.columns, at, mark, functions, limits)
     return made if made.suits(limits.slow) else None
+
+
+def _named(columns: Columns, roots: graph.Ints) -> graph.Ints:
+    """`roots`, and for a pattern among them, which has no slot, those that name it."""
+    if not columns.patterns:
+        return roots
+    patterns = roots[columns.patterns.ways().of[roots] < 0].tolist()
+    return np.concatenate((roots, *[np.array(columns.edges.of(row), np.int32) for row in patterns]))
 
 
 class WholePlan:

@@ -6,8 +6,9 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core import matching
+from rebaser_core import matching, ways
 from rebaser_core.cells import Cells
+from rebaser_core.columns import Columns
 from rebaser_core.computed import ComputedTable
 from rebaser_core.patterns import matcher
 from rebaser_core.updates import MARK, Derive, Match, Remove, Set, Unset, Update
@@ -61,6 +62,30 @@ def check_matches(cells: Cells, model: Model) -> None:
     for key in keys:
         assert columns.patterns is not None
         assert [columns.ids[row] for row in columns.patterns.rows(key)] == sorted(filter(matcher(key[1:]), model))
+    if columns.patterns:
+        check_ways(columns)
+
+
+def check_ways(columns: Columns) -> None:
+    """What leads from each row to patterns."""
+    assert columns.patterns is not None
+    ways = columns.patterns.ways()
+    keys = {columns.index[key]: matcher(key[1:]) for key in columns.index if key[0] == MARK}
+    sizes = dict.fromkeys(keys, 0)
+    for row in range(columns.count):
+        there = columns.state[row] != 0
+        expected = [key for key, match in keys.items() if there and match(columns.ids[row])]
+        found = []
+        way = int(ways.of[row])
+        while way > 0:
+            found.append(int(ways.row[ways.pattern[way]]))
+            way = int(ways.before[way])
+        assert sorted(one for one in found if one >= 0) == sorted(expected)
+        assert (way < 0) == (row in keys)
+        assert row not in keys or ways.row[-1 - way] == row
+        for key in expected:
+            sizes[key] += 1
+    assert sizes == {key: int(ways.size[-1 - ways.of[key]]) for key in keys}
 
 
 def check(cells: Cells, model: Model) -> None:
@@ -114,25 +139,36 @@ def test_cells_are_a_map(script: list[Any]) -> None:
 
 @settings(max_examples=100)
 @given(
-    st.lists(st.tuples(st.sampled_from(["set", "set", "remove"]), st.sampled_from("abcdefg")) | st.none(), max_size=40),
+    st.lists(
+        st.tuples(st.sampled_from(["set", "set", "remove", "match"]), st.sampled_from("abcdefg")) | st.none(),
+        max_size=40,
+    ),
     st.sampled_from([0, 3, 64]),
     st.sampled_from([1, 4, 1000]),
+    st.sampled_from([0, 3, 64]),
 )
 def test_what_a_pattern_matches_is_known_whatever_came_and_went(
-    script: list[tuple[str, str] | None], noted: int, kept: int
+    script: list[tuple[str, str] | None], noted: int, kept: int, slack: int
 ) -> None:
     columns = Cells().columns
-    globs = ["*", "b*", "**", "c"]
-    columns.derive(Derive("of/all", "sum", {"x": tuple(map(Match, globs))}))
-    with patch.object(matching, "_NOTED", noted), patch.object(matching, "_KEPT", kept):
+    columns.derive(Derive("of/all", "sum", {"x": tuple(map(Match, ["*", "b*", "**", "c"]))}))
+    with (
+        patch.object(matching, "_NOTED", noted),
+        patch.object(matching, "_KEPT", kept),
+        patch.object(ways, "_SLACK", slack),
+    ):
         for step in [*script, None]:
             if step is None:
                 assert columns.patterns is not None
+                globs = [key[1:] for key in columns.index if key[0] == MARK]
                 for glob in globs:
                     there = [id_ for id_ in sorted(columns.index) if columns.find(id_) >= 0 and matcher(glob)(id_)]
                     assert [columns.ids[row] for row in columns.patterns.rows(MARK + glob)] == there
+                check_ways(columns)
             elif step[0] == "set":
                 columns.set(step[1], 1)
+            elif step[0] == "match":
+                columns.derive(Derive("of/some", "sum", {"x": Match(f"{step[1]}**")}))
             else:
                 columns.remove(step[1])
 

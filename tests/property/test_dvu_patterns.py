@@ -6,12 +6,15 @@ from hypothesis import strategies as st
 
 from rebaser.dvu.plan import PlanLimits
 from rebaser_core.updates import Derive, Input, Match, Remove, Set, Unset, Update
-from tests.property.test_dvu_incremental import LIMITS, check_at_rest
+from tests.property.test_dvu_incremental import LIMITS as UNCOMPILED
+from tests.property.test_dvu_incremental import check_at_rest
 from tests.spark.graphs import Book, run_here
 
 IDS = ["s/1", "s/2", "s/t/1", "t/1", "d/1", "d/2", "d/e/1", "e/1", "top"]
 # By level: who matches only what stands above in no cycle.
 GLOBS = ["s/*", "s/**", "*/1", "**1", "s/*/1", "d/*", "d/**", "**/e/*", "t/1", "z/*", "t*", "*"]
+
+LIMITS = [*UNCOMPILED, PlanLimits(whole=0, share=1 << 30, slow=1.0, few=-1), PlanLimits(few=-1)]  # and compiled
 
 ids = st.sampled_from(IDS)
 globs = st.sampled_from(GLOBS).map(Match)

@@ -65,7 +65,7 @@ async def test_little_work_takes_no_thread(threads: list[str]) -> None:
 )
 async def test_all_other_does(threads: list[str], updates: list[Update]) -> None:
     await updated(updates)
-    assert {"plan", "next_wave", "absorb", "computed"} <= set(threads)
+    assert {"_planned", "next_wave", "absorb", "computed"} <= set(threads)
 
 
 async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
