@@ -109,7 +109,7 @@ def linked(work: Work, functions: Registry, most: int) -> "Linked | None":
     count = len(work.shape)
     if count + len(work.refs) < (COLD if _kernel is None else WARM):
         return None
-    uses = np.bincount(work.shape, minlength=len(work.shapes))
+    uses = work.uses if work.uses is not None else np.bincount(work.shape, minlength=len(work.shapes))
     from rebaser.dvu.bytecode import translate  # noqa: PLC0415 - small packets do without
 
     programs = [

@@ -21,6 +21,7 @@ from rebaser_core.updates import functions_of
 from rebaser_core.ways import Ways
 
 Ints: TypeAlias = npt.NDArray[np.int32]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _NO_WAYS: Final = Ways.none()
 _NO_PATTERNS: Final = tuple(np.zeros(0, kind) for kind in (np.int32, np.int64, np.int64, np.int32, np.int64))

@@ -426,3 +426,27 @@ def gather(text, ends, which, out):
             out[filled] = text[at]
             filled += 1
     return filled
+
+
+def differing(
+    nodes, base, row_of, kinds, bits, state, kind, num, settled, plain, whole,
+    places, rows, new_kinds, new_bits,
+):  # fmt: skip
+    """Results that are not what stands, into `places`, with their rows, kinds and bits. Returns how many, and how many
+    of them are of kind `plain` or above: these are taken whatever stands.
+
+    Result i, of `kinds[i]` and `bits[i]`, is that of slot `base + nodes[i]`, which is in row `row_of[slot]`. What
+    stands there counts if its `state` is `settled`. Of kinds below `whole` bits say nothing.
+    """
+    found = odd = 0
+    for at in range(len(nodes)):
+        row = row_of[base + nodes[at]]
+        same = kinds[at] == kind[row] and state[row] == settled and (kinds[at] < whole or bits[at] == num[row])
+        if kinds[at] >= plain or not same:
+            odd += kinds[at] >= plain
+            places[found] = at
+            rows[found] = row
+            new_kinds[found] = kinds[at]
+            new_bits[found] = bits[at]
+            found += 1
+    return found, odd

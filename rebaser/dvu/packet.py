@@ -47,7 +47,8 @@ class Work:
     By node: `shape` (position in `shapes`), `dirty` (compute it whatever its inputs say), `old` (what stood there).
     `refs` holds the input slots of all nodes one after another. `functions` gives the fingerprint of each function
     used, None for one that the planner does not know; `code` that of the evaluator. `starts`, where it is known: at
-    which of `refs` each node begins, and the end; all is known to be in range then.
+    which of `refs` each node begins, and the end; all is known to be in range then. `uses`, where it is known: how many
+    nodes each of `shapes` has.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Work:
     dirty: npt.NDArray[np.bool_]
     old: Column
     starts: Whole | None = None
+    uses: Whole | None = None
 
     def encode(self) -> bytes:
         """The bytes of the packet."""

@@ -25,8 +25,9 @@ Mask = npt.NDArray[np.bool_]
 class Structure:
     """Slots number `base` values that are given first, then the nodes, each after what it reads.
 
-    By node: `shape`, a position in `shapes`; node i reads the slots `refs[starts[i]:starts[i + 1]]`. `data` is all of
-    it as bytes, in whose memory it may stand, and `address` that of a blob of them.
+    By node: `shape`, a position in `shapes`; node i reads the slots `refs[starts[i]:starts[i + 1]]`. `uses` counts the
+    nodes of each shape. `data` is all of it as bytes, in whose memory it may stand, and `address` that of a blob of
+    them.
     """
 
     base: int
@@ -34,6 +35,7 @@ class Structure:
     shape: Ints
     refs: Ints
     starts: npt.NDArray[np.int64]
+    uses: npt.NDArray[np.int64]
     data: bytes | pa.Buffer
     address: str
 
@@ -52,7 +54,8 @@ class Structure:
         shape = row["shape"]
         starts = np.zeros(len(shape) + 1, np.int64)
         np.cumsum(np.array([one.arity for one in shapes], np.int64)[shape], out=starts[1:])
-        return cls(meta["base"], shapes, shape, row["refs"], starts, data, address)
+        uses = np.bincount(shape, minlength=len(shapes))
+        return cls(meta["base"], shapes, shape, row["refs"], starts, uses, data, address)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +138,7 @@ class Reach:
             np.ones(count, np.bool_) if self.reached is None else self.reached,
             old,
             structure.starts,
+            structure.uses,
         )
 
 

@@ -4,8 +4,8 @@ Invariant: gives what `rebaser.dvu.plan.Plan` would give. What a worker finds is
 stands in the change set; so nothing of what stood there travels, and no edge after the first time.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -88,6 +88,16 @@ class NamedIds(RowIds):
 
     def text(self) -> str:
         return self.names.lines(self.nodes, self.few)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """Room for rows that changed and what they are now; `others` by place."""
+
+    rows: graph.Ints
+    kinds: npt.NDArray[np.uint8]
+    bits: npt.NDArray[np.int64]
+    others: dict[int, Any] = field(default_factory=dict)
 
 
 _laid: "WeakKeyDictionary[Columns, Laid]" = WeakKeyDictionary()
@@ -185,17 +195,27 @@ class WholePlan:
         self._functions = functions
         self._few = limits.few
         base = structure.base
-        self._reached = mark[base:] == _REACHED
-        self._given = mark != 0
-        self._given[base:] = mark[base:] == _NEEDED
-        self._rows = at.rows[np.flatnonzero(self._given)]  # whose values it starts from
-        self.size = int(self._reached.sum())
-        self._whole = self.size == len(self._reached)
+        reached = mark[base:] == _REACHED
+        self.size = int(reached.sum())
+        calls = functions.functions
+        self._by_python = [bytecode.translate(one, calls.get(one.function)) is None for one in structure.shapes]
+        # What is computed, and the slots it starts from. Of most nodes, telling which takes longer than computing all,
+        # if it is compiled code that does.
+        self._nodes: graph.Mask | None = None
+        self._given: graph.Mask | None = None
+        self._rows = at.rows[:base]
+        self._count = len(reached)
+        if any(self._by_python) or 3 * self.size < 2 * self._count:
+            self._nodes, self._count = reached, self.size
+            self._given = mark != 0
+            self._given[base:] = mark[base:] == _NEEDED
+            self._rows = at.rows[np.flatnonzero(self._given)]
         self._store = ""
         self._way = _KEPT if at.sent else _UNSENT
         self._done = False
         self._flying = False
-        self._found: list[tuple[graph.Ints, Column]] = []  # rows that changed, and what they are now
+        self._room = _Found(np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.int64))
+        self._found = 0  # of it
         self._changed_faults: dict[int, Fault] = {}  # by row
         self._faults: dict[int, Fault] = {}  # by slot, changed or not
 
@@ -217,12 +237,12 @@ class WholePlan:
     def suits(self, slow: float) -> bool:
         """Whether compiled code does all of it but a share `slow`, from inputs that can be sent at once."""
         columns, structure = self._columns, self._structure
-        calls = self._functions.functions
-        by_python = [bytecode.translate(shape, calls.get(shape.function)) is None for shape in structure.shapes]
-        if any(by_python) and int(np.array(by_python)[structure.shape[self._reached]].sum()) > slow * self.size:
+        by_python = np.array(self._by_python, np.bool_)
+        if self._nodes is not None and by_python[structure.shape[self._nodes]].sum() > slow * self._count:
             return False
-        sample = slice(None, None, max(1, len(self._reached) // _SAMPLE))
-        rows = self._laid.rows[structure.base :][sample][self._reached[sample]]
+        sample = slice(None, None, max(1, len(structure.shape) // _SAMPLE))
+        rows = self._laid.rows[structure.base :][sample]
+        rows = rows if self._nodes is None else rows[self._nodes[sample]]
         odd = (columns.kind[rows] == OTHER) | (columns.state[rows] == ERROR)
         if int(odd.sum()) > slow * len(rows):
             return False
@@ -240,14 +260,13 @@ class WholePlan:
         rows = self._rows
         kinds = row_kinds(columns, rows)
         others: dict[int, Any] = {at: columns.other[int(rows[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}
-        first = len(rows) == structure.base and bool(self._given[: structure.base].all())
         packet = Reach(
             _NUMBER,
             fingerprint.code(),
             self._functions.fingerprints(functions_of(structure.shapes)),
             structure.address,
-            None if self._whole else self._reached,
-            None if first else self._given,
+            self._nodes,
+            self._given,
             Column(kinds, columns.num[rows], others),
             structure.data if self._way in (_UNSENT, _BROUGHT) else b"",
             self._store,
@@ -266,39 +285,49 @@ class WholePlan:
             return
         if [part.part for part in parts] != list(range(len(parts))) or not parts or not parts[-1].last:
             raise DvuError("results of a packet are not complete")
-        if any(part.number != _NUMBER for part in parts) or sum(len(part.nodes) for part in parts) != self.size:
+        if any(part.number != _NUMBER for part in parts) or sum(len(part.nodes) for part in parts) != self._count:
             raise DvuError("results are not those of what was sent")
+        nodes, count = len(self._structure.shape), self._count
+        if any(len(part.nodes) and not 0 <= part.nodes.min() <= part.nodes.max() < nodes for part in parts):
+            raise DvuError("results are of values that there are not")
+        self._room = _Found(np.empty(count, np.int32), np.empty(count, np.uint8), np.empty(count, np.int64))
         for part in parts:
             self._absorb(part)
         self._laid.sent = self._done = True
         self._way = _KEPT
 
     def _absorb(self, part: Results) -> None:
-        columns, values = self._columns, part.values
-        rows = self._laid.rows[self._structure.base + part.nodes]
-        kinds, bits = values.kinds, values.bits
-        unchanged = (columns.state[rows] == OK) & (columns.kind[rows] == kinds)
-        unchanged &= (columns.num[rows] == bits) | (kinds < INT)
-        for at in np.flatnonzero(kinds == OTHER).tolist():
-            row = int(rows[at])
-            stood = columns.state[row] == OK and columns.kind[row] == OTHER
-            unchanged[at] = stood and same(columns.other[row], values.others[at])  # type: ignore[arg-type]
-        for at, raw in zip(np.flatnonzero(kinds == FAULT).tolist(), part.faults, strict=True):
-            row, slot = int(rows[at]), self._structure.base + int(part.nodes[at])
-            self._faults[slot] = fault = self._fault(row, raw)
-            unchanged[at] = columns.state[row] == ERROR and columns.faults.get(row) == fault
-            if not unchanged[at]:
-                self._changed_faults[row] = fault
-        if not unchanged.any():
-            self._found.append((rows, values))
-            return
-        places = np.flatnonzero(~unchanged)
-        others = (
-            {new: values.others[old] for new, old in enumerate(places.tolist()) if old in values.others}
-            if values.others
-            else {}
+        columns, values, room, start = self._columns, part.values, self._room, self._found
+        rows, kinds, bits = room.rows[start:], room.kinds[start:], room.bits[start:]
+        places = np.empty(len(part.nodes), np.int32)
+        found, odd = graph.loops(len(places), self._few).differing(
+            *(part.nodes, self._structure.base, self._laid.rows, values.kinds, values.bits),
+            *(columns.state, columns.kind, columns.num, OK, OTHER, INT, places, rows, kinds, bits),
         )
-        self._found.append((rows[places], Column(kinds[places], bits[places], others)))
+        if odd:
+            raw = iter(part.faults)
+            kept = np.ones(found, np.bool_)
+            odd_ones = np.flatnonzero(kinds[:found] >= OTHER).tolist()
+            kept[odd_ones] = [self._differs(int(rows[at]), int(places[at]), part, raw) for at in odd_ones]
+            left = np.flatnonzero(kept)
+            found = len(left)
+            rows[:found], kinds[:found], bits[:found], places = rows[left], kinds[left], bits[left], places[left]
+            for at in np.flatnonzero(kinds[:found] == OTHER).tolist():
+                room.others[start + at] = values.others[int(places[at])]
+        self._found += found
+
+    def _differs(self, row: int, place: int, part: Results, raw: Iterator[RawFault]) -> bool:
+        """Whether a text, list, map or fault at `place` is not what stands in `row`; `raw` are faults yet to come."""
+        columns = self._columns
+        if part.values.kinds[place] == OTHER:
+            stood = columns.state[row] == OK and columns.kind[row] == OTHER
+            return not (stood and same(columns.other[row], part.values.others[place]))  # type: ignore[arg-type]
+        slot = self._structure.base + int(part.nodes[place])
+        self._faults[slot] = fault = self._fault(row, next(raw))
+        if columns.state[row] == ERROR and columns.faults.get(row) == fault:
+            return False
+        self._changed_faults[row] = fault
+        return True
 
     def _fault(self, row: int, raw: RawFault) -> Fault:
         """The words for what a worker said in slots."""
@@ -321,20 +350,14 @@ class WholePlan:
 
     def computed(self) -> Sequence[Computed]:
         """What changed against the stored cells. Complete once `next_wave` has returned nothing."""
-        rows = np.concatenate([rows for rows, _ in self._found] or [np.zeros(0, np.int32)])
-        kinds = np.concatenate([values.kinds for _, values in self._found] or [np.zeros(0, np.uint8)])
-        bits = np.concatenate([values.bits for _, values in self._found] or [np.zeros(0, np.int64)])
-        others: dict[int, Any] = {}
-        before = 0
-        for some, values in self._found:
-            others.update((before + at, value) for at, value in values.others.items())
-            before += len(some)
+        room, found = self._room, self._found
+        rows, kinds, bits = room.rows[:found], room.kinds[:found], room.bits[:found]
         failed = np.flatnonzero(kinds == FAULT)
         by_place = {at: self._changed_faults[int(rows[at])] for at in failed.tolist()}
         if len(failed):
             kinds[failed] = NULL
         columns = self._columns
-        table = ComputedTable(self._ids(rows), kinds, bits, others, by_place, rows, columns)
+        table = ComputedTable(self._ids(rows), kinds, bits, room.others, by_place, rows, columns)
         return table if len(table) >= _TABLE else tuple(table)
 
     def _ids(self, rows: graph.Ints) -> RowIds:
