@@ -51,7 +51,7 @@ def plan(
     roots = graph.roots_of(view)
     kept = whole.laid(columns)
     # Finding out that it is much costs what it may cost to find that it is little.
-    reached = graph.reach(view, roots, limits.few, columns.size // (limits.share if kept is None else 8 * limits.share))
+    reached = graph.reach(view, roots, limits.few, columns.size // (limits.lay if kept is None else 2 * limits.share))
     if reached is None or graph.inputs_of(columns, reached.rows, limits.few) >= limits.many(columns.refs_used):
         kept = kept or whole.lay(columns, limits.few)
         made = whole.sweep(view, kept, np.concatenate((roots, graph.anew(view))), functions, limits)
