@@ -26,21 +26,8 @@ async def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
 
 
 @pytest.fixture(scope="package")
-async def fleet(fleet_url: str) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
-    """Two daemons on one NATS server. A small concurrency, so that both have to take part."""
-    async with servers(fleet_url, "one", "two", concurrency=3, quiescent_period=2, retry_for=2) as (one, two):
-        yield one, two
-
-
-@pytest.fixture
-async def client(fleet_url: str, fleet: object) -> AsyncIterator[RebaserClient]:
-    async with RebaserClient.connect(fleet_url) as connected:
-        yield connected
-
-
-@pytest.fixture(scope="package")
 async def spark_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A Spark Connect server apart from all daemons, for those that are killed and started again."""
+    """A Spark Connect server apart from all daemons: one is enough, and outlives those that are killed."""
     jvm = Jvm("local[1]", memory="1g", scratch=tmp_path_factory.mktemp("spark"))
     await to_thread.run_sync(jvm.start)
     try:
@@ -48,3 +35,17 @@ async def spark_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(jvm.stop)
+
+
+@pytest.fixture(scope="package")
+async def fleet(fleet_url: str, spark_url: str) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
+    """Two daemons on one NATS server. A small concurrency, so that both have to take part."""
+    settings = {"spark": spark_url, "concurrency": 3, "quiescent_period": 2, "retry_for": 2}
+    async with servers(fleet_url, "one", "two", **settings) as (one, two):
+        yield one, two
+
+
+@pytest.fixture
+async def client(fleet_url: str, fleet: object) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(fleet_url) as connected:
+        yield connected

@@ -33,8 +33,8 @@ from rebaser_core.updates import Derive
 from tests.acceptance.fleet import NO_SPARK, ServerProcess, launched
 from tests.acceptance.history import check_history, commits_of
 from tests.benchmarks.requests import wait_for_server
+from tests.fuzz.message_targets import damaged_tree, messages
 from tests.fuzz.mutate import Mutator
-from tests.fuzz.targets import damaged_tree, messages
 from tests.fuzz.wire import RawPublisher
 
 WORKSPACE = "fuzz"

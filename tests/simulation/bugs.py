@@ -69,7 +69,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        17,
+        6,
         COMMIT_LOG,
         """                doubtful = True
 """,
@@ -79,7 +79,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as lost",
         "gentle",
-        2,
+        3,
         COMMIT_LOG,
         """                doubtful = True
 """,
@@ -97,7 +97,7 @@ BUGS = (
     bug(
         "our own commit, landed before its answer was lost, counts as foreign",
         "gentle",
-        2,
+        5,
         COMMIT_LOG,
         "                    return stored.sequence",
         "                    pass",
@@ -117,7 +117,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        1,
+        6,
         "rebaser_core.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -125,7 +125,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        1,
+        10,
         "rebaser_core.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -256,7 +256,7 @@ BUGS = (
     bug(
         "two updates at a time",
         "harsh",
-        1,
+        2,
         LIFECYCLE,
         "if life.owes and (life.dvu is Dvu.IDLE or (life.dvu is Dvu.WAITING and now >= life.retry_at)):",
         "if life.owes and (life.dvu is not Dvu.WAITING or now >= life.retry_at):",
@@ -299,7 +299,7 @@ BUGS = (
     bug(
         "no last look",
         "gentle",
-        2,
+        3,
         OWNER,
         "                found = left is not None or commits.state.owes\n",
         "                found = False\n",
@@ -307,7 +307,7 @@ BUGS = (
     bug(
         "the last look comes before the ack",
         "gentle",
-        7,
+        8,
         LIFECYCLE,
         "return replace(life, phase=Phase.LOOKING), (Do.LOOK,)",
         "return replace(life, phase=Phase.DONE), ()",
@@ -315,7 +315,7 @@ BUGS = (
     bug(
         "the last look does not wait until the task is gone",
         "gentle",
-        20,
+        10,
         TASKS,
         "if left is None or left.sequence != self.task.sequence:",
         "if True:",
@@ -378,7 +378,7 @@ BUGS = (
     bug(
         "the sweeper passes over requests",
         "harsh",
-        35,
+        31,
         SWEEPER,
         'waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")',
         "waiting: set[str] = set()",
@@ -387,7 +387,7 @@ BUGS = (
     bug(
         "a request that was redriven is answered as dead",
         "harsh",
-        12,
+        19,
         DECIDE,
         "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > epoch.sequence",
         "return decision.outcome is Outcome.DEAD",

@@ -1,0 +1,133 @@
+"""Messages: a header block, then the payload."""
+
+import json
+from collections.abc import Callable, Mapping
+
+import cbor2
+
+from rebaser.change_set.replies import response
+from rebaser_client.jetstream.link import _header_line
+from rebaser_client.jetstream.messages import parse_headers
+from rebaser_core.commit import Applied, Commit, Kind, Outcome
+from rebaser_core.dead_letter import dead_headers
+from rebaser_core.decide import Incoming, decide
+from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesResponse,
+    decode,
+    decode_commit,
+    encode,
+    encode_commit,
+    read_sweep_headers,
+)
+from rebaser_core.state import ChangeSetState
+from tests.fuzz.mutate import Mutator, as_cbor
+from tests.fuzz.refusals import refused
+from tests.wire.checkpoints import restored
+from tests.wire.examples import examples
+
+KEY = ChangeSetKey("ws", "cs")
+
+
+def framed(headers: Mapping[str, str], payload: bytes) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"NATS/1.0\r\n{lines}\r\n".encode(errors="replace") + payload
+
+
+def unframed(data: bytes) -> tuple[dict[str, str] | None, bytes]:
+    block, end, payload = data.partition(b"\r\n\r\n")
+    return (parse_headers(block + end), payload) if end else (None, data)
+
+
+def messages(kind: str) -> list[tuple[dict[str, str], bytes]]:
+    """The golden files of messages of type `kind`: headers and payload."""
+    found = [one for one in examples() if one.name.startswith(f"{kind}.") and one.headers_path.exists()]
+    return [(json.loads(one.headers_path.read_bytes()), one.path.read_bytes()) for one in found]
+
+
+def make_message(kind: str) -> Callable[[Mutator], bytes]:
+    valid = messages(kind)
+    payloads = [payload for _, payload in valid]
+
+    def make(mutator: Mutator) -> bytes:
+        headers, payload = mutator.chance.choice(valid)
+        as_json = headers["X-CONTENT-TYPE"] == "application/json"
+        if mutator.often(0.2):
+            name = mutator.chance.choice(list(headers))
+            headers = headers | {name: mutator.text(headers[name]).replace("\r\n\r\n", "")}
+        if mutator.often(0.6):
+            payload = damaged_tree(mutator, payload, as_json=as_json)
+        if mutator.often(0.4):
+            payload = mutator.damaged(payload, payloads)
+        return framed(headers, payload) if mutator.often(0.97) else mutator.damaged(framed(headers, payload), payloads)
+
+    return make
+
+
+def damaged_tree(mutator: Mutator, payload: bytes, *, as_json: bool) -> bytes:
+    value = mutator.tree(json.loads(payload) if as_json else cbor2.loads(payload))
+    if not as_json:
+        return as_cbor(value)
+    return json.dumps(value, default=str, skipkeys=True, ensure_ascii=mutator.often(0.5)).encode(errors="surrogatepass")
+
+
+def check_request(data: bytes) -> None:
+    """The whole way of a request through an owner, whatever it is: it is decided, logged, answered, or set aside."""
+    headers, payload = unframed(data)
+    state = ChangeSetState()
+    request_id, updates, error = "@1", (), None
+    try:
+        request = decode(headers, payload, expect=EnqueueUpdatesRequest)
+        request_id, updates = request.id, request.updates or ()
+    except UnprocessableError as refusal:
+        error = refusal
+    except UnsupportedVersion:
+        return
+    decided = decide(state, Applied("stream", 0), [Incoming(1, request_id, updates, error=error)])
+    commit = Commit(
+        "id",
+        0,
+        Kind.REBASE,
+        1,
+        "owner",
+        decided.applied,
+        0,
+        requests=tuple(decided.decisions),
+        delta=tuple(decided.delta),
+    )
+    assert same_commit(decode_commit(*encode_commit(commit)), commit)
+    state.fold(1, commit)
+    again = restored(state)
+    assert again.cells.keys() == state.cells.keys()
+    for decision, _ in decided.answers:
+        answer = response(KEY, decision, 1)
+        assert decode(*encode(answer), expect=EnqueueUpdatesResponse) == answer
+        if decision.outcome is Outcome.DEAD:
+            for pair in dead_headers(
+                headers, decision, key=KEY, subject="rebaser.requests.ws.cs", server="s", at_ms=1
+            ).items():
+                _header_line(pair)
+
+
+def same_commit(one: Commit, other: Commit) -> bool:
+    return repr(one.requests) == repr(other.requests) and repr(one.delta) == repr(other.delta)
+
+
+def check_reply(data: bytes) -> None:
+    headers, payload = unframed(data)
+    found = refused(lambda: decode(headers, payload, expect=EnqueueUpdatesResponse))
+    if isinstance(found, EnqueueUpdatesResponse):
+        assert decode(*encode(found)) == found
+
+
+def check_commit(data: bytes) -> None:
+    headers, payload = unframed(data)
+    refused(lambda: read_sweep_headers(headers))
+    commit = refused(lambda: decode_commit(headers, payload))
+    if isinstance(commit, Commit):
+        state = ChangeSetState()
+        state.last = commit.previous
+        refused(lambda: state.fold(commit.previous + 1, commit))
+        state.values()

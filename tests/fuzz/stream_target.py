@@ -1,0 +1,71 @@
+"""The byte stream of NATS."""
+
+from contextlib import suppress
+from typing import Any
+
+from nats.errors import BadHeaderError, ProtocolError
+
+from rebaser_client.jetstream.link import _header_line
+from rebaser_client.jetstream.messages import Message
+from rebaser_client.jetstream.reader import Reader
+from tests.fuzz.mutate import Mutator
+
+STREAM = (
+    b"INFO {\"server_id\":\"x\",\"max_payload\":1048576}\r\nPING\r\nPONG\r\n+OK\r\n"
+    b"MSG a.b 7 5\r\nhello\r\nMSG a.b 7 reply.to 0\r\n\r\nHMSG a.b 7 $JS.ACK.s.c.1.2.3.4.5 12 17\r\n"
+    b"NATS/1.0\r\n\r\nhello\r\n"
+    b"HMSG a 7 30 30\r\nNATS/1.0 503 No Responders\r\n\r\n\r\n-ERR 'Slow Consumer'\r\n"
+)  # fmt: skip
+
+
+class Control:
+    """Stands for nats-py's client, whose handlers the reader calls."""
+
+    async def _process_ping(self) -> None: ...
+
+    async def _process_pong(self) -> None: ...
+
+    async def _process_err(self, text: str) -> None:
+        text.encode()
+
+    async def _process_info(self, info: object) -> None: ...
+
+
+def make_stream(mutator: Mutator) -> bytes:
+    return mutator.damaged(STREAM, (STREAM,))
+
+
+def check_stream(data: bytes) -> None:
+    """However it is cut into pieces, the same messages come out."""
+    found = []
+    for size in (len(data) or 1, max(11, len(data) // 200)):
+        got: list[object] = []
+
+        def handle(
+            subject: str, reply: str, body: bytes, headers: dict[str, str] | None, got: list[object] = got
+        ) -> None:
+            got.append((subject, reply, body, headers))
+            with suppress(ValueError):
+                Message(subject, reply, body, headers)
+            for pair in (headers or {}).items():
+                with suppress(BadHeaderError):
+                    _header_line(pair)
+
+        reader = Reader(Control())  # type: ignore[arg-type]
+        reader.handlers[7] = handle
+        try:
+            for at in range(0, len(data), size):
+                _run(reader.parse(data[at : at + size]))
+        except ProtocolError:
+            pass
+        found.append(got)
+    assert all(one == found[0] for one in found)
+
+
+def _run(work: Any) -> None:
+    """Run a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the reader waits")
