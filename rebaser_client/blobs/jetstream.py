@@ -1,8 +1,8 @@
 """Blobs in NATS, in the layout of its object store (ADR-20), so that its tools can look inside.
 
 Invariants: chunks go under a name that no other put uses and are never touched again, so that readers and writers of
-the same content cannot harm each other; the description is published last, with its ack; only chunks of a put that
-failed are removed, and only one's own.
+the same content cannot harm each other; they are read back while they are written; the description is published last,
+with its ack, once all chunks are there; only chunks of a put that failed are removed, and only one's own.
 """
 
 import base64
@@ -23,6 +23,7 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 log = structlog.get_logger(__name__)
 
 CHUNK = 128 * 1024  # bytes, as ADR-20 has it
+READ = 16  # chunks compared in one go: a millisecond
 ROLLUP = {"Nats-Rollup": "sub"}
 MAX_DESCRIPTION = 64 * 1024  # bytes; ours has some hundred
 TRIES = 5
@@ -59,7 +60,6 @@ class JetStreamBlobs:
         for attempt in range(1, TRIES + 1):
             try:
                 await self._write(address, data)
-                await self.get(address, max_bytes=len(data))
             except TransientError as error:
                 if attempt == TRIES:
                     raise
@@ -104,12 +104,59 @@ class JetStreamBlobs:
             "options": {"max_chunk_size": CHUNK},
         }
         try:
-            await self._js.publish_all(subject, _split(data))
+            await self._store(subject, data)
         except BaseException:
             # Nobody knows of these chunks. A description that timed out may have landed: its chunks stay.
             self._js.connection.spawn(self._remove, subject)
             raise
         await self._publish_description(address, json.dumps(description).encode())
+        found = await self._describe(address)
+        if found is None or found.nuid != nuid:  # somebody else's came meanwhile, or ours went
+            await self.get(address, max_bytes=len(data))
+
+    async def _store(self, subject: str, data: bytes) -> None:
+        """Publish the chunks, and see them stored as they are: what is written has been read when the last ack is
+        here, or soon after."""
+        if len(data) <= CHUNK:
+            await self._js.publish_all(subject, _split(data))
+            stored = await self._js.last(self._stream, subject) if data else None
+            if (stored.data if stored else b"") != data:
+                raise BlobCorrupt(f"a chunk on {subject} is not what was stored")
+            return
+        written = anyio.Event()
+        failures: list[RebaserError] = []
+
+        async def read_back() -> None:
+            try:
+                await self._compare(subject, data, written)
+            except RebaserError as error:
+                failures.append(error)
+                group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read_back)
+            try:
+                await self._js.publish_all(subject, _split(data))
+                written.set()
+            except RebaserError as error:
+                failures.append(error)
+                group.cancel_scope.cancel()
+        if failures:
+            raise failures[0]
+
+    async def _compare(self, subject: str, data: bytes, written: anyio.Event) -> None:
+        """Return when all of `data` was read, chunk by chunk. They have to come once they are `written`, not before."""
+        at = 0
+        async with OrderedConsumer(self._js, self._stream, subject) as consumer:
+            while at < len(data):
+                with anyio.move_on_after(SILENCE) as silence:
+                    await consumer.wait()
+                if silence.cancelled_caught and written.is_set():
+                    raise BlobMissing(f"of chunks on {subject}, {at} of {len(data)} bytes are there")
+                for message in consumer.take(READ):
+                    if message.data != data[at : at + CHUNK]:
+                        raise BlobCorrupt(f"a chunk on {subject} is not what was stored")
+                    at += CHUNK
 
     async def _publish_description(self, address: str, description: bytes) -> None:
         """Repeated until it is answered: it is the same each time, and replaces itself."""

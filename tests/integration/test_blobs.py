@@ -1,7 +1,7 @@
 """One suite for every blob store, then what is special to each."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import anyio
@@ -11,6 +11,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.blobs import BlobCorrupt, BlobMissing, BlobStore, JetStreamBlobs, open_blobs
 from rebaser_client.blobs.jetstream import CHUNK
 from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
+from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.address import address_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
 from rebaser_core.subjects import Subjects
@@ -243,6 +244,40 @@ def lose_acks(which: Callable[[int], bool]) -> Callable[[Frame], bool]:
         return which(count - 1)
 
     return lose
+
+
+@pytest.mark.parametrize("chunks", [1, 4])
+@pytest.mark.parametrize("damage", ["other", "shorter", "missing"])
+async def test_what_is_stored_otherwise_than_it_was_sent_is_no_blob(
+    in_nats: JetStreamBlobs,
+    js: JetStream,
+    subjects: Subjects,
+    monkeypatch: pytest.MonkeyPatch,
+    chunks: int,
+    damage: str,
+) -> None:
+    """It is noticed before anything names it, removed, and put again."""
+    monkeypatch.setattr("rebaser_client.blobs.jetstream.SILENCE", 0.2)
+    data = os.urandom(chunks * CHUNK)
+    real, first, described = js.publish_all, [True], list[int]()
+
+    async def publish_all(subject: str, payloads: Iterable[bytes]) -> list[PubAck]:
+        *some, last = payloads
+        if first:
+            first.pop()
+            some += {"other": [bytes(len(last))], "shorter": [last[:-1]], "missing": []}[damage]
+        else:
+            described.append((await chunks_and_descriptions(js, subjects))[1])
+            some.append(last)
+        return await real(subject, some)
+
+    monkeypatch.setattr(js, "publish_all", publish_all)
+    with anyio.fail_after(30):
+        address = await in_nats.put(data)
+        assert described[0] == 0
+        assert await in_nats.get(address) == data
+        while await chunks_and_descriptions(js, subjects) != (1, 1):
+            await js.connection.wait_connected()
 
 
 async def test_a_chunk_whose_ack_is_lost_makes_it_begin_again_and_tidy_up(
