@@ -157,27 +157,38 @@ class Cells(Mapping[str, Cell]):
 
     def _lay(self, update: Update) -> bool:
         id_ = update.id
-        old = self.get(id_)
+        columns, old, row = self.columns, None, -1  # no cell is made of what stands in the columns: it is hot
+        if id_ in self._over:
+            old = self._over[id_]
+        else:
+            row = columns.find(id_)
+        there = row >= 0 or old is not None
         new: Cell | None = None
         if type(update) is Set:
             new = Cell(update.value, State.OK)
         elif type(update) is Derive:
-            new = Cell(old.value if old else None, State.STALE, None, update)
+            value = old.value if old is not None else columns.value(row) if there else None
+            new = Cell(value, State.STALE, None, update)
+            self._count(update, 1)
         elif type(update) is Unset:
             new = UNSET_CELL
-        elif old is None:
+        elif not there:
             return False
-        uses = self._uses
-        for cell, one in ((old, -1), (new, 1)):
-            if cell is not None and cell.definition is not None:
-                for input_id in cell.definition.input_ids():
-                    uses[input_id] = uses.get(input_id, 0) + one
-                    if input_id[0] == MARK:
-                        self._patterns = Patterns() if self._patterns is None else self._patterns
-                        self._patterns.add(input_id[1:])
-        self._size += (new is not None) - (old is not None)
+        stood = columns.definition(row) if row >= 0 else old.definition if old is not None else None
+        if stood is not None:
+            self._count(stood, -1)
+        self._size += (new is not None) - there
         self._over[id_] = new
         return True
+
+    def _count(self, definition: Derive, one: int) -> None:
+        """Count that `definition` is laid over the columns (1), or what stood there (-1)."""
+        uses = self._uses
+        for input_id in definition.input_ids():
+            uses[input_id] = uses.get(input_id, 0) + one
+            if input_id[0] == MARK:
+                self._patterns = Patterns() if self._patterns is None else self._patterns
+                self._patterns.add(input_id[1:])
 
     def work_in(self, at_most: int) -> bool:
         """Move up to `at_most` cells from above into the columns. Returns whether there are more."""

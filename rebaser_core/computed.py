@@ -36,9 +36,9 @@ class RowIds(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return map(self.ids.__getitem__, self.rows.tolist())
 
-    def text(self) -> str:
+    def lines(self) -> bytes:
         """All of them, an id a line."""
-        return "\n".join(self)
+        return "\n".join(self).encode()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

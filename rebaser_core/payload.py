@@ -61,6 +61,16 @@ def dumps(content_type: ContentType, value: object) -> bytes:
         raise UnprocessableError(f"cannot be encoded: {str(error)[:200]}", code="invalid_value") from None
 
 
+BYTES, TEXT, LIST, MAP = 2, 3, 4, 5  # major types of CBOR
+
+
+def head(major: int, length: int) -> bytes:
+    """What stands in front of `length` bytes, items or entries in CBOR (RFC 8949, section 3)."""
+    out = BytesIO()
+    cbor2.CBOREncoder(out).encode_length(major, length)
+    return out.getvalue()
+
+
 def read_item(source: BytesIO, limits: Limits) -> object:
     """The next item of a CBOR sequence (RFC 8742), as strict as `loads`; leaves `source` behind it."""
     value = read_unchecked(source, limits)

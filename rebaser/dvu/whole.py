@@ -70,12 +70,15 @@ class Names:
         text = np.frombuffer("".join([f"{id_}\n" for id_ in ids]).encode(), np.uint8)
         return cls(text, np.flatnonzero(text == ord("\n")) + 1)
 
-    def lines(self, nodes: graph.Ints, few: int) -> str:
-        """The ids of `nodes`, a line each."""
+    def lines(self, nodes: graph.Ints, few: int) -> bytes:
+        """The ids of `nodes`, of which there is one at least, a line each."""
+        first, last = int(nodes[0]), int(nodes[-1])
+        if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # all, most of the time
+            return self.text[self.ends[first - 1] if first else 0 : self.ends[last] - 1].tobytes()
         lengths = np.diff(self.ends, prepend=0)
         out = np.empty(int(lengths[nodes].sum()), np.uint8)
         graph.loops(len(nodes), few).gather(self.text, self.ends, nodes, out)
-        return out[:-1].tobytes().decode()
+        return out[:-1].tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class NamedIds(RowIds):
     nodes: graph.Ints
     few: int
 
-    def text(self) -> str:
+    def lines(self) -> bytes:
         return self.names.lines(self.nodes, self.few)
 
 

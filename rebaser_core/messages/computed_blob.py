@@ -18,7 +18,7 @@ from rebaser_core.codes import FLOAT, INT, NULL, OTHER
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import Limits
-from rebaser_core.payload import CBOR, check_tree, dumps, malformed, read_unchecked
+from rebaser_core.payload import BYTES, CBOR, MAP, TEXT, check_tree, dumps, head, malformed, read_unchecked
 from rebaser_core.values import Fault
 
 _BITS = np.dtype("<i8")
@@ -29,14 +29,18 @@ def encode_table(table: ComputedTable) -> bytes:
     kinds = table.kinds
     numbers = (kinds == INT) | (kinds == FLOAT)
     bits = table.bits if numbers.all() else table.bits[numbers]
-    body = {
-        "ids": table.ids.text() if isinstance(table.ids, RowIds) else "\n".join(table.ids),
-        "kinds": kinds.tobytes(),
-        "numbers": bits.astype(_BITS, copy=False).tobytes(),
-        "others": [table.others[at] for at in np.flatnonzero(kinds == OTHER).tolist()],
-        "errors": [[at, fault.code, fault.message, fault.origin] for at, fault in sorted(table.faults.items())],
+    ids = table.ids.lines() if isinstance(table.ids, RowIds) else "\n".join(table.ids).encode()
+    faults = sorted(table.faults.items())
+    columns: dict[str, tuple[Any, ...]] = {  # put together here, because each megabyte that is copied once more counts
+        "ids": (head(TEXT, len(ids)), ids),
+        "kinds": (head(BYTES, len(kinds)), kinds.tobytes()),
+        "numbers": (head(BYTES, bits.nbytes), np.ascontiguousarray(bits, _BITS).data),
+        "others": (dumps(CBOR, [table.others[at] for at in np.flatnonzero(kinds == OTHER).tolist()]),),
+        "errors": (dumps(CBOR, [[at, fault.code, fault.message, fault.origin] for at, fault in faults]),),
     }
-    return dumps(CBOR, {"v2": {"computed": body}})
+    frame = dumps(CBOR, {"v2": {"computed": 0}})[:-1]
+    written = (part for name, parts in columns.items() for part in (dumps(CBOR, name), *parts))
+    return b"".join((frame, head(MAP, len(columns)), *written))
 
 
 def decode_table(data: bytes, limits: Limits) -> ComputedTable:

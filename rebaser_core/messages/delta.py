@@ -9,14 +9,12 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import Any, TypeVar
 
-import cbor2
-
 from rebaser_core.commit import Computed, Delta, Kind
 from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
 from rebaser_core.messages.computed_blob import decode_table, encode_table
-from rebaser_core.payload import CBOR, dumps, malformed, read_item
+from rebaser_core.payload import CBOR, LIST, MAP, dumps, head, malformed, read_item
 from rebaser_core.updates import Update, any_match, check_id, parse_update, parse_updates
 from rebaser_core.values import Fault, check_json
 
@@ -100,11 +98,9 @@ def encode_delta(delta: Delta) -> bytes:
     if isinstance(delta, ComputedTable):
         return encode_table(delta)
     field, write = _writer(delta)
-    head = BytesIO()
-    cbor2.CBOREncoder(head).encode_length(4, len(delta))
     tag = "v2" if field == "updates" and any_match(delta) else "v1"
     frame = dumps(CBOR, {tag: {field: []}})[:-1]
-    return b"".join((frame, head.getvalue(), *(dumps(CBOR, write(item)) for item in delta)))
+    return b"".join((frame, head(LIST, len(delta)), *(dumps(CBOR, write(item)) for item in delta)))
 
 
 def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Delta:
@@ -127,7 +123,7 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
     if tag == "v1":
         limits = limits.without_matches
     _open_map(source, lambda key: _check_field(key, field))
-    count = _read_head(source, 4)
+    count = _read_head(source, LIST)
     if count > limits.max_updates:
         raise UnprocessableError(f"{count} {field}; at most {limits.max_updates}", code="too_large")
     found: list[T] = []
@@ -160,7 +156,7 @@ def _check_field(key: object, field: str) -> None:
 
 def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> object:
     """Step into a map of one entry, behind its key, which it returns."""
-    if _read_head(source, 5) != 1:
+    if _read_head(source, MAP) != 1:
         raise malformed("a map has not exactly one entry")
     key = read_item(source, DEFAULT_LIMITS)
     check_key(key)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -345,3 +346,12 @@ def test_values_of_an_update_are_ok(tmp_path: Path) -> None:
     book, kept = Book([Set("a", 1), total("b", "a")]), Structures(tmp_path)
     update(book, WHOLE, kept)
     assert book.values()["b"].state is State.OK
+
+
+@pytest.mark.parametrize(
+    "nodes", [[0], [1], [3], [0, 1, 2, 3], [0, 1], [1, 2], [2, 3], [0, 2], [1, 3], [0, 1, 3], [2, 1, 3], [3, 0]]
+)
+def test_ids_as_text_are_those_of_the_nodes_that_are_asked_for(nodes: list[int]) -> None:
+    ids = ["a", "bä", "c/c/c", "d d"]
+    found = whole.Names.of(ids).lines(np.array(nodes, np.int32), sys.maxsize)
+    assert found.decode().split("\n") == [ids[node] for node in nodes]
