@@ -9,6 +9,7 @@ has asked; what comes and goes is noted, and worked in when somebody asks again.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ class Matching:
     def __init__(self, columns: "Columns") -> None:
         self._columns = columns
         self._patterns = Patterns()
-        self._names: Names | None = None  # all ids, once somebody has asked
+        self._names: Names | None = None  # once somebody has asked
         self._ways = Ways()
         self._new: dict[str, None] = {}  # keys that are not linked yet: all there are while there are no names
         self._found: dict[str, _Found] = {}
@@ -115,6 +116,8 @@ class Matching:
             for row in named:
                 ways.add(row)
                 self._new[columns.ids[row]] = None
+        if self._new:
+            self._covering(self._new)
         for key in self._new:
             ways.link(columns.index[key], self.rows(key))
         self._new.clear()
@@ -134,12 +137,17 @@ class Matching:
         return rows
 
     def _looked_up(self, key: str) -> NDArray[np.int32]:
-        columns, names = self._columns, self._names
-        if names is None:
-            ids = columns.ids
-            self._names = names = Names(ids[row] for row in columns.rows().tolist())
+        names, index = self._covering((key,)), self._columns.index
         found = names.matching(key[1:])
-        return np.fromiter(map(columns.index.__getitem__, found), np.int32, len(found))
+        return np.fromiter(map(index.__getitem__, found), np.int32, len(found))
+
+    def _covering(self, keys: Iterable[str]) -> Names:
+        """The names, with all that the patterns `keys` may match."""
+        if self._names is None:
+            self._names = Names()
+        columns = self._columns
+        self._names.cover((key[1:] for key in keys), lambda: map(columns.ids.__getitem__, columns.rows().tolist()))
+        return self._names
 
 
 @dataclass(slots=True)

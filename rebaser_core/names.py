@@ -1,25 +1,52 @@
 """Ids by their segments (the parts between slashes): which of many match a pattern.
 
-Invariant: takes time for what matches, and for what the segments before the first `**` let through.
+Invariant: takes time for what matches, and for what the segments before the first `**` let through. Holds no more than
+the ids that may match one of the patterns it was told of, as far as their first segments say.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rebaser_core.patterns import matcher
+
+_SELECTED = 3  # times that all ids are looked through for some of them, before all are taken in
 
 
 class Names:
     """A set of ids. `leaves`: the ids of a folder; `inner`: the folders in a folder. A folder ends with a slash, or is
-    empty."""
+    empty. `heads`: the folders of the first segment that are held, None for all."""
 
-    def __init__(self, ids: Iterable[str]) -> None:
+    def __init__(self) -> None:
         self._leaves: dict[str, dict[str, None]] = {}
         self._inner: dict[str, dict[str, None]] = {}
-        for id_ in ids:
-            self.add(id_)
+        self._heads: set[str] | None = set()
+        self._selected = 0
+
+    def cover(self, globs: Iterable[str], ids: Callable[[], Iterable[str]]) -> None:
+        """Take in those of all `ids` that `globs` may match. `add` has told of each of these as it came."""
+        if self._heads is None:
+            return
+        heads = {head for glob in globs if (head := _head(glob)) not in self._heads}
+        if not heads:
+            return
+        self._selected += 1
+        if None in heads or self._selected > _SELECTED:
+            known, self._heads = self._heads, None
+            for id_ in ids():
+                if id_[: id_.find("/") + 1] not in known:
+                    self.add(id_)
+            return
+        self._heads.update(head for head in heads if head is not None)
+        for id_ in ids():
+            if id_[: id_.find("/") + 1] in heads:
+                self.add(id_)
+
+    def _holds(self, id_: str) -> bool:
+        return self._heads is None or id_[: id_.find("/") + 1] in self._heads
 
     def add(self, id_: str) -> None:
-        """Put `id_` in; nothing happens if it is."""
+        """Put `id_` in, if any pattern may match it; nothing happens if it is."""
+        if not self._holds(id_):
+            return
         folder = id_[: id_.rfind("/") + 1]
         some = self._leaves.get(folder)
         if some is not None:
@@ -36,7 +63,9 @@ class Names:
             folder = parent
 
     def remove(self, id_: str) -> None:
-        """Take `id_`, which is in, out."""
+        """Take `id_`, which was put in, out."""
+        if not self._holds(id_):
+            return
         folder = id_[: id_.rfind("/") + 1]
         some = self._leaves[folder]
         del some[id_]
@@ -53,12 +82,10 @@ class Names:
             folder = parent
 
     def matching(self, glob: str) -> list[str]:
-        """The ids that match `glob`, in order."""
-        head = glob.partition("*")[0]
-        at = head.rfind("/") + 1
+        """The ids that match `glob`, which is covered, in order."""
+        at = glob.partition("*")[0].rfind("/") + 1
         folders: Iterable[str] = (glob[:at],)
         *parts, last = glob[at:].split("/")
-        match = matcher(glob)
         for part in parts:
             if "**" in part:
                 break
@@ -66,24 +93,27 @@ class Names:
         else:
             if "**" not in last:
                 return sorted(self._ids(folders, last))
+        match = matcher(glob)
         return sorted([id_ for folder in folders for id_ in self._below(folder) if match(id_)])
 
     def _steps(self, folders: Iterable[str], part: str) -> Iterator[str]:
         """The folders in `folders` whose last segment matches `part`."""
-        match = matcher(part)
         for folder in folders:
-            if "*" in part:
-                cut = len(folder)
+            if part == "*":
+                yield from self._inner.get(folder, ())
+            elif "*" in part:
+                cut, match = len(folder), matcher(part)
                 yield from [one for one in self._inner.get(folder, ()) if match(one[cut:-1])]
             elif (one := f"{folder}{part}/") in self._leaves or one in self._inner:
                 yield one
 
     def _ids(self, folders: Iterable[str], last: str) -> Iterator[str]:
-        match = matcher(last)
         for folder in folders:
             some = self._leaves.get(folder, {})
-            if "*" in last:
-                cut = len(folder)
+            if last == "*":
+                yield from some
+            elif "*" in last:
+                cut, match = len(folder), matcher(last)
                 yield from [id_ for id_ in some if match(id_[cut:])]
             elif (id_ := folder + last) in some:
                 yield id_
@@ -98,3 +128,10 @@ class Names:
 
 def _parent(folder: str) -> str:
     return folder[: folder.rfind("/", 0, -1) + 1]
+
+
+def _head(glob: str) -> str | None:
+    """The folder of the first segment of all that `glob` matches; None if that may be any."""
+    before, run, _ = glob.partition("*")
+    at = before.find("/") + 1
+    return before[:at] if at or not run or not ("/" in glob or "**" in glob) else None

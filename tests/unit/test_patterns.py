@@ -87,17 +87,35 @@ def test_patterns_are_a_set_that_finds_who_matches(given_: list[str], data: st.D
 
 @given(st.lists(texts, max_size=15), st.lists(globs, max_size=8), st.data())
 def test_names_are_a_set_that_finds_what_matches(ids: list[str], some: list[str], data: st.DataObject) -> None:
-    names = Names(ids[:5])
-    there = set(ids[:5])
-    for id_ in ids[5:]:
+    names = Names()
+    there: set[str] = set()
+
+    def cover() -> None:
+        for glob in some if data.draw(st.booleans()) else ():
+            names.cover([glob], lambda: there)
+            assert names.matching(glob) == sorted(id_ for id_ in there if matches(glob, id_))
+
+    cover()
+    for id_ in ids:
         names.add(id_)
         there.add(id_)
         if data.draw(st.booleans()):
             gone = data.draw(st.sampled_from(sorted(there)))
             names.remove(gone)
             there.remove(gone)
-    for glob in some:
-        assert names.matching(glob) == sorted(id_ for id_ in there if matches(glob, id_))
+        cover()
     for id_ in sorted(there):
         names.remove(id_)
     assert (names._leaves, names._inner) == ({}, {})
+
+
+def test_names_hold_what_may_match() -> None:
+    ids = ["cart/1/price", "cart/2", "vat", "shop/1", "a/b"]
+    names = Names()
+    for globs_, held in (
+        (["cart/*", "cart/**"], {"cart/1/price", "cart/2"}),
+        (["v*", "cart/1/*"], {"cart/1/price", "cart/2", "vat"}),
+        (["*/1"], set(ids)),
+    ):
+        names.cover(globs_, lambda: ids)
+        assert {id_ for some in names._leaves.values() for id_ in some} == held
