@@ -4,9 +4,11 @@ Invariant: takes time for what matches, and for what the segments before the fir
 the ids that may match one of the patterns it was told of, as far as their first segments say.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from rebaser_core.patterns import matcher
+
+_Some = dict[str, str | dict[str, None]]  # one as it is: a map of one takes four times as much as its text
 
 _SELECTED = 3  # times that all ids are looked through for some of them, before all are taken in
 
@@ -16,8 +18,8 @@ class Names:
     empty. `heads`: the folders of the first segment that are held, None for all."""
 
     def __init__(self) -> None:
-        self._leaves: dict[str, dict[str, None]] = {}
-        self._inner: dict[str, dict[str, None]] = {}
+        self._leaves: _Some = {}
+        self._inner: _Some = {}
         self._heads: set[str] | None = set()
         self._selected = 0
 
@@ -48,18 +50,10 @@ class Names:
         if not self._holds(id_):
             return
         folder = id_[: id_.rfind("/") + 1]
-        some = self._leaves.get(folder)
-        if some is not None:
-            some[id_] = None
-            return
-        self._leaves[folder] = {id_: None}
-        while folder:
+        new = _put(self._leaves, folder, id_)
+        while new and folder:
             parent = _parent(folder)
-            folders = self._inner.get(parent)
-            if folders is not None:
-                folders[folder] = None
-                return
-            self._inner[parent] = {folder: None}
+            new = _put(self._inner, parent, folder)
             folder = parent
 
     def remove(self, id_: str) -> None:
@@ -67,18 +61,10 @@ class Names:
         if not self._holds(id_):
             return
         folder = id_[: id_.rfind("/") + 1]
-        some = self._leaves[folder]
-        del some[id_]
-        if some:
-            return
-        del self._leaves[folder]
-        while folder and folder not in self._leaves and folder not in self._inner:
+        last = _take(self._leaves, folder, id_)
+        while last and folder and folder not in self._leaves and folder not in self._inner:
             parent = _parent(folder)
-            folders = self._inner[parent]
-            del folders[folder]
-            if folders:
-                return
-            del self._inner[parent]
+            last = _take(self._inner, parent, folder)
             folder = parent
 
     def matching(self, glob: str) -> list[str]:
@@ -100,16 +86,16 @@ class Names:
         """The folders in `folders` whose last segment matches `part`."""
         for folder in folders:
             if part == "*":
-                yield from self._inner.get(folder, ())
+                yield from _all(self._inner, folder)
             elif "*" in part:
                 cut, match = len(folder), matcher(part)
-                yield from [one for one in self._inner.get(folder, ()) if match(one[cut:-1])]
+                yield from [one for one in _all(self._inner, folder) if match(one[cut:-1])]
             elif (one := f"{folder}{part}/") in self._leaves or one in self._inner:
                 yield one
 
     def _ids(self, folders: Iterable[str], last: str) -> Iterator[str]:
         for folder in folders:
-            some = self._leaves.get(folder, {})
+            some = _all(self._leaves, folder)
             if last == "*":
                 yield from some
             elif "*" in last:
@@ -122,8 +108,37 @@ class Names:
         todo = [folder]
         while todo:
             one = todo.pop()
-            yield from self._leaves.get(one, ())
-            todo.extend(self._inner.get(one, ()))
+            yield from _all(self._leaves, one)
+            todo.extend(_all(self._inner, one))
+
+
+def _all(places: _Some, folder: str) -> Collection[str]:
+    some = places.get(folder, ())
+    return (some,) if type(some) is str else some
+
+
+def _put(places: _Some, folder: str, one: str) -> bool:
+    """Put `one` into a folder. Whether it is the first there."""
+    some = places.get(folder)
+    if some is None:
+        places[folder] = one
+        return True
+    if type(some) is dict:
+        some[one] = None
+    elif some != one:
+        places[folder] = {some: None, one: None}  # type: ignore[dict-item] # it is text
+    return False
+
+
+def _take(places: _Some, folder: str, one: str) -> bool:
+    """Take `one`, which is there, out of a folder. Whether it was the last."""
+    some = places[folder]
+    if type(some) is dict:
+        del some[one]
+        if some:
+            return False
+    del places[folder]
+    return True
 
 
 def _parent(folder: str) -> str:

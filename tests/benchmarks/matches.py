@@ -46,11 +46,11 @@ def model(shape: str, size: int) -> tuple[Iterator[Update], dict[str, Edits]]:
 def _sum(size: int) -> tuple[Iterator[Update], dict[str, Edits]]:
     def first() -> Iterator[Update]:
         yield _total("total", "cart/*/price")
-        yield from (Set(f"cart/{at}/price", at) for at in range(size))
+        yield from (Set(f"cart/{at}/price", at) for at in range(size - 2))
 
     return first(), {
         "one": lambda turn: iter([Set("cart/0/price", turn)]),
-        "all": lambda turn: (Set(f"cart/{at}/price", at + turn) for at in range(size)),
+        "all": lambda turn: (Set(f"cart/{at}/price", at + turn) for at in range(size - 2)),
         "new": lambda turn: iter([Set(f"cart/new{turn}/price", turn), Remove(f"cart/new{turn - 1}/price")]),
     }
 
