@@ -17,12 +17,14 @@ def preload() -> None:
     """Load the modules of a worker, and compiled code if it is kept on this machine. A failure is the worker's to
     tell, to whoever sent the job."""
     with contextlib.suppress(Exception):
+        import pyarrow as pa  # noqa: PLC0415
         import pyspark.worker  # noqa: F401, PLC0415
 
         from rebaser.dvu import compiled, evaluate  # noqa: F401, PLC0415
         from rebaser.dvu.functions import registry  # noqa: PLC0415
 
         registry()
+        pa.array([0])  # the first that is made of a list has Arrow load pandas, where there is one
         if compiled.kept():
             compiled.load()
     gc.freeze()  # a worker looks for garbage after every job, and for 70 ms of it in what is loaded here

@@ -1,4 +1,4 @@
-"""Spark's Python daemon: what it says while it loads is not for Spark to read."""
+"""Spark's Python daemon: what it says while it loads is not for Spark to read, and it loads what workers need."""
 
 import subprocess
 import sys
@@ -21,3 +21,30 @@ def test_spark_reads_nothing_that_is_said_while_modules_load() -> None:
     assert done.stdout == b"address\n"
     assert b"plug-in that talks" in done.stderr
     assert b"library that talks" in done.stderr
+
+
+LOADED = """
+import sys
+from rebaser.dvu.daemon import preload
+
+preload()
+import pyarrow as pa
+from rebaser.dvu import evaluate, fingerprint
+from rebaser.dvu.functions.registry import registry
+from rebaser.dvu.packet import NEVER, Packet, Shape
+
+had = set(sys.modules)
+packet = Packet(1, fingerprint.code(), registry().fingerprints({"sum"}), [Shape("sum", (("of", -1),), {})], [1.5])
+packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0], bytearray(b"\\1"), [NEVER]
+batch = pa.record_batch([[0], [packet.encode()], [""]], names=["slot", "packet", "folder"])
+batch = batch.set_column(1, "packet", batch.column("packet").cast(pa.binary()))
+[found] = evaluate.evaluate_batches([batch])
+print(found.num_rows, sorted(set(sys.modules) - had))
+"""
+
+
+def test_a_worker_loads_nothing_any_more() -> None:
+    """Each would load it for itself, and look for garbage in it after every job."""
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, cwd=root)
+    assert done.stdout.split(maxsplit=1) == ["1", "[]\n"]
