@@ -104,7 +104,7 @@ class Plan:
         self._seen = np.zeros(count, np.int32)
         self._constant_seen = np.zeros(constants, np.int32)
         self._weights: Any = None
-        self._shapes, self._shape = np.unique(found.shape, return_inverse=True)
+        self._shapes, self._shape = _distinct(found.shape)
         self._shape_seen = np.zeros(len(self._shapes), np.int32)
         self._filled = 0
         self._flying: dict[int, _Flying] = {}
@@ -174,6 +174,8 @@ class Plan:
 
     def _work(self) -> int:
         ptr, parts = self._graph.ptr, self._parts
+        if len(parts) == self.size:
+            return len(parts) + len(self._graph.idx)
         return len(parts) + int((ptr[parts + 1] - ptr[parts]).sum())
 
     def _fill(self, left: int, enough: int, *, one_only: bool) -> list[bytes] | None:
@@ -237,7 +239,7 @@ class Plan:
             *(np.full(len(found.outside), -1, np.int32), np.full(len(found.rows), -1, np.int32), refs, codes),
         )
         self._flying[number] = _Flying(nodes, codes[:constants])
-        local, shape = np.unique(self._shape[nodes], return_inverse=True)
+        local, shape = _distinct(self._shape[nodes])
         shapes = [self._shape_at(number) for number in self._shapes[local].tolist()]
         return Work(
             number,
@@ -245,7 +247,7 @@ class Plan:
             self._functions.fingerprints({one.function for one in shapes}),
             shapes,
             constants_of(codes[:constants], self._columns, found, self._found),
-            shape.astype(np.int32),
+            shape,
             refs,
             found.dirty[nodes].view(np.bool_),
             olds_of(found.rows[nodes], self._columns),
@@ -337,3 +339,14 @@ class Plan:
     def _wake(self, changed: graph.Ints) -> None:
         if len(self._parts):  # else everything is in a packet already, and its worker wakes what it must
             self._run.wake(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
+
+
+def _distinct(numbers: graph.Ints) -> tuple[graph.Ints, graph.Ints]:
+    """The numbers there are, ascending, and for each of `numbers` the place of it among them."""
+    if len(numbers) > graph.FEW:
+        values, places = np.unique(numbers, return_inverse=True)
+        return values, places.astype(np.int32)
+    listed = numbers.tolist()
+    found = sorted(set(listed))
+    place = {value: at for at, value in enumerate(found)}
+    return np.array(found, np.int32), np.array([place[value] for value in listed], np.int32)
