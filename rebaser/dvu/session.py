@@ -22,6 +22,10 @@ from rebaser_core.errors import ConfigError, DvuError
 _ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
+    # A job has a few rows: Java made for it costs more than it saves, and so does the text of its plan for a UI.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "0",
     # A row is a packet, and may be big; to most a batch of its own would be what takes longest.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
