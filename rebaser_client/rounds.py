@@ -9,6 +9,7 @@ machine that has none to give is not computing.
 """
 
 import asyncio
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -25,7 +26,7 @@ THREADS = 2  # for what takes more
 
 T = TypeVar("T")
 
-_rounds: "RunVar[Rounds]" = RunVar("rounds")
+_here = threading.local()
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("threads")
 
 
@@ -33,7 +34,7 @@ class Rounds:
     """The rounds of the running event loop."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._open = False  # as long as anybody waits
         self._ends = 0.0
@@ -52,10 +53,10 @@ class Rounds:
 
     def _begin(self, now: float) -> None:
         self._open, self._ends = True, now + ROUND
-        self._loop.call_soon(self._over)  # that is in the next round, behind the sockets
+        self.loop.call_soon(self._over)  # that is in the next round, behind the sockets
 
     async def _wait(self) -> None:
-        future = self._loop.create_future()
+        future = self.loop.create_future()
         self._waiting.append(future)
         try:
             await future
@@ -89,11 +90,9 @@ class Rounds:
 
 async def turn() -> float:
     """`Rounds.turn` of the running event loop."""
-    try:
-        rounds = _rounds.get()
-    except LookupError:
-        rounds = Rounds()
-        _rounds.set(rounds)
+    rounds: Rounds | None = getattr(_here, "rounds", None)
+    if rounds is None or rounds.loop is not asyncio.get_running_loop():
+        rounds = _here.rounds = Rounds()
     return await rounds.turn()
 
 

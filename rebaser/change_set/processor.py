@@ -102,8 +102,8 @@ class Processor:
         held: tuple[NotYet, Attempt] | None = None
         self._reader.room = self._context.settings.batch_max_bytes
         until = await turn()
-        for message in messages:
-            if time.thread_time() >= until:
+        for number, message in enumerate(messages):
+            if number and time.thread_time() >= until:
                 until = await turn()
             try:
                 incoming.append(self._probation.condemned(message) or await self._reader.read(message))

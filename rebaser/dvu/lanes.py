@@ -28,7 +28,7 @@ FULL = 256  # callers of one job, which share a task: a quarter of a second
 FULL_BYTES = 4 * 1024 * 1024  # of their packets
 BURST = 8  # calls that wait, or share a job: more are about to come
 WORTH = 128  # calls that are worth a job beside one that others share
-PAUSE = 0.005  # seconds without a call after which a burst is over
+PAUSE = 0.02  # seconds without a call after which a burst is over: a round of the event loop (see `rounds`)
 LINGER = 0.1  # seconds that the first of a burst waits for the rest
 REMEMBERED = 10_000  # labels that were slow
 
