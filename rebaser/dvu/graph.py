@@ -68,7 +68,8 @@ def _plain() -> Any:
 
 
 def _on_views(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args: function(*[memoryview(one) if isinstance(one, np.ndarray) else one for one in args])
+    view: Any = memoryview  # of an array, which is a buffer
+    return lambda *args: function(*[view(one) if isinstance(one, np.ndarray) else one for one in args])
 
 
 @cache
