@@ -9,6 +9,7 @@ packet fails its own caller only, and a slow one holds up the others but once.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -31,6 +32,7 @@ _log = structlog.get_logger(__name__)
 
 _GRACE = 5.0  # seconds an interrupted job has before its connection is cut
 _INTERRUPT_AGAIN = 0.5
+_ASK_EVERY = 1.0
 _SHARED, _SHARED_EACH = 5.0, 0.05  # seconds that a shared job may take, and more for each caller, until it is halved
 
 
@@ -48,6 +50,7 @@ class Engine:
         self._lanes = Lanes()
         self._changed = anyio.Event()  # something arrived, or a job ended
         self._closing = False
+        self._running: dict[str, tuple[Held, Job]] = {}  # by tag
         self._tasks: TaskGroup
 
     @property
@@ -67,6 +70,7 @@ class Engine:
         self._tasks.start_soon(self._keeper.run)
         self._tasks.start_soon(self._keeper.compile)
         self._tasks.start_soon(self._dispatch)
+        self._tasks.start_soon(self._ask)
         return self
 
     async def __aexit__(
@@ -88,9 +92,10 @@ class Engine:
         *,
         label: str,
         timeout: float | None = None,  # noqa: ASYNC109 - a late job is ours to interrupt, and its callers' to split
-        arrived: Callable[[int], None] | None = None,
+        arrived: Callable[[int, int], None] | None = None,
     ) -> list[list[Data]]:
-        """The results of each packet, in the order of the packets; `arrived` is told how many have theirs.
+        """The results of each packet, in the order of the packets; `arrived` is told how many have theirs, and how many
+        values of others are computed.
 
         `timeout` (seconds; default: a setting) bounds a job, not the wait for Spark to start; cancel to stop waiting.
         Raises `DvuError`: Spark is not to be had, the job failed or took too long, or the workers run other code.
@@ -100,6 +105,7 @@ class Engine:
             if self._closing:
                 raise _stopping()
             call = Call(part, label, timeout or self._settings.job_timeout, anyio.current_time())
+            call.told = partial(arrived, len(results)) if arrived is not None else None
             self._lanes.add(call)
             self._changed.set()
             try:
@@ -111,7 +117,7 @@ class Engine:
                 raise call.error
             results += call.results
             if arrived is not None:
-                arrived(len(results))
+                arrived(len(results), 0)
         return results
 
     async def share(self, structure: Structure) -> str | None:
@@ -156,9 +162,11 @@ class Engine:
 
     async def _carry(self, held: Held, job: Job) -> None:
         """A job from its beginning to its end, however it ends."""
+        self._running[job.tag] = held, job
         try:
             await self._run(held, job)
         finally:
+            del self._running[job.tag]
             held.running -= 1
             held.idle.set()
             self._lanes.ended(job, anyio.current_time())
@@ -166,6 +174,18 @@ class Engine:
             for call in job.calls:
                 if call.job is job and not call.done.is_set():
                     call.fail(_stopping())
+
+    async def _ask(self) -> None:
+        """Ask how far those jobs are that take long; of what callers share nobody can tell."""
+        while True:
+            await anyio.sleep(_ASK_EVERY)
+            oldest = anyio.current_time() - _ASK_EVERY
+            for held, job in list(self._running.values()):
+                call = job.calls[0]
+                if len(job.calls) == 1 and call.told is not None and job.began <= oldest:
+                    values = await to_thread.run_sync(held.session.done, job.tag, abandon_on_cancel=True)
+                    if not call.done.is_set():
+                        call.told(values)
 
     async def _run(self, held: Held, job: Job) -> None:
         """Run a job, and tell its callers how it went or queue them again."""

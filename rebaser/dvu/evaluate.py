@@ -16,7 +16,7 @@ from rebaser.dvu.functions.registry import Registry, registry
 from rebaser.dvu.packet import RawFault, Results, read_packet, weight
 from rebaser.dvu.structure import Reach, Structure, decode
 from rebaser.dvu.structures import Structures, here
-from rebaser.dvu.sweep import Sweep
+from rebaser.dvu.sweep import Sweep, Told
 from rebaser_core.errors import DvuError
 
 RESULT_BYTES = 4 * 1024 * 1024  # about as much as one row of results carries
@@ -32,11 +32,13 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     slots: list[int] = []
     results: list[bytes | None] = []
     size = 0
+    teller: parcels.Teller | None = None
     for batch in batches:
         folders = batch.column("folder").to_pylist()
         for slot, data, folder in zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, strict=True):
             packet = _aligned(data.as_buffer()) if data.is_valid else parcels.take(folder, f"{slot}")
-            for number, result in enumerate(evaluate_packet(packet)):
+            teller = teller or parcels.Teller(folder)
+            for number, result in enumerate(evaluate_packet(packet, told=teller)):
                 left = parcels.leave(folder, f"{slot}-{number}", result)
                 slots.append(slot)
                 results.append(None if left else result)
@@ -58,11 +60,15 @@ def _aligned(data: pa.Buffer) -> bytes | pa.Buffer:
 
 
 def evaluate_packet(
-    data: bytes | pa.Buffer, functions: Registry | None = None, structures: Structures | None = None
+    data: bytes | pa.Buffer,
+    functions: Registry | None = None,
+    structures: Structures | None = None,
+    told: Told | None = None,
 ) -> list[bytes]:
     """The changed nodes of a packet as encoded `Results`, at least one, each about `RESULT_BYTES` at most.
 
-    Raises `DvuError` if this process runs other code than the planner's: that is nobody's value.
+    `told` is called with how many nodes were looked at since it was called last. Raises `DvuError` if this process runs
+    other code than the planner's: that is nobody's value.
     """
     asked = decode(*read_packet(data))
     functions = functions or registry()
@@ -79,7 +85,7 @@ def evaluate_packet(
         work = asked.work(found)
     else:
         work = asked
-    sweep = Sweep(work, functions)
+    sweep = Sweep(work, functions, told)
     sweep.run()
     return [part.encode() for part in _split(work.number, *sweep.results())]
 

@@ -36,6 +36,9 @@ class State(compiled.State, Protocol):
     def take(self, slot: int, value: Any) -> None:
         """Settle a slot with a value or an exception that a function gave."""
 
+    def told(self, nodes: int) -> None:
+        """So many more were looked at."""
+
 
 def compute(state: State, nodes: Any, functions: Sequence[Function | None]) -> None:
     """Settle `nodes`, which need nothing from each other; `functions` by shape."""
@@ -68,6 +71,7 @@ def _alike(state: State, nodes: Any, number: int, functions: Sequence[Function |
         if len(odd):
             state.some(odd.tolist())
         if not plain.all():
+            state.told(len(part) - len(odd) - int(plain.sum()))
             part, refs = part[plain], refs[plain]
         if len(part) < FEW:
             state.some(part.tolist())
@@ -89,6 +93,7 @@ def _call(state: State, nodes: Any, refs: Any, shape: Shape, function: Function)
             _call(state, nodes[start : start + _AGAIN], refs[start : start + _AGAIN], shape, function)
         return
     _settle(state, nodes + state.base, found)
+    state.told(len(nodes))
 
 
 def arranged(shape: Shape, function: Function, inputs: list[Any], many: Callable[[list[Any]], Any] = list) -> Any:

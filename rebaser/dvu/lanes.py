@@ -11,7 +11,7 @@ end, and share the next: the busier it is, the more share.
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import anyio
@@ -42,6 +42,7 @@ class Call:
     timeout: float
     at: float  # when it was queued
     done: anyio.Event = field(default_factory=anyio.Event)
+    told: Callable[[int], None] | None = None  # called with how many values are computed, while it runs alone
     results: list[list[Data]] = field(default_factory=list)
     error: DvuError | None = None
     job: "Job | None" = None

@@ -1,4 +1,5 @@
-"""Large messages between an owner and workers on the same machine: each a file in a folder of their job.
+"""What an owner and workers of the same machine leave each other, in a folder of their job: large messages, and how far
+a worker is.
 
 Through Spark a megabyte takes 8 ms to a worker and as long back, since it is copied at every step; a file takes one.
 Invariant: the owner makes the folder before the job and removes it after, so a worker that comes late leaves nothing.
@@ -8,6 +9,7 @@ What cannot be written travels through Spark as everything else.
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from rebaser.dvu.packet import Data
 from rebaser_core.errors import DvuError
 
 LARGE = 128 * 1024  # bytes from which on a file is cheaper
+_TELL_EVERY = 0.5  # seconds
+_DONE = "done-"
 
 
 @contextlib.contextmanager
@@ -41,11 +45,14 @@ def leave(folder: str, name: str, data: Data) -> bool:
     """Put `data` there if it is large; whether it can be taken there now."""
     if not folder or len(data) < LARGE:
         return False
-    path = Path(folder, name)
+    return _write(folder, name, data)
+
+
+def _write(folder: str, name: str, data: Data) -> bool:
     unfinished = Path(folder, f"{name}.{os.getpid()}")  # a task may be run twice
     try:
         unfinished.write_bytes(data)
-        unfinished.replace(path)
+        unfinished.replace(Path(folder, name))
     except OSError:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
@@ -60,3 +67,29 @@ def take(folder: str, name: str) -> pa.Buffer:
             return file.read_buffer()
     except (OSError, pa.ArrowException) as error:
         raise DvuError(f"a packet or its results were not where they were left: {str(error)[:200]}") from None
+
+
+class Teller:
+    """Call it with how many values were computed since: the owner of the job learns, if that takes its time."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._done = 0
+        self._next = time.monotonic() + _TELL_EVERY
+
+    def __call__(self, values: int) -> None:
+        self._done += values
+        now = time.monotonic()
+        if now >= self._next and self._folder:
+            self._next = now + _TELL_EVERY
+            _write(self._folder, f"{_DONE}{os.getpid()}", b"%d" % self._done)
+
+
+def done(folder: Path) -> int:
+    """How many values workers say they have computed, 0 if they have said nothing."""
+    found = 0
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f"{_DONE}*"):
+            if path.name.count(".") == 0:
+                found += int(path.read_bytes())
+    return found

@@ -51,11 +51,12 @@ class Evaluator(Protocol):
         *,
         label: str,
         timeout: float | None = None,  # noqa: ASYNC109 - a late job is the engine's to end, its callers' work to split
-        arrived: Callable[[int], None] | None = None,
+        arrived: Callable[[int, int], None] | None = None,
     ) -> Sequence[Sequence[Data]]:
         """The results of each packet, in the order of the packets. Raises `DvuError`.
 
-        `arrived` is called with how many of the packets have theirs, where they do not come all at once.
+        `arrived` is called with how many of the packets have theirs, where they do not come all at once, and how many
+        values of the others are computed, where that is known.
         """
         ...
 
@@ -83,7 +84,7 @@ async def update(
         if not packets:
             break
         arrived = partial(_tell, progress, made.upto, made.size)
-        arrived(0)
+        arrived(0, 0)
         results = await engine.evaluate(packets, label=label, arrived=arrived)
         found = [part for parts in results for part in parts]
         little = little and sum(map(len, found)) <= LITTLE_RESULT
@@ -107,8 +108,8 @@ async def share(made: Plan | WholePlan, engine: Evaluator) -> bool:
     return made.too_large
 
 
-def _tell(progress: Callable[[int, int], None], upto: Sequence[int], size: int, arrived: int) -> None:
-    progress(upto[arrived], size)
+def _tell(progress: Callable[[int, int], None], upto: Sequence[int], size: int, arrived: int, values: int) -> None:
+    progress(min(upto[arrived] + values, upto[-1]), size)
 
 
 def _is_little(view: View) -> bool:

@@ -144,6 +144,10 @@ class Session:
         finally:
             self._spark.removeTag(tag)
 
+    def done(self, tag: str) -> int:
+        """How many values of the job with `tag` are computed, as far as its workers have told."""
+        return parcels.done(self._parcels / tag) if self._parcels is not None else 0
+
     def _translated(self, error: Exception) -> DvuError:
         """What went wrong with a job, in one line; whose fault it is by type."""
         from pyspark.errors import PythonException  # noqa: PLC0415

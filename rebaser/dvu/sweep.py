@@ -40,6 +40,7 @@ _AS_THEY_STAND = np.empty(0, np.int32)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 _Caller = Callable[[list[Json]], Json]
+Told = Callable[[int], None]
 
 
 class Sweep:
@@ -47,11 +48,13 @@ class Sweep:
 
     `kinds` are those of `Column`, by slot; integers are in `ints`, doubles in `floats`, which is NaN for all others. A
     node that was not computed (yet) has what stood there. A failed one has the slot of the input to blame in `ints`, or
-    its fault in `own`. `changed` is 1 for what differs from what stood there.
+    its fault in `own`. `changed` is 1 for what differs from what stood there. `told` is called with how many nodes were
+    looked at since.
     """
 
-    def __init__(self, work: Work, functions: Registry) -> None:
+    def __init__(self, work: Work, functions: Registry, told: Told | None = None) -> None:
         self.work = work
+        self.told: Told = told or (lambda _: None)
         self._functions = functions
         self.base = base = len(work.constants)
         self.count = len(work.shape)
@@ -121,6 +124,7 @@ class Sweep:
             stopped = at if linked is None else linked.sweep(self, order, at, end)
             # Where it stops at every other node, calling it costs more than it saves: ask less and less often.
             stride = min(stride * 2, _LONGEST) if stopped - at < _FEW else 1
+            self.told(stopped - at)
             at = end if linked is None else min(stopped + stride, end)
             self.some(order[stopped:at].tolist() if len(order) else range(stopped, at))
 
@@ -143,11 +147,12 @@ class Sweep:
     def some(self, nodes: Iterable[int]) -> None:
         """Compute what is dirty or woken of `nodes`, one by one."""
         starts, refs, base, changed = self._starts, self._refs, self.base, self._changed
-        marked = self._dirty
+        marked, told = self._dirty, self.told
         for at in nodes:
             inputs = refs[starts[at] : starts[at + 1]].tolist()
             if marked[at] or any(map(changed.__getitem__, inputs)):
                 changed[base + at] = self._compute(at, inputs)
+            told(1)
 
     def _compute(self, node: int, inputs: list[int]) -> bool:
         """Settle `node`. Whether it is not what it was."""

@@ -42,10 +42,10 @@ class Engine:
         self.go = anyio.Event()
 
     async def evaluate(
-        self, packets: Sequence[bytes], *, arrived: Callable[[int], None], **_: object
+        self, packets: Sequence[bytes], *, arrived: Callable[[int, int], None], **_: object
     ) -> list[list[bytes]]:
         first = evaluate_packet(packets[0])
-        arrived(1)
+        arrived(1, 0)
         await self.go.wait()
         return [first, *(evaluate_packet(packet) for packet in packets[1:])]
 

@@ -148,6 +148,25 @@ async def test_a_packet_of_another_release_fails_its_own_caller_only(engine: Eng
     assert engine.state == "ready"
 
 
+async def test_a_job_that_takes_long_says_how_far_it_is(engine: Engine) -> None:
+    told: list[tuple[int, int]] = []
+    with anyio.CancelScope() as scope:
+
+        def arrived(packets: int, values: int) -> None:
+            told.append((packets, values))
+            if values >= 2:
+                scope.cancel()
+
+        with anyio.fail_after(240):
+            await engine.evaluate(slow(1000), label="how far", arrived=arrived)
+    assert scope.cancelled_caught
+    assert {packets for packets, _ in told} == {0}
+    values = [values for _, values in told]
+    assert values == sorted(values)
+    assert 2 <= values[-1] < 1000
+    await one(engine, 1)
+
+
 async def test_a_late_job_is_ended_and_its_worker_too(engine: Engine, jvm_pid: int) -> None:
     await one(engine, 1)  # so that there is a worker, which the next job will use
     idle = workers(jvm_pid)

@@ -7,8 +7,11 @@ import pytest
 
 from rebaser.dvu import parcels, session
 from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
+from rebaser.dvu.plan import plan
 from rebaser_core.errors import DvuError
+from rebaser_core.updates import Derive, Set
 from tests.benchmarks.evaluate import graph
+from tests.spark.graphs import Book
 
 LARGE = b"x" * parcels.LARGE
 
@@ -64,3 +67,44 @@ def test_packets_and_results_are_the_same_by_file_and_through_spark(
         results = session._results(found, len(packets), folder)
     assert [[bytes(part) for part in parts] for parts in results] == [evaluate_packet(one) for one in packets]
     assert len(results[2]) > 1
+
+
+def test_who_takes_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with parcels.folder_of("job", tmp_path) as folder:
+        tell = parcels.Teller(folder)
+        tell(5)
+        assert parcels.done(Path(folder)) == 0
+        now += 10
+        tell(1)
+        tell(1)
+        assert parcels.done(Path(folder)) == 6
+        Path(folder, f"{parcels._DONE}1").write_text("30")  # another worker
+        now += 10
+        tell(1)
+        assert parcels.done(Path(folder)) == 38
+    now += 10
+    tell(1)  # to nobody
+    assert parcels.done(Path(folder)) == 0
+    parcels.Teller("")(1)
+
+
+@pytest.mark.parametrize("shape", ["dag", "chain"])
+@pytest.mark.parametrize("size", [50, 5000])
+def test_every_node_is_told_once(shape: str, size: int) -> None:
+    work = graph(shape, size)
+    told: list[int] = []
+    evaluate_packet(work.encode(), told=told.append)
+    assert sum(told) == len(work.shape)
+
+
+def test_nodes_that_are_computed_together_are_told_too() -> None:
+    texts = [Set(f"t{at}", "x" * (at % 7)) for at in range(200)]
+    derived = [Derive(f"d{at}", "concat", {"x": f"t{at}", "y": f"t{at // 2}"}) for at in range(200)]
+    again = [Derive(f"e{at}", "upper", {"x": f"d{at}"}) for at in range(200)]
+    with Book([*texts, *derived, *again]).state.view() as view:
+        [packet] = plan(view).next_wave()
+        told: list[int] = []
+        evaluate_packet(packet, told=told.append)
+    assert sum(told) == 400

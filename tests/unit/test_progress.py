@@ -47,12 +47,12 @@ class Engine:
     """Results arrive one packet at a time."""
 
     async def evaluate(
-        self, packets: Sequence[bytes], *, arrived: Callable[[int], None], **_: object
+        self, packets: Sequence[bytes], *, arrived: Callable[[int, int], None], **_: object
     ) -> list[list[bytes]]:
         found = []
         for packet in packets:
             found.append(evaluate_packet(packet))
-            arrived(len(found))
+            arrived(len(found), 0)
         return found
 
     async def share(self, _: object) -> None:
