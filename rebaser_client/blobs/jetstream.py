@@ -126,37 +126,38 @@ class JetStreamBlobs:
         written = anyio.Event()
         failures: list[RebaserError] = []
 
-        async def read_back() -> None:
-            try:
-                await self._compare(subject, data, written)
-            except RebaserError as error:
-                failures.append(error)
-                group.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(read_back)
+        async def publish() -> None:
             try:
                 await self._js.publish_all(subject, _split(data))
                 written.set()
             except RebaserError as error:
                 failures.append(error)
                 group.cancel_scope.cancel()
+
+        # Made before anything is published: what it is asked for behind that, the server takes up behind that.
+        async with OrderedConsumer(self._js, self._stream, subject) as consumer, anyio.create_task_group() as group:
+            group.start_soon(publish)
+            try:
+                await self._compare(consumer, data, written)
+                consumer.leave()
+            except RebaserError as error:
+                failures.append(error)
+                group.cancel_scope.cancel()
         if failures:
             raise failures[0]
 
-    async def _compare(self, subject: str, data: bytes, written: anyio.Event) -> None:
+    async def _compare(self, consumer: OrderedConsumer, data: bytes, written: anyio.Event) -> None:
         """Return when all of `data` was read, chunk by chunk. They have to come once they are `written`, not before."""
         at = 0
-        async with OrderedConsumer(self._js, self._stream, subject) as consumer:
-            while at < len(data):
-                with anyio.move_on_after(SILENCE) as silence:
-                    await consumer.wait()
-                if silence.cancelled_caught and written.is_set():
-                    raise BlobMissing(f"of chunks on {subject}, {at} of {len(data)} bytes are there")
-                for message in consumer.take(READ):
-                    if message.data != data[at : at + CHUNK]:
-                        raise BlobCorrupt(f"a chunk on {subject} is not what was stored")
-                    at += CHUNK
+        while at < len(data):
+            with anyio.move_on_after(SILENCE) as silence:
+                await consumer.wait()
+            if silence.cancelled_caught and written.is_set():
+                raise BlobMissing(f"of {len(data)} bytes stored, {at} are there")
+            for message in consumer.take(READ):
+                if message.data != data[at : at + CHUNK]:
+                    raise BlobCorrupt("a chunk is not what was stored")
+                at += CHUNK
 
     async def _publish_description(self, address: str, description: bytes) -> None:
         """Repeated until it is answered: it is the same each time, and replaces itself."""

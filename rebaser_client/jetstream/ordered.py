@@ -95,14 +95,26 @@ class OrderedConsumer:
     async def __aexit__(
         self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
     ) -> None:
+        generation = self._close()
+        if generation is not None:
+            await self._calls.discard_now(generation)
+
+    def leave(self) -> None:
+        """Close at once; the server is told in the background."""
+        generation = self._close()
+        if generation is not None:
+            self._connection.spawn(self._calls.discard, generation)
+
+    def _close(self) -> Generation | None:
+        """What the server has to be told to forget."""
         self._closed = True
         for remove in self._hooks:
             remove()
+        self._hooks = []
         if self._replacing is not None:
             self._replacing.cancel()
         generation, self._generation = self._generation, None
-        if generation is not None:
-            await self._calls.discard_now(generation)
+        return generation
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

@@ -86,6 +86,17 @@ async def count_consumers(js: JetStream, stream: str) -> int:
     return (await js.stream_info(stream)).consumers
 
 
+async def test_who_leaves_hears_nothing_more_and_the_server_forgets_the_consumer(js: JetStream, stream: str) -> None:
+    with anyio.fail_after(30):
+        async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
+            assert await count_consumers(js, stream) == 1
+            consumer.leave()
+            await js.publish(f"{stream}.k", b"late")
+            while await count_consumers(js, stream):
+                await anyio.lowlevel.checkpoint()
+            assert consumer.pending == 0
+
+
 async def test_messages_come_in_order_with_their_numbers(js: JetStream, stream: str) -> None:
     await js.publish(f"{stream}.k", b"first", {"X-A": "1"})
     await js.publish(f"{stream}.other", b"no")
