@@ -33,28 +33,32 @@ class Names:
         self._selected += 1
         if None in heads or self._selected > _SELECTED:
             known, self._heads = self._heads, None
-            for id_ in ids():
-                if id_[: id_.find("/") + 1] not in known:
-                    self.add(id_)
-            return
-        self._heads.update(head for head in heads if head is not None)
-        for id_ in ids():
-            if id_[: id_.find("/") + 1] in heads:
-                self.add(id_)
+            self._take_in([id_ for id_ in ids() if id_[: id_.find("/") + 1] not in known])
+        else:
+            self._heads.update(head for head in heads if head is not None)
+            self._take_in([id_ for id_ in ids() if id_[: id_.find("/") + 1] in heads])
 
     def _holds(self, id_: str) -> bool:
         return self._heads is None or id_[: id_.find("/") + 1] in self._heads
 
     def add(self, id_: str) -> None:
         """Put `id_` in, if any pattern may match it; nothing happens if it is."""
-        if not self._holds(id_):
-            return
-        folder = id_[: id_.rfind("/") + 1]
-        new = _put(self._leaves, folder, id_)
-        while new and folder:
-            parent = _parent(folder)
-            new = _put(self._inner, parent, folder)
-            folder = parent
+        if self._holds(id_):
+            self._take_in((id_,))
+
+    def _take_in(self, ids: Iterable[str]) -> None:
+        leaves = self._leaves
+        for id_ in ids:
+            folder = id_[: id_.rfind("/") + 1]
+            some = leaves.get(folder)
+            if type(some) is dict:
+                some[id_] = None
+                continue
+            new = _put(leaves, folder, id_)
+            while new and folder:
+                parent = _parent(folder)
+                new = _put(self._inner, parent, folder)
+                folder = parent
 
     def remove(self, id_: str) -> None:
         """Take `id_`, which was put in, out."""

@@ -111,9 +111,19 @@ def roots_of(view: View) -> Ints:
 
 def inputs_of(columns: Columns, rows: Ints, few: int = FEW) -> int:
     """How many inputs the derived `rows` have together, with all that their patterns match."""
-    if not columns.patterns:
-        return int(columns.shapes.arity[columns.shape[rows]].sum(dtype=np.int64))
-    return int(expand.widths(columns, rows, loops(len(rows), few))[0].sum())
+    named = _named(columns, rows)
+    return int(expand.widths(columns, rows, loops(named, few))[0].sum()) if columns.patterns else named
+
+
+def _named(columns: Columns, rows: Ints) -> int:
+    """How many inputs the derived `rows` have together, patterns as they are."""
+    return int(columns.shapes.arity[columns.shape[rows]].sum(dtype=np.int64))
+
+
+def expanded(columns: Columns, rows: Ints, few: int) -> expand.Expanded | None:
+    """What the patterns among the inputs of the derived `rows` stand for, None where there are none. Raises `DvuError`
+    if that is too much."""
+    return expand.expand(columns, rows, loops(_named(columns, rows), few)) if columns.patterns else None
 
 
 def anew(view: View) -> Ints:
@@ -133,30 +143,28 @@ def affected(view: View, few: int = FEW, reached: Reached | None = None) -> Affe
         assert reached is not None  # noqa: S101 - there is no limit
     rows, mark = reached.rows, reached.mark
     count = len(rows)
-    expanded = expand.expand(columns, rows, loops(count, few)) if columns.patterns else None
-    ptr, idx, outside = local(columns, rows, mark, few, expanded)
+    behind = expanded(columns, rows, few)
+    ptr, idx, outside = local(columns, rows, mark, few, behind)
     run = loops(count + len(idx), few)
     waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)
     run.successors(ptr, idx, waiting, sptr, sidx)
     order, cycles = _sort(run, sptr, sidx, waiting)
     dirty = np.zeros(count, np.uint8)
     dirty[: reached.woken] = 1
-    said = (columns.shape[rows], [], []) if expanded is None else (expanded.shape, expanded.wide, expanded.crowded)
+    said = (columns.shape[rows], [], []) if behind is None else (behind.shape, behind.wide, behind.crowded)
     return Affected(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, *said)
 
 
 def local(
-    columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], few: int, expanded: expand.Expanded | None
+    columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], few: int, behind: expand.Expanded | None
 ) -> tuple[Ints, Ints, Ints]:
-    """`ptr`, `idx` and `outside` of `rows`, with all that patterns stand for; None where there are none."""
-    edges = inputs_of(columns, rows) if expanded is None else int(expanded.width.sum())
+    """`ptr`, `idx` and `outside` of `rows`, with what is `behind` their patterns."""
+    edges = _named(columns, rows) if behind is None else int(behind.width.sum())
     ptr, idx = np.zeros(len(rows) + 1, np.int32), np.empty(edges, np.int32)
     outside = np.empty(edges, np.int32)
-    behind = _NO_PATTERNS
-    if expanded is not None:
-        behind = expanded.of, expanded.begin, expanded.size, expanded.members, expanded.width
+    patterns = _NO_PATTERNS if behind is None else (behind.of, behind.begin, behind.size, behind.members, behind.width)
     constants = loops(len(rows) + edges, few).local(
-        *(rows, columns.shape, columns.in_at, columns.shapes.arity, columns.refs, mark, *behind),
+        *(rows, columns.shape, columns.in_at, columns.shapes.arity, columns.refs, mark, *patterns),
         *(np.empty(columns.count, np.int32), np.zeros(columns.count, np.int32), ptr, idx, outside),
     )
     return ptr, idx, outside[:constants]

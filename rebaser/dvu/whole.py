@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from rebaser.dvu import bytecode, expand, faults, fingerprint, graph
+from rebaser.dvu import bytecode, faults, fingerprint, graph
 from rebaser.dvu.column import FAULT, INT, NULL, OTHER, Column
 from rebaser.dvu.filling import row_kinds
 from rebaser.dvu.functions.registry import Registry
@@ -24,7 +24,6 @@ from rebaser_core.columns import Columns
 from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
-from rebaser_core.shapes import Shape
 from rebaser_core.state import View
 from rebaser_core.values import Fault, same
 
@@ -117,22 +116,26 @@ def _moved(columns: Columns) -> int:
 
 
 def lay(columns: Columns, few: int) -> Laid:
-    """Put all definitions in order. Costs what they all cost, and is kept until one of them changes."""
+    """Put all definitions in order. Costs what they all cost, and is kept until one of them changes, or what one of
+    their patterns matches."""
+    made = _laid[columns] = _in_order(columns, few)
+    return made
+
+
+def _in_order(columns: Columns, few: int) -> Laid:
     derived = np.flatnonzero(columns.shape[: columns.count] >= 0).astype(np.int32)
     count = len(derived)
-    made = _laid[columns] = Laid(columns.defined, _moved(columns), None, *np.zeros((2, 0), np.int32))
-    shape, wide, expanded = columns.shape[derived], list[Shape](), None
-    if columns.patterns:
-        try:
-            expanded = expand.expand(columns, derived, graph.loops(count, few))
-        except DvuError:
-            return made
-        if expanded.crowded:
-            return made
-        shape, wide = expanded.shape, expanded.wide
+    made = Laid(columns.defined, _moved(columns), None, *np.zeros((2, 0), np.int32))
+    try:
+        behind = graph.expanded(columns, derived, few)
+    except DvuError:
+        return made
+    if behind is not None and behind.crowded:
+        return made
+    shape, wide = (columns.shape[derived], []) if behind is None else (behind.shape, behind.wide)
     mark = np.zeros(columns.count, np.uint8)
     mark[derived] = 1
-    ptr, idx, outside = graph.local(columns, derived, mark, few, expanded)
+    ptr, idx, outside = graph.local(columns, derived, mark, few, behind)
     run = graph.loops(count + len(idx), few)
     order = np.arange(count, dtype=np.int32) if run.ascending(ptr, idx) else _sorted(run, ptr, idx)
     if len(order) == count:
