@@ -76,26 +76,40 @@ async def update(
     values are done, and how many there are to do. Raises `DvuError`.
     """
     little = _is_little(view)
-    made = await _work(view, little, _planned, view)
+    made, packets, computed = await _work(view, little, _planned, view)
     while True:
-        if await share(made, engine):
-            made = await _work(view, little, _planned, view, IN_PACKETS)
-        packets = await _work(view, little, made.next_wave)
+        if isinstance(made, WholePlan):
+            if await share(made, engine):
+                made, packets, computed = await _work(view, little, _planned, view, IN_PACKETS)
+            else:
+                packets, computed = await _work(view, little, _next, made)
         if not packets:
-            break
+            return computed
         arrived = partial(_tell, progress, made.upto, made.size)
         arrived(0, 0)
         results = await engine.evaluate(packets, label=label, arrived=arrived)
         found = [part for parts in results for part in parts]
         little = little and sum(map(len, found)) <= LITTLE_RESULT
-        await _work(view, little, made.absorb, found)
-    return await _work(view, little, made.computed)
+        if isinstance(made, WholePlan):
+            await _work(view, little, made.absorb, found)
+        else:
+            packets, computed = await _work(view, little, _next, made, found)
 
 
-def _planned(view: View, limits: PlanLimits | None = None) -> Plan | WholePlan:
+def _planned(view: View, limits: PlanLimits | None = None) -> tuple[Plan | WholePlan, list[bytes], Sequence[Computed]]:
+    """A plan, and as `_next`, unless its structure has to be shared before."""
     with _tidying.setdefault(view.columns, Lock()):
         graph.tidy(view.columns)
-    return plan(view) if limits is None else plan(view, limits)
+    made = plan(view) if limits is None else plan(view, limits)
+    return (made, *(_next(made) if isinstance(made, Plan) else ([], ())))
+
+
+def _next(made: Plan | WholePlan, found: Sequence[Data] | None = None) -> tuple[list[bytes], Sequence[Computed]]:
+    """The packets of the next wave, once the results of the last are `found`; or, if there are none, what changed."""
+    if found is not None:
+        made.absorb(found)
+    packets = made.next_wave()
+    return packets, () if packets else made.computed()
 
 
 async def share(made: Plan | WholePlan, engine: Evaluator) -> bool:

@@ -65,14 +65,14 @@ async def test_little_work_takes_no_thread(threads: list[str]) -> None:
 )
 async def test_all_other_does(threads: list[str], updates: list[Update]) -> None:
     await updated(updates)
-    assert {"_planned", "next_wave", "absorb", "computed"} <= set(threads)
+    assert {"_planned", "_next"} <= set(threads)
 
 
 async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
     await updated(joined(1))
     threads.clear()
     await updated(joined(LITTLE_RESULT // (100 * LITTLE_TEXT) + 2, "x" * LITTLE_TEXT, times=100))
-    assert threads == ["absorb", "next_wave", "computed"]
+    assert threads == ["_next"]
 
 
 WHOLE = PlanLimits(whole=0, share=1 << 30)
