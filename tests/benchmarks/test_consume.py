@@ -1,5 +1,6 @@
 """The benchmarks of consuming, in their short form: every way gets every message."""
 
+import sys
 from collections.abc import Mapping
 from types import ModuleType
 
@@ -18,4 +19,4 @@ async def test_ways_to_consume(what: ModuleType, capsys: pytest.CaptureFixture[s
     row: Mapping[str, float] = found["sizes"][64]
     assert all(row[ratio] > 0 for ratio in what.RATIOS)
     with capsys.disabled():
-        print(f"\n  {found}")
+        print(f"\n  {found}", file=sys.stderr)

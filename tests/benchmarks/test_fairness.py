@@ -1,5 +1,7 @@
 """The benchmark of fairness, in its short form: everybody is answered while the flood goes on."""
 
+import sys
+
 import pytest
 
 from tests.benchmarks.fairness import measure, parser
@@ -15,5 +17,6 @@ async def test_a_flood_beside_the_requests_of_another(capsys: pytest.CaptureFixt
     assert 0 < found["share"]["share"] < 1
     with capsys.disabled():
         print(
-            f"\n  share of two {found['share']['share']}, turns of the flood {found['beside']['meanwhile_p50'] / 32:g}"
+            f"\n  share of two {found['share']['share']}, turns of the flood {found['beside']['meanwhile_p50'] / 32:g}",
+            file=sys.stderr,
         )

@@ -1,5 +1,7 @@
 """The benchmark of takeovers, in its short form: one kill, with a short ack wait."""
 
+import sys
+
 import pytest
 
 from rebaser.settings import Settings
@@ -13,7 +15,7 @@ async def test_a_killed_owner_is_replaced(capsys: pytest.CaptureFixture[str]) ->
     found = await measure(1, ack_wait=1)
     assert len(found["seconds"]) == 1
     with capsys.disabled():
-        print(f"\n  taken over after {found['max']} s, with an ack wait of {found['ack_wait']} s")
+        print(f"\n  taken over after {found['max']} s, with an ack wait of {found['ack_wait']} s", file=sys.stderr)
 
 
 def test_the_default_leaves_time_for_the_load_within_ten_seconds() -> None:

@@ -1,5 +1,6 @@
 """Short forms of the fuzzing: a fixed seed, and whatever once failed. By hand: `python -m tests.fuzz --help`."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,4 +27,4 @@ def test_what_once_failed_does_not(name: str, path: Path) -> None:
 async def test_damaged_messages_block_no_change_set(capsys: pytest.CaptureFixture[str]) -> None:
     report = await fuzz_messages(2000, SEED)
     with capsys.disabled():
-        print(f"\n  {report}")
+        print(f"\n  {report}", file=sys.stderr)

@@ -1,5 +1,7 @@
 """The benchmark of many change sets, in its short form: all are covered, through a server and without one."""
 
+import sys
+
 import pytest
 
 from rebaser.dvu.engine import Engine
@@ -17,4 +19,4 @@ async def test_many_change_sets_are_covered(engine: Engine, capsys: pytest.Captu
     for name in ("single", "large"):
         assert found[name]["latency"] > 0
     with capsys.disabled():
-        print(f"\n  {found['ratio']} of what the engine alone could")
+        print(f"\n  {found['ratio']} of what the engine alone could", file=sys.stderr)
