@@ -1,11 +1,7 @@
 """Compiled code, groups and Python one by one give the same results, to the byte: values, faults, what changed."""
 
-import os
 import random
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -302,103 +298,3 @@ def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatc
     found = shown(evaluate_packet(data))
     always.setattr(compiled, "linked", lambda *_: None)
     assert shown(evaluate_packet(data)) == found
-
-
-def numbers(nodes: int, *, odd: int = 0) -> Packet:
-    """A chain of sums; every other of the first `odd` nodes is text, and nobody's input."""
-    packet = Packet(
-        1, fingerprint.code(), {"sum": "", "concat": ""}, constants=[1, 0.5], dirty=bytearray(b"\1" * nodes)
-    )
-    packet.shapes = [Shape("sum", (("x", 2),), {}), Shape("concat", (("x", 2),), {})]
-    last = -1
-    for node in range(nodes):
-        text = node < odd and node % 2 == 0
-        packet.shape.append(int(text))
-        packet.refs += [~0, ~1] if text else [last, ~1] if last >= 0 else [~0, ~1]
-        last = last if text else node
-    packet.old = [NEVER] * nodes
-    return packet
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many nodes each call of compiled code did."""
-    done: list[int] = []
-    sweep_ = compiled.Linked.sweep
-
-    def noted(self: compiled.Linked, state: Any, order: Any, at: int, end: int) -> int:
-        stopped = sweep_(self, state, order, at, end)
-        done.append(stopped - at)
-        return stopped
-
-    monkeypatch.setattr(compiled.Linked, "sweep", noted)
-    return done
-
-
-def test_a_chain_is_one_call(calls: list[int]) -> None:
-    assert compiled.load()
-    [data] = evaluate_packet(numbers(5000).encode())
-    assert calls == [5000]
-    assert Results.decode(data).values[4999] == 1.5 + 0.5 * 4999
-
-
-def test_where_it_stops_at_every_other_node_it_is_asked_less_and_less(calls: list[int]) -> None:
-    assert compiled.load()
-    evaluate_packet(numbers(20_000, odd=10_000).encode())
-    assert len(calls) < 50
-    assert calls[-1] > 8_000
-
-
-def test_small_packets_and_machines_without_compiled_code_do_without(
-    monkeypatch: pytest.MonkeyPatch, calls: list[int]
-) -> None:
-    data = numbers(compiled.WARM // 3 - 1).encode()
-    evaluate_packet(data)
-    monkeypatch.setattr(compiled, "_absent", False)
-    monkeypatch.setattr(compiled, "_kernel", None)
-    monkeypatch.setattr(compiled, "COLD", 0)
-    monkeypatch.setattr(compiled.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("none")))
-    assert shown(evaluate_packet(data)) == shown(evaluate_packet(data))
-    assert compiled._absent
-    assert not compiled.load()
-    assert calls == []
-
-
-def test_compiled_code_is_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apart for each release, where `NUMBA_CACHE_DIR` says; and nowhere, where nothing can be written."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert compiled._folder() == str(tmp_path / f"kernel-{fingerprint.code()}")
-    assert not compiled.kept()
-    assert compiled.module(SimpleNamespace(twice=lambda x: 2 * x)).twice(2) == 4
-    assert not compiled.kept()  # what planning needs is not all
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
-    assert compiled._folder() == ""
-    assert not compiled.kept()
-
-
-def test_compiled_code_of_other_releases_goes_once_nobody_looks_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    old, new = time.time() - compiled._KEPT_FOR - 100, time.time() - compiled._KEPT_FOR + 100
-    for name, age in (("kernel-old", old), ("kernel-left-by-a-crash-123", old), ("kernel-new", new), ("other", old)):
-        (tmp_path / name / "dvu").mkdir(parents=True)
-        (tmp_path / name / "dvu" / "sweep.nbc").touch()
-        os.utime(tmp_path / name, (age, age))
-    own = Path(compiled._folder())
-    os.utime(own, (old, old))
-    compiled._prune(own)
-    assert {path.name for path in tmp_path.iterdir()} == {"kernel-new", "other", own.name}
-    compiled._folder()
-    assert own.stat().st_mtime > new
-
-
-def test_compiled_code_that_another_process_is_removing_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "kernel-old").mkdir()
-    os.utime(tmp_path / "kernel-old", (0, 0))
-    monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(FileNotFoundError))
-    compiled._prune(tmp_path / "kernel-own")
-    assert (tmp_path / "kernel-old").exists()
