@@ -11,6 +11,7 @@ has asked; what comes and goes is noted, and worked in when somebody asks again.
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -146,7 +147,7 @@ class Matching:
         if self._names is None:
             self._names = Names()
         columns = self._columns
-        self._names.cover((key[1:] for key in keys), lambda: map(columns.ids.__getitem__, columns.rows().tolist()))
+        self._names.cover((key[1:] for key in keys), lambda: compress(columns.ids, columns.state.tobytes()))
         return self._names
 
 

@@ -33,10 +33,10 @@ class Names:
         self._selected += 1
         if None in heads or self._selected > _SELECTED:
             known, self._heads = self._heads, None
-            self._take_in([id_ for id_ in ids() if id_[: id_.find("/") + 1] not in known])
+            self._take_in(id_ for id_ in ids() if id_[: id_.find("/") + 1] not in known)
         else:
             self._heads.update(head for head in heads if head is not None)
-            self._take_in([id_ for id_ in ids() if id_[: id_.find("/") + 1] in heads])
+            self._take_in(id_ for id_ in ids() if id_[: id_.find("/") + 1] in heads)
 
     def _holds(self, id_: str) -> bool:
         return self._heads is None or id_[: id_.find("/") + 1] in self._heads
