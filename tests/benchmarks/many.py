@@ -14,14 +14,14 @@ the same with a change set of `--large` values, all of them affected. `latency` 
 stored until the one that covers it was, by NATS's clock; `overhead` is that less the update without a server. Aim: 25
 ms.
 
-Medians, ms. `cpu` is processor time in ms for each change set, which says more than the clock on a busy machine.
+Medians, ms. `cpu` is processor time in ms for each change set, of all and by process, which says more than the clock on
+a busy machine: `load` is how many processes wanted to run, before and after.
 """
 
 import argparse
 import asyncio
 import json
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pyspark
+import structlog
 import uvloop
 
 from rebaser.dvu.engine import Engine, EngineSettings
@@ -47,6 +47,7 @@ from rebaser_core.state import ChangeSetState
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Update
 from tests.benchmarks.evaluate import graph
+from tests.benchmarks.machine import load, machine, versions
 from tests.benchmarks.requests import process, wait_for_server
 
 VALUES = 10  # set, and as many derived
@@ -159,6 +160,7 @@ class System:
             "per_s": len(keys) / seconds,
             "latency": statistics.median(latencies),
             "latency_max": latencies[-1],
+            "cpu": 1000 * sum(used.values()) / len(keys),
             **{f"cpu_{name}": 1000 * value / len(keys) for name, value in used.items()},
         }
 
@@ -227,7 +229,7 @@ async def single(
                 "latency": through["latency"],
                 "alone": await alone.update(engine),
                 "empty": await empty.update(engine),
-                **{name: value for name, value in through.items() if name.startswith("cpu_")},
+                **{name: value for name, value in through.items() if name.startswith("cpu")},
             }
         )
     found = medians(runs[2:])
@@ -265,6 +267,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 async def measure_beside(engine: Engine, options: argparse.Namespace) -> dict[str, Any]:
     """With a server that uses the Spark of `engine`."""
+    before = load()
     jvm = engine._keeper._jvm
     assert jvm is not None
     assert jvm._process is not None
@@ -291,9 +294,9 @@ async def measure_beside(engine: Engine, options: argparse.Namespace) -> dict[st
             stack.close()  # while there is a NATS to say goodbye to
     whole, alone = found["many"]["server"], found["many"]["engine"]
     return {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "pyspark": pyspark.__version__,
+        "machine": machine(),
+        "versions": versions(),
+        "load": [round(before, 1), round(load(), 1)],
         "change_sets": options.change_sets,
         **found,
         "ratio": round(whole["per_s"] / alone["per_s"], 3),
@@ -324,13 +327,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     found = uvloop.run(measure(options))
     if options.json:
         print(json.dumps(found))
         return
-    print(
-        f"{found['machine']}, Python {found['python']}, PySpark {found['pyspark']}; {found['change_sets']} change sets"
-    )
+    print(found["machine"], found["versions"], f"load {found['load']}, {found['change_sets']} change sets", sep="\n")
     for group in ("many", "single", "large"):
         rows = found.get(group, {})
         for name, row in (rows if group == "many" else {group: rows}).items():
