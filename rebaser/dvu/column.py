@@ -181,17 +181,24 @@ class Column(Sequence[Item]):
         """The column of `count` items that `packed` wrote. Raises `ValueError` if it did not."""
         kinds: Kinds = row[f"{name}_kinds"]
         numbers: Bits = row[f"{name}_bits"]
+        if kinds.dtype != np.uint8 or numbers.dtype != np.int64:
+            raise ValueError("kinds or numbers are of another type")
+        said = kinds  # one of them says it for all, if all are the same
         if len(kinds) != count:
             kinds = np.broadcast_to(kinds, count)
         bits = numbers
         if len(numbers) != count:
             bits = np.zeros(count, np.int64)
-            bits[(kinds == INT) | (kinds == FLOAT)] = numbers
+            places = np.flatnonzero((kinds == INT) | (kinds == FLOAT))
+            if len(places) != len(numbers):  # one would be written everywhere
+                raise ValueError("numbers are not as many as there are places for")
+            bits[places] = numbers
         others: dict[int, Json | Digest] = {}
         packed, raw = row[f"{name}_others"], row[f"{name}_digests"]
-        if packed:
-            others.update(zip(np.flatnonzero(kinds == OTHER).tolist(), cbor2.loads(packed), strict=True))
-        if raw:
-            digests = [Digest(raw[at : at + 16]) for at in range(0, len(raw), 16)]
-            others.update(zip(np.flatnonzero(kinds == DIGEST).tolist(), digests, strict=True))
+        for kind, items in (
+            (OTHER, cbor2.loads(packed) if packed else []),
+            (DIGEST, [Digest(raw[at : at + 16]) for at in range(0, len(raw), 16)]),
+        ):
+            if items or (said == kind).any():
+                others.update(zip(np.flatnonzero(kinds == kind).tolist(), items, strict=True))
         return cls(kinds, bits, others)

@@ -8,6 +8,7 @@ outside PySpark's process-wide state, so that it can be started again after it d
 """
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -29,6 +30,8 @@ _VERSION = re.compile(r'version "(\d+)')
 _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 _SOCKET_FOLDER_BYTES = 60
+_PREFIX = "rebaser-spark-"
+_LOCK = "lock"  # in the folder: who has it locked is alive
 _HOW = (
     f"install a Java runtime, {_JAVA} or newer (Debian: apt install openjdk-17-jre-headless, macOS: brew install "
     "openjdk@17), or use a Spark Connect server (sc://host:port)"
@@ -67,6 +70,7 @@ class Jvm:
         self._sockets: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._held = -1  # the lock of the folder
         self._ended = False
         self.url = ""  # holds the token: not for logs
 
@@ -88,7 +92,9 @@ class Jvm:
         """Start and wait until the Connect server listens. Raises `DvuError` with the JVM's last words."""
         if self._scratch is not None:
             self._scratch.mkdir(parents=True, exist_ok=True)
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="rebaser-spark-", dir=self._scratch))
+        self._folder = folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._scratch))
+        self._held = _hold(folder)
+        _remove_left(folder.parent)
         self._sockets = _socket_folder(folder)
         token = self._token or secrets.token_urlsafe(32)
         where = folder / "gateway"
@@ -127,6 +133,9 @@ class Jvm:
         for folder in (self._folder, self._sockets):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
 
     def kill(self) -> None:
         """End the JVM at once."""
@@ -152,6 +161,29 @@ class Jvm:
             telling = [line.strip() for line in lines if "rror" in line or "xception" in line or "nvalid" in line]
             return "; ".join((telling or lines)[:3])[:300]
         return ""
+
+
+def _hold(folder: Path) -> int:
+    """Lock `folder` as long as this process lives, or the descriptor is open."""
+    made = folder / f"{_LOCK}.new"  # nobody may find one that is not locked yet
+    descriptor = os.open(made, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    made.rename(folder / _LOCK)
+    return descriptor
+
+
+def _remove_left(parent: Path) -> None:
+    """Remove the folders in `parent` whose servers were killed: they may hold gigabytes."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # it is of somebody else, or in use, or has just gone
+            if folder.lstat().st_uid != os.geteuid():
+                continue
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def _socket_folder(folder: Path) -> Path | None:

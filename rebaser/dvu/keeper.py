@@ -244,7 +244,7 @@ def _try_out(session: Session, tasks: int) -> None:
     """Reach the server and let every worker load its modules, so that the first caller need not wait for that."""
     session.open()
     for result in session.run([_warm_up()] * tasks, tag="rebaser-warm-up", tasks=tasks):
-        if Results.decode(result[0]).values.tolist() != [3]:
+        if Results.decode(result[0], 1).values.tolist() != [3]:
             raise DvuError("the workers do not count as this server does")
 
 
@@ -264,7 +264,7 @@ def _reaches(session: Session, store: str, tasks: int) -> bool:
     """Whether the workers read the store: they have `_TRIED` then."""
     packet = Reach(0, fingerprint.code(), {"sum": ""}, _TRIED.address, None, None, Column.of([1, 2]), store=store)
     found = session.run([packet.encode()] * tasks, tag="rebaser-store", tasks=tasks)
-    return not any(Results.decode(result[0]).missing for result in found)
+    return not any(Results.decode(result[0], 1).missing for result in found)
 
 
 def _warm_up(plugin: Mapping[str, str] = MappingProxyType({})) -> bytes:

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rebaser.dvu.column import IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
+from rebaser.dvu.column import FAULT, FLOAT, IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
 from rebaser.dvu.wire import pack, unpack
 from rebaser_core.errors import DvuError
 from rebaser_core.shapes import Shape
-from rebaser_core.values import Json
+from rebaser_core.values import Json, check_json
 
 __all__ = [
     "IN_ERROR",
@@ -96,6 +96,7 @@ class Work:
         """The packet that `read_packet` read."""
         shapes = read_shapes(meta["shapes"])
         constants, nodes = meta["counts"]
+        _require(len(row["dirty"]) == -(-nodes // 8))
         return cls(
             meta["number"],
             meta["code"],
@@ -176,18 +177,57 @@ class Results:
         return pack(meta, {"nodes": nodes, **self.values.packed("value")})
 
     @classmethod
-    def decode(cls, data: bytes | pa.Buffer) -> "Results":
-        """The results in `data`, whose memory they keep. Raises `DvuError` for bytes that are none."""
+    def decode(cls, data: bytes | pa.Buffer, most: int = 1 << 31) -> "Results":
+        """The results in `data`, whose memory they keep, of nodes below `most`. Raises `DvuError` for bytes that are
+        none, whatever they say: who reads them looks at no bounds."""
         meta, row = unpack(data, "results")
+        try:
+            return cls._read(meta, row, most)
+        except Exception as error:  # noqa: BLE001 - as in `unpack`
+            raise DvuError(f"unreadable results: {type(error).__name__}: {str(error)[:200]}") from None
+
+    @classmethod
+    def _read(cls, meta: dict[str, Any], row: dict[str, Any], most: int) -> "Results":
         count, first, span = meta["nodes"]
+        _require(0 <= count <= span and first >= 0 and first + span <= most and bool(count) == bool(span))
         nodes: Any = row["nodes"]
         if span == count:
             nodes = np.arange(first, first + span)
         elif span < 32 * count:
             nodes = np.flatnonzero(np.unpackbits(nodes, count=span)) + first
-        faults: list[RawFault] = [one if isinstance(one, int) else (one[0], one[1]) for one in meta["faults"]]
+        else:
+            _require(nodes.dtype == np.int32 and bool((nodes[1:] > nodes[:-1]).all()))
+        _require(len(nodes) == count and (not count or [nodes[0], nodes[-1]] == [first, first + span - 1]))
+        faults: list[RawFault] = [one if type(one) is int else _own(one) for one in meta["faults"]]
         values = Column.unpacked("value", row, count)
-        return cls(meta["number"], meta["part"], meta["last"], nodes, values, faults, meta.get("missing", False))
+        kinds = row["value_kinds"]  # one, if all are the same
+        _require(not count or bool(kinds.max() <= FAULT))
+        _require((np.count_nonzero(values.kinds == FAULT) if faults or (kinds == FAULT).any() else 0) == len(faults))
+        _require(_finite(values))
+        for one in values.others.values():
+            _require(type(one) in {str, list, dict})
+            if type(one) is not str:
+                check_json(one)
+        number, part, last, missing = meta["number"], meta["part"], meta["last"], meta.get("missing", False)
+        _require(type(number) is type(part) is int and type(last) is type(missing) is bool)
+        return cls(number, part, last, nodes, values, faults, missing)
+
+
+def _require(true: bool) -> None:
+    if not true:
+        raise ValueError("they do not fit together")
+
+
+def _finite(values: Column) -> bool:
+    numbers = values.bits.view(np.float64)  # what is no double may be anything, but seldom is
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(numbers.sum()) or np.isfinite(numbers[values.kinds == FLOAT]).all())
+
+
+def _own(raw: Any) -> tuple[str, str]:
+    code, message = raw
+    _require(type(code) is type(message) is str)
+    return code, message
 
 
 def weight(value: Json) -> int:

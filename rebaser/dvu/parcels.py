@@ -38,7 +38,10 @@ def folder_of(tag: str, parent: Path | None) -> Iterator[str]:
     try:
         yield str(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        gone = folder.with_name(f"{tag}.gone")  # else a worker might put something into it that keeps it there
+        with contextlib.suppress(OSError):
+            folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def leave(folder: str, name: str, data: Data) -> bool:

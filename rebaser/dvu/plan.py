@@ -275,9 +275,10 @@ class Plan:
     def absorb(self, results: Sequence[Data]) -> None:
         """Take in the results of the last wave, in any order. Raises `DvuError` if they are not complete."""
         parts: dict[int, list[Results]] = {number: [] for number in self._flying}
+        most = max((len(flying.nodes) for flying in self._flying.values()), default=0)
         for data in results:
-            part = Results.decode(data)
-            if part.number not in parts:
+            part = Results.decode(data, most)
+            if part.number not in parts or (len(part.nodes) and part.nodes[-1] >= len(self._flying[part.number].nodes)):
                 raise DvuError("results for a packet that was not sent")
             parts[part.number].append(part)
         for found in parts.values():
@@ -310,6 +311,8 @@ class Plan:
         if not isinstance(raw, int):
             return Fault(*raw, self._id(at))
         base = len(flying.codes)
+        if not 0 <= raw < base + len(flying.nodes):
+            raise DvuError("a worker blames a value that there is not")
         return self._input_fault(at, int(flying.nodes[raw - base] if raw >= base else flying.codes[raw]))
 
     def _id(self, code: int) -> str:

@@ -16,6 +16,7 @@ from rebaser.dvu.column import UNKNOWN, Column
 from rebaser.dvu.packet import VERSION, Shape, Work, read_shapes, write_shapes
 from rebaser.dvu.wire import pack, unpack
 from rebaser_core.address import address_of
+from rebaser_core.errors import DvuError
 
 Ints = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -117,6 +118,10 @@ class Reach:
     def work(self, structure: Structure) -> Work:
         """What there is to compute, over the arrays of `structure`."""
         base, count = structure.base, len(structure.shape)
+        lengths = [mask if mask is None else len(mask) for mask in (self.reached, self.given)]
+        sent = base if self.given is None else int(self.given.sum())
+        if lengths[0] not in (None, count) or lengths[1] not in (None, base + count) or len(self.values) != sent:
+            raise DvuError("a packet is not one of its structure")  # compiled code looks at no bounds
         kinds = np.broadcast_to(np.uint8(UNKNOWN), base + count)
         bits = np.zeros(base + count, np.int64)
         constants, old = self.values, Column(kinds[base:], bits[base:])
@@ -143,8 +148,11 @@ class Reach:
 
 
 def decode(meta: dict[str, Any], row: dict[str, Any]) -> Work | Reach:
-    """The packet that `read_packet` read, whichever it is."""
-    return Reach.of_columns(meta, row) if "structure" in meta else Work.of_columns(meta, row)
+    """The packet that `read_packet` read, whichever it is. Raises `DvuError` for one that does not hold together."""
+    try:
+        return Reach.of_columns(meta, row) if "structure" in meta else Work.of_columns(meta, row)
+    except Exception as error:  # noqa: BLE001 - as in `unpack`
+        raise DvuError(f"unreadable packet: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 def functions_of(shapes: Sequence[Shape]) -> set[str]:
@@ -157,4 +165,6 @@ def _bits(mask: Mask | None) -> npt.NDArray[np.uint8]:
 
 
 def _mask(bits: npt.NDArray[np.uint8], count: int) -> Mask | None:
+    if len(bits) != -(-count // 8):
+        raise ValueError("a mask is not all there")
     return np.unpackbits(bits, count=count).view(np.bool_) if count else None

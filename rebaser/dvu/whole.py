@@ -281,7 +281,8 @@ class WholePlan:
 
     def absorb(self, results: Sequence[Data]) -> None:
         """Take in the results, in any order. Raises `DvuError` if they are not complete."""
-        parts = sorted([Results.decode(data) for data in results], key=lambda part: part.part)
+        nodes = len(self._structure.shape)
+        parts = sorted([Results.decode(data, nodes) for data in results], key=lambda part: part.part)
         self._flying = False
         if any(part.missing for part in parts):
             self._laid.sent = False
@@ -293,9 +294,11 @@ class WholePlan:
             raise DvuError("results of a packet are not complete")
         if any(part.number != _NUMBER for part in parts) or sum(len(part.nodes) for part in parts) != self._count:
             raise DvuError("results are not those of what was sent")
-        nodes, count = len(self._structure.shape), self._count
-        if any(len(part.nodes) and not 0 <= part.nodes.min() <= part.nodes.max() < nodes for part in parts):
-            raise DvuError("results are of values that there are not")
+        asked, count, before = self._nodes, self._count, -1
+        for found in [part.nodes for part in parts if len(part.nodes)]:
+            if found[0] <= before or (asked is not None and not asked[found].all()):  # each part is in order
+                raise DvuError("results are not those of what was sent")
+            before = found[-1]
         self._room = _Found(np.empty(count, np.int32), np.empty(count, np.uint8), np.empty(count, np.int64))
         for part in parts:
             self._absorb(part)
@@ -341,6 +344,8 @@ class WholePlan:
         id_ = columns.ids[row]
         if not isinstance(raw, int):
             return Fault(*raw, id_)
+        if not 0 <= raw < len(self._laid.rows):
+            raise DvuError("a worker blames a value that there is not")
         blamed = int(self._laid.rows[raw])
         if columns.state[blamed] == ABSENT:
             return faults.missing_input(id_, columns.ids[blamed])

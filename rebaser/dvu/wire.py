@@ -23,6 +23,7 @@ _START: Final = struct.Struct("<4sI")
 _MAGIC: Final = b"RBC1"
 _TYPES: Final = [np.dtype(name) for name in ("u1", "<u2", "<u4", "<i4", "<i8")]
 _CODES: Final = {kind: code for code, kind in enumerate(_TYPES)}
+_KINDS: Final = dict(enumerate(_TYPES))
 _BYTES: Final = -1
 
 
@@ -52,12 +53,12 @@ def unpack(data: bytes | pa.Buffer, what: str) -> tuple[dict[str, Any], dict[str
     try:
         magic, length = _START.unpack_from(data)
         at = _START.size + length
-        if magic != _MAGIC or at > len(data):
+        if magic != _MAGIC or length % 8 or at > len(data):
             raise ValueError("it does not begin as one, or not all of it is there")  # noqa: TRY301
         meta, about = cbor2.loads(bytes(memoryview(data)[_START.size : at]))
         columns: dict[str, Any] = {}
         for name, code, count in about:
-            kind = np.dtype("u1") if code == _BYTES else _TYPES[code]
+            kind = np.dtype("u1") if code == _BYTES else _KINDS[code]
             size = count * kind.itemsize
             if not 0 <= size <= len(data) - at:
                 raise ValueError(f"column {name!r} is not all there")  # noqa: TRY301

@@ -149,6 +149,7 @@ def make_columns(mutator: Mutator) -> bytes:
     data = COLUMNS
     if mutator.often(0.6):
         head = as_cbor(mutator.tree(cbor2.loads(COLUMNS[8:])))
+        head += bytes(-len(head) % 8)
         data = b"RBC1" + len(head).to_bytes(4, "little") + head + COLUMNS[-40:]
     return mutator.damaged(data, (COLUMNS,)) if mutator.often(0.5) else data
 

@@ -14,7 +14,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.dvu.engine import Engine, EngineSettings
-from rebaser.dvu.jvm import Jvm, check_java
+from rebaser.dvu.jvm import Jvm, _hold, _remove_left, check_java
 from rebaser_core.errors import ConfigError, DvuError
 from tests.spark.processes import ended
 from tests.spark.test_engine import one
@@ -68,6 +68,9 @@ async def test_the_jvm_ends_with_its_program_and_shares_nothing_with_another(
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - not blocking for long
     if end is signal.SIGINT:
         assert os.listdir(scratch) == []  # noqa: PTH208
+    else:
+        _remove_left(scratch)  # as the next one does
+        assert os.listdir(scratch) == []  # noqa: PTH208
 
 
 async def _jvm(program: Process) -> int:
@@ -117,6 +120,24 @@ def test_a_jvm_that_was_ended_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(DvuError, match="stopped while it started"):
         jvm.start()
     jvm.stop()
+
+
+def test_what_killed_servers_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    names = "of one killed", "in use", "just made", "link"
+    killed, used, new, link = (tmp_path / f"rebaser-spark-{name}" for name in names)
+    for folder in (killed, used, new):
+        (folder / "structures").mkdir(parents=True)
+        (folder / "structures" / "large").touch()
+    link.symlink_to(tmp_path / "rebaser-spark-of one killed")
+    os.close(_hold(killed))
+    held = _hold(used)
+    jvm = Jvm("local[1]", memory="1g", scratch=tmp_path)
+    jvm.kill()
+    with pytest.raises(DvuError, match="stopped while it started"):
+        jvm.start()
+    jvm.stop()
+    os.close(held)
+    assert {path.name for path in tmp_path.iterdir()} == {used.name, new.name, link.name}
 
 
 FakeJava = Callable[[str], Path]

@@ -1,5 +1,6 @@
 """What is large goes by file between an owner and workers of the same machine."""
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,6 +50,21 @@ def test_a_job_whose_owner_fails_leaves_no_folder(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         fail()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_that_is_at_it_while_its_owner_leaves_keeps_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = shutil.rmtree
+
+    def beside(path: Path, **options: bool) -> None:
+        assert not parcels.leave(folder, "1", LARGE)
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", beside)
+    with parcels.folder_of("job", tmp_path) as folder:
+        assert parcels.leave(folder, "0", LARGE)
     assert not list(tmp_path.iterdir())
 
 

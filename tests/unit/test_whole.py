@@ -12,7 +12,7 @@ import pytest
 
 from rebaser.dvu import evaluate, structures, whole
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.limits import PlanLimits
+from rebaser.dvu.limits import DEFAULT_PLAN_LIMITS, PlanLimits
 from rebaser.dvu.packet import Results, read_packet
 from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.structure import Reach, decode
@@ -225,8 +225,41 @@ def test_results_of_values_that_there_are_not_are_refused() -> None:
             made = plan(view, WHOLE)
             [data] = evaluate_packet(made.next_wave()[0], structures=Structures(None))
             results = replace(Results.decode(data), nodes=np.array(nodes, np.int32))
-            with pytest.raises(DvuError, match="there are not"):
+            with pytest.raises(DvuError, match="unreadable results"):
                 made.absorb([results.encode()])
+
+
+@pytest.mark.parametrize("limits", [WHOLE, COMPILED, DEFAULT_PLAN_LIMITS])
+def test_results_of_other_values_than_those_asked_for_are_refused(limits: PlanLimits) -> None:
+    """Whoever reads them looks at no bounds."""
+    book = Book([Set("a", 1), Set("b", 2), total("v", "a"), Derive("w", "upper", {"x": "a"}), total("y", "b", "y0")])
+    book.edit(total("y0", "w"))
+    update(book, WHOLE, Structures(None))
+    book.edit(Set("a", 3), Derive("w", "lower", {"x": "a"}))
+    for garble, reason in (
+        (lambda found: replace(found, number=7), "sent"),
+        (lambda found: replace(found, nodes=found.nodes + len(found.nodes)), "sent|unreadable"),
+        (lambda found: replace(found, faults=[*found.faults[:-1], 99]), "there is not"),
+        (lambda found: replace(found, faults=[*found.faults[:-1], -1]), "there is not"),
+    ):
+        with book.state.view() as view:
+            made = plan(view, limits)
+            assert isinstance(made, WholePlan) == (limits is not DEFAULT_PLAN_LIMITS)
+            [data] = evaluate_packet(made.next_wave()[0], structures=Structures(None))
+            with pytest.raises(DvuError, match=reason):
+                made.absorb([garble(Results.decode(data)).encode()])
+
+
+def test_results_that_say_a_value_twice_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "RESULT_BYTES", 30)
+    book = Book([Set("a", 1), *(total(f"v{at}", "a") for at in range(4))])
+    with book.state.view() as view:
+        made = plan(view, WHOLE)
+        results = evaluate_packet(made.next_wave()[0], structures=Structures(None))
+        assert len(results) == 2
+        again = replace(Results.decode(results[0]), part=1, last=True).encode()
+        with pytest.raises(DvuError, match="not those of what was sent"):
+            made.absorb([results[0], again])
 
 
 def test_results_that_lack_a_value_are_refused() -> None:
