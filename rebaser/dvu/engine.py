@@ -172,8 +172,10 @@ class Engine:
             self._lanes.ended(job, anyio.current_time())
             self._changed.set()
             for call in job.calls:
-                if call.job is job and not call.done.is_set():
-                    call.fail(_stopping())
+                if call.job is job:
+                    call.job = None  # else results, maybe files that are gone, stay until garbage is collected
+                    if not call.done.is_set():
+                        call.fail(_stopping())
 
     async def _ask(self) -> None:
         """Ask how far those jobs are that take long; of what callers share nobody can tell."""

@@ -274,6 +274,8 @@ class Plan:
 
     def absorb(self, results: Sequence[Data]) -> None:
         """Take in the results of the last wave, in any order. Raises `DvuError` if they are not complete."""
+        if results and not self._flying:
+            raise DvuError("results for a packet that was not sent")
         parts: dict[int, list[Results]] = {number: [] for number in self._flying}
         most = max((len(flying.nodes) for flying in self._flying.values()), default=0)
         for data in results:

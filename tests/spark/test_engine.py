@@ -1,5 +1,6 @@
 """The engine against a real Spark: what it gives, what it shares, and what it does when things go wrong."""
 
+import gc
 import itertools
 import os
 import signal
@@ -16,6 +17,7 @@ from anyio.abc import TaskGroup
 from rebaser.dvu import compiled, parcels
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.lanes import Call
 from rebaser.dvu.packet import Data
 from rebaser.dvu.plan import plan
 from rebaser.dvu.run import update
@@ -263,6 +265,19 @@ async def test_workers_without_this_package_are_named(engine: Engine, monkeypatc
     monkeypatch.undo()
     assert engine.state == "ready"
     await one(engine, 1)
+
+
+async def test_a_call_that_was_answered_is_in_no_circle(engine: Engine) -> None:
+    """Its results may be files that are gone, and what is in a circle stays until garbage is collected."""
+    gc.collect()
+    gc.disable()
+    try:
+        await one(engine, 1)
+        with anyio.fail_after(30):
+            while any(isinstance(found, Call) and found.job is not None for found in gc.get_objects()):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 async def test_a_worker_that_dies_fails_its_job_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
