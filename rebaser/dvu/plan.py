@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rebaser.dvu import expand, faults, fingerprint, graph, whole
+from rebaser.dvu import expand, faults, fingerprint, graph, laid, whole
 from rebaser.dvu.column import FAULT, NULL, OTHER, Mark
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights
@@ -49,11 +49,11 @@ def plan(
     if columns.size < limits.whole:
         return Plan(view, limits, functions)
     roots = graph.roots_of(view)
-    kept = whole.laid(columns)
+    kept = laid.laid(columns)
     # Finding out that it is much costs what it may cost to find that it is little.
     reached = graph.reach(view, roots, limits.few, columns.size // (limits.lay if kept is None else 2 * limits.share))
     if reached is None or graph.inputs_of(columns, reached.rows, limits.few) >= limits.many(columns.refs_used):
-        kept = kept or whole.lay(columns, limits.few)
+        kept = kept or laid.lay(columns, limits.few)
         made = whole.sweep(view, kept, np.concatenate((roots, graph.anew(view))), functions, limits)
         if made is not None:
             return made
@@ -75,7 +75,7 @@ def warm() -> None:
             made = plan(view, limits)
             while packets := made.next_wave():
                 made.absorb([part for packet in packets for part in evaluate_packet(packet)])
-    whole.Names.of(["b"]).lines(np.zeros(1, np.int32), -1)
+    laid.Names.of(["b"]).lines(np.zeros(1, np.int32), -1)
 
 
 @dataclass(slots=True)

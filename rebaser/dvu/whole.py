@@ -7,7 +7,6 @@ stands in the change set; so nothing of what stood there travels, and no edge af
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from rebaser.dvu import bytecode, faults, fingerprint, graph
 from rebaser.dvu.column import FAULT, INT, NULL, OTHER, Column
 from rebaser.dvu.filling import row_kinds
 from rebaser.dvu.functions.registry import Registry
+from rebaser.dvu.laid import Laid, NamedIds, Names
 from rebaser.dvu.limits import PlanLimits
 from rebaser.dvu.packet import Data, RawFault, Results, weight
 from rebaser.dvu.structure import Reach, Structure, functions_of
@@ -38,60 +38,6 @@ _TABLE = 256  # values found from which on they stand in columns
 _NAMED = 10_000  # and from which on their ids are kept as text, too
 
 
-@dataclass(slots=True, eq=False)
-class Laid:
-    """The structure of a change set as its definitions were when their count was `defined`, and what their patterns
-    match when that had `moved` so often; None for one with a cycle, or with more inputs by pattern than may be.
-
-    `rows` by slot, and the way back: `slot` by row, -1 for a row that is in no definition. `names` are the ids of the
-    nodes, once a large update has asked for them.
-    """
-
-    defined: int
-    moved: int
-    structure: Structure | None
-    rows: graph.Ints
-    slot: graph.Ints
-    sent: bool = False
-    names: "Names | None" = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Names:
-    """Ids in one piece, each with a line break behind it; `ends` tells where it ends, by node."""
-
-    text: npt.NDArray[np.uint8]
-    ends: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, ids: Sequence[str]) -> "Names":
-        """Those of `ids`, of which none has a line break in it."""
-        text = np.frombuffer("".join([f"{id_}\n" for id_ in ids]).encode(), np.uint8)
-        return cls(text, np.flatnonzero(text == ord("\n")) + 1)
-
-    def lines(self, nodes: graph.Ints, few: int) -> bytes:
-        """The ids of `nodes`, of which there is one at least, a line each."""
-        first, last = int(nodes[0]), int(nodes[-1])
-        if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # all, most of the time
-            return self.text[self.ends[first - 1] if first else 0 : self.ends[last] - 1].tobytes()
-        lengths = np.diff(self.ends, prepend=0)
-        out = np.empty(int(lengths[nodes].sum()), np.uint8)
-        graph.loops(len(nodes), few).gather(self.text, self.ends, nodes, out)
-        return out[:-1].tobytes()
-
-
-@dataclass(frozen=True, slots=True)
-class NamedIds(RowIds):
-    """`RowIds` of many nodes of one structure, whose text is at hand."""
-
-    names: Names
-    nodes: graph.Ints
-    few: int
-
-    def lines(self) -> bytes:
-        return self.names.lines(self.nodes, self.few)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
     """Room for rows that changed and what they are now; `others` by place."""
@@ -100,65 +46,6 @@ class _Found:
     kinds: npt.NDArray[np.uint8]
     bits: npt.NDArray[np.int64]
     others: dict[int, Any] = field(default_factory=dict)
-
-
-_laid: "WeakKeyDictionary[Columns, Laid]" = WeakKeyDictionary()
-
-
-def laid(columns: Columns) -> Laid | None:
-    """What was laid for the definitions as they are."""
-    found = _laid.get(columns)
-    return found if found is not None and (found.defined, found.moved) == (columns.defined, _moved(columns)) else None
-
-
-def _moved(columns: Columns) -> int:
-    return columns.patterns.moved if columns.patterns else 0
-
-
-def lay(columns: Columns, few: int) -> Laid:
-    """Put all definitions in order. Costs what they all cost, and is kept until one of them changes, or what one of
-    their patterns matches."""
-    made = _laid[columns] = _in_order(columns, few)
-    return made
-
-
-def _in_order(columns: Columns, few: int) -> Laid:
-    derived = np.flatnonzero(columns.shape[: columns.count] >= 0).astype(np.int32)
-    count = len(derived)
-    made = Laid(columns.defined, _moved(columns), None, *np.zeros((2, 0), np.int32))
-    try:
-        behind = graph.expanded(columns, derived, few)
-    except DvuError:
-        return made
-    if behind is not None and behind.crowded:
-        return made
-    shape, wide = (columns.shape[derived], []) if behind is None else (behind.shape, behind.wide)
-    mark = np.zeros(columns.count, np.uint8)
-    mark[derived] = 1
-    ptr, idx, outside = graph.local(columns, derived, mark, few, behind)
-    run = graph.loops(count + len(idx), few)
-    order = np.arange(count, dtype=np.int32) if run.ascending(ptr, idx) else _sorted(run, ptr, idx)
-    if len(order) == count:
-        rank = np.empty(count, np.int32)
-        rank[order] = np.arange(count, dtype=np.int32)
-        refs = np.empty(len(idx), np.int32)
-        run.relabel(order, rank, ptr, idx, len(outside), refs)
-        known, which = np.unique(shape[order], return_inverse=True)
-        shapes = [columns.shapes[at] if at >= 0 else wide[-at - 1] for at in known.tolist()]
-        made.structure = Structure.make(len(outside), shapes, which.astype(np.int32), refs)
-        made.rows = np.concatenate((outside, derived[order]))
-        made.slot = np.full(columns.count, -1, np.int32)
-        made.slot[made.rows] = np.arange(len(made.rows), dtype=np.int32)
-    return made
-
-
-def _sorted(run: Any, ptr: graph.Ints, idx: graph.Ints) -> graph.Ints:
-    """Positions with inputs first; not all of them if some depend on each other."""
-    count = len(ptr) - 1
-    waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)
-    run.successors(ptr, idx, waiting, sptr, sidx)
-    order = np.empty(count, np.int32)
-    return order[: run.depth_first(sptr, sidx, waiting, np.empty(count, np.int32), order)]
 
 
 def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: PlanLimits) -> "WholePlan | None":

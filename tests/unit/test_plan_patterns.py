@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebaser.dvu import expand, graph, whole
+from rebaser.dvu import expand, graph, laid, whole
 from rebaser.dvu.plan import PlanLimits, plan
 from rebaser_core.errors import DvuError
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
@@ -143,19 +143,19 @@ def test_what_patterns_stand_for_is_swept_over_a_kept_structure(few: int) -> Non
     book = at_rest(*(Set(f"p/{at}", at) for at in range(9)), total("all", Match("p/*"), "x"), Set("x", 1))
     columns = book.state.cells.columns
 
-    def updated(*updates: Update) -> tuple[Json, whole.Laid | None]:
+    def updated(*updates: Update) -> tuple[Json, laid.Laid | None]:
         """What all of it is, and the structure that was kept."""
         book.edit(*updates)
         with book.state.view() as view:
             assert isinstance(plan(view, limits), whole.WholePlan)
         book.update(limits)
-        return book.values()["all"].value, whole.laid(columns)
+        return book.values()["all"].value, laid.laid(columns)
 
     value, kept = updated(Set("p/0", 100))
     assert value == 137
     assert updated(Set("p/1", 101), Set("y", 7)) == (237, kept)  # nothing matches it
     book.edit(Set("p/9", 1000))
-    assert whole.laid(columns) is None
+    assert laid.laid(columns) is None
     assert updated()[0] == 1237
     for edit, sum_ in ((Remove("p/0"), 1137), (Unset("p/9"), 137), (Remove("p/9"), 137), (Set("p/0", 1), 138)):
         assert updated(edit)[0] == sum_
@@ -167,7 +167,7 @@ def test_more_inputs_by_pattern_than_may_be_are_left_to_packets(monkeypatch: pyt
     for name, most in (("MAX_INPUTS", 3), ("MAX_ALL", 7)):
         with monkeypatch.context() as patched, book.state.view() as view:
             patched.setattr(expand, name, most)
-            assert whole.lay(view.columns, limits.few).structure is None
+            assert laid.lay(view.columns, limits.few).structure is None
     monkeypatch.setattr(expand, "MAX_INPUTS", 3)
     book.update(limits)
     assert book.values()["all"].error == Fault("too_large", "its patterns make it have more than 3 inputs", "all")

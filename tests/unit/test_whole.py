@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebaser.dvu import evaluate, structures, whole
+from rebaser.dvu import evaluate, laid, structures, whole
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.limits import DEFAULT_PLAN_LIMITS, PlanLimits
 from rebaser.dvu.packet import Results, read_packet
@@ -140,13 +140,13 @@ def test_a_worker_that_never_takes_it_in_is_an_error() -> None:
 def test_other_definitions_are_another_structure() -> None:
     book, kept = Book([Set("a", 1), Set("b", 10), total("c", "a")]), Structures(None)
     update(book, WHOLE, kept)
-    before = whole.laid(book.state.cells.columns)
+    before = laid.laid(book.state.cells.columns)
     assert before is not None
     book.edit(Set("a", 2))
     update(book, WHOLE, kept)
-    assert whole.laid(book.state.cells.columns) is before
+    assert laid.laid(book.state.cells.columns) is before
     book.edit(total("c", "a", "b"))
-    assert whole.laid(book.state.cells.columns) is None
+    assert laid.laid(book.state.cells.columns) is None
     update(book, WHOLE, kept)
     assert book.values()["c"].value == 12
 
@@ -386,5 +386,5 @@ def test_values_of_an_update_are_ok(tmp_path: Path) -> None:
 )
 def test_ids_as_text_are_those_of_the_nodes_that_are_asked_for(nodes: list[int]) -> None:
     ids = ["a", "bä", "c/c/c", "d d"]
-    found = whole.Names.of(ids).lines(np.array(nodes, np.int32), sys.maxsize)
+    found = laid.Names.of(ids).lines(np.array(nodes, np.int32), sys.maxsize)
     assert found.decode().split("\n") == [ids[node] for node in nodes]
