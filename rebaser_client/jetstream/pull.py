@@ -68,6 +68,7 @@ class Puller:
         self._interest: Interest | None = None
         self._handler: Handler | Sized = self._on_message
         self._queue: deque[PullMessage] = deque()
+        self._unwanted: deque[PullMessage] = deque()  # came and nobody will take them
         self._filled = asyncio.Event()
         self._todo: deque[Pull | Renew] = deque()
         self._due = asyncio.Event()
@@ -104,9 +105,10 @@ class Puller:
     async def stop(self) -> None:
         """Give up waiting pulls, give back what was not taken yet, end the iteration."""
         self._stopped = True
-        while self._queue:
-            self._give_back(self._queue.popleft())
+        self._unwanted += self._queue
+        self._queue.clear()
         await self._finish()
+        self._give_back()
 
     async def _finish(self) -> None:
         self._draining |= not self._state.ended
@@ -147,6 +149,11 @@ class Puller:
             self._act(self._state.disconnected())
         self._act(self._state.start(self._loop.time()))
 
+    def _give_back(self) -> None:
+        """To be called when no pull waits any more: it would be served again at once, on a way that is being closed."""
+        while self._unwanted:
+            self._connection.post(self._unwanted.popleft().reply, b"-NAK")
+
     # -- what the server sends -------------------------------------------------------------------------------------
 
     def _on_message(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
@@ -170,7 +177,7 @@ class Puller:
 
     def _arrived(self, message: PullMessage, amount: int) -> None:
         if self._stopped:
-            self._give_back(message)
+            self._unwanted.append(message)
             return
         queue = self._queue
         queue.append(message)
@@ -181,9 +188,6 @@ class Puller:
         actions = self._state.message(amount)
         if actions:
             self._act(actions)
-
-    def _give_back(self, message: PullMessage) -> None:
-        self._connection.post(message.reply, b"-NAK")
 
     def _tick(self) -> None:
         if not self._connection.connected:
@@ -302,6 +306,7 @@ class Puller:
                 if self._interest is not None:
                     # Without interest the server drops the pulls; what it sent before reaches the handler.
                     await (self._interest.drain() if self._draining else self._interest.close())
+            self._give_back()
         finally:
             self._closed.set()
             self._filled.set()

@@ -281,12 +281,13 @@ async def test_what_names_no_change_set_is_moved_to_the_dead_letters(
     assert await tasks(js, subjects) == {A, B}
     assert await js.subject_counts(subjects.requests_stream, ">") == {subjects.requests(A): 1, subjects.requests(B): 1}
     assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(STRAY): len(strange)}
-    letter = await js.last(subjects.dlq_stream, subjects.dlq(STRAY))
-    assert letter is not None
-    assert letter.data == b"body of " + strange[-1]
-    assert letter.headers["X-Reason-Code"] == "invalid_id"
-    assert letter.headers["X-Original-Subject"] == (root + strange[-1]).decode()
-    assert letter.headers["X-Mine"] == "kept"
+    first = (await js.stream_info(subjects.dlq_stream)).first_sequence
+    letters = [await js.get(subjects.dlq_stream, first + at) for at in range(len(strange))]  # moved side by side
+    found = {letter.data: letter.headers for letter in letters if letter is not None}
+    assert set(found) == {b"body of " + token for token in strange}
+    assert all(headers["X-Reason-Code"] == "invalid_id" for headers in found.values())
+    assert found[b"body of $JS.a"]["X-Original-Subject"] == f"{root.decode()}$JS.a"
+    assert all(headers["X-Mine"] == "kept" for headers in found.values())
     assert await sweeper.sweep() == 0
 
 
