@@ -23,7 +23,7 @@ from rebaser_core.values import Json
 
 COLD = 200_000  # nodes and inputs that are worth loading compiled code for
 WARM = 400  # and calling it for
-_MANY = 16  # nodes that are worth translating a formula for
+_MANY = 16  # nodes that are worth translating a formula for; as are `WARM` inputs
 _FOLDER = "NUMBA_CACHE_DIR"  # as Numba has it: where compiled code is kept
 _KEPT_FOR = 14 * 24 * 3600.0  # seconds that code nobody loads is kept
 
@@ -113,7 +113,9 @@ def linked(work: Work, functions: Registry, most: int) -> "Linked | None":
     from rebaser.dvu.bytecode import translate  # noqa: PLC0415 - small packets do without
 
     programs = [
-        translate(shape, functions.functions.get(shape.function)) if used >= min(_MANY, count) else None
+        translate(shape, functions.functions.get(shape.function))
+        if used >= min(_MANY, count) or used * shape.arity >= WARM
+        else None
         for shape, used in zip(work.shapes, uses.tolist(), strict=True)
     ]
     covered = sum(used for program, used in zip(programs, uses.tolist(), strict=True) if program is not None)

@@ -6,12 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rebaser.dvu import compiled, fingerprint
 from rebaser.dvu.column import NEVER
 from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.functions import registry
 from rebaser.dvu.packet import Packet, Results, Shape
+from tests.benchmarks.evaluate import graph
 
 
 def numbers(nodes: int, *, odd: int = 0) -> Packet:
@@ -112,3 +115,12 @@ def test_compiled_code_that_another_process_is_removing_is_left_to_it(
     monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(FileNotFoundError))
     compiled._prune(tmp_path / "kernel-own")
     assert (tmp_path / "kernel-old").exists()
+
+
+def test_one_value_of_many_inputs_is_compiled_too() -> None:
+    work = graph("fanin", 2000, gated=True)
+    assert compiled.load()
+    linked = compiled.linked(work, registry(), 1 << 20)
+    assert linked is not None
+    assert np.bincount(work.shape).tolist() == [1, 1999]
+    assert linked.covers == [True, True]
