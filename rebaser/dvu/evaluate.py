@@ -37,7 +37,7 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         folders = batch.column("folder").to_pylist()
         for slot, data, folder in zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, strict=True):
             packet = _aligned(data.as_buffer()) if data.is_valid else parcels.take(folder, f"{slot}")
-            teller = teller or parcels.Teller(folder)
+            teller = teller or parcels.Teller(folder, f"{slot}")
             for number, result in enumerate(evaluate_packet(packet, told=teller)):
                 left = parcels.leave(folder, f"{slot}-{number}", result)
                 slots.append(slot)

@@ -73,10 +73,14 @@ def take(folder: str, name: str) -> pa.Buffer:
 
 
 class Teller:
-    """Call it with how many values were computed since: the owner of the job learns, if that takes its time."""
+    """Call it with how many values a task has computed since: the owner of the job learns, if that takes its time.
 
-    def __init__(self, folder: str) -> None:
+    `name` is the task's own.
+    """
+
+    def __init__(self, folder: str, name: str) -> None:
         self._folder = folder
+        self._name = f"{_DONE}{name}"
         self._done = 0
         self._next = time.monotonic() + _TELL_EVERY
 
@@ -85,13 +89,13 @@ class Teller:
         now = time.monotonic()
         if now >= self._next and self._folder:
             self._next = now + _TELL_EVERY
-            _write(self._folder, f"{_DONE}{os.getpid()}", b"%d" % self._done)
+            _write(self._folder, self._name, b"%d" % self._done)
 
 
 def done(folder: Path) -> int:
     """How many values workers say they have computed, 0 if they have said nothing."""
     found = 0
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         for path in folder.glob(f"{_DONE}*"):
             if path.name.count(".") == 0:
                 found += int(path.read_bytes())
