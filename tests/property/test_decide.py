@@ -1,0 +1,84 @@
+"""Requests that share a commit are decided as they would be one by one."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebaser_core.commit import Applied, Commit, Decision, Kind
+from rebaser_core.decide import Incoming, decide
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.state import ChangeSetState
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
+from rebaser_core.values import canonical
+
+FLOOR = 2  # what is decided when the first of them are read
+
+# Few of everything, so that they meet: most are about one value.
+ids = st.sampled_from("xxxy")
+updates: st.SearchStrategy[Update] = st.one_of(
+    st.builds(Set, ids, st.integers(0, 1)),
+    st.builds(Remove, ids),
+    st.builds(Remove, ids),
+    st.builds(lambda id_: Derive(id_, "sum", {"a": "z"}), ids),
+)
+some = st.lists(updates, min_size=1, max_size=2).map(tuple)
+good = st.builds(
+    lambda request_id, edits, source: Incoming(0, request_id, edits, source),
+    *(st.sampled_from("abcdefgh"), some, st.sampled_from([None, "other"])),
+)
+bad = st.builds(
+    lambda request_id, redrive: Incoming(0, request_id, error=UnprocessableError("no"), redrive=redrive),
+    *(st.sampled_from("ab"), st.integers(0, 1)),
+)
+redriven = st.builds(
+    lambda request_id, redrive, edits: Incoming(0, request_id, edits, redrive=redrive),
+    *(st.sampled_from("ab"), st.integers(0, 2), some),
+)
+asking = st.builds(
+    lambda request_id, function, edits: Incoming(0, request_id, edits, recompute=Recompute(function)),
+    *(st.sampled_from("abcd"), st.sampled_from(["sum", "max", None]), st.just(()) | some),
+)
+requests = st.one_of(good, good, good, bad, redriven, asking)
+
+
+def one_by_one(batches: list[list[Incoming]], stood: list[Update]) -> tuple[ChangeSetState, list[Decision]]:
+    """What the log adds up to where each batch is a commit, and the answers."""
+    state, answers, epoch = ChangeSetState(), [], Applied("created", FLOOR)
+    state.fold(1, Commit("c", 0, Kind.REBASE, 0, "o", epoch, None, delta=tuple(stood)))
+    for batch in batches:
+        decided = decide(state, epoch, batch)
+        answers += [decision for decision, _ in decided.answers]
+        assert len(decided.answers) == len(batch)
+        if decided.decisions:
+            epoch = decided.applied
+            made = Commit(
+                *("c", state.last, Kind.REBASE, 0, "o", epoch, 0),
+                requests=decided.decisions,
+                delta=decided.delta,
+                recompute=decided.recompute,
+            )
+            state.fold(state.last + 1, made)
+    return state, answers
+
+
+@settings(max_examples=500)
+@given(st.lists(updates, max_size=3), st.lists(requests, min_size=2, max_size=8), st.integers(1, FLOOR + 1))
+def test_requests_of_one_commit_are_decided_as_one_by_one(
+    stood: list[Update], drawn: list[Incoming], first: int
+) -> None:
+    asked = [
+        Incoming(at, *(one.request_id, one.updates, one.from_change_set, one.error, one.redrive), 0, one.recompute)
+        for at, one in enumerate(drawn, first)
+    ]
+    together, answers = one_by_one([asked], stood)
+    apart, expected = one_by_one([[one] for one in asked], stood)
+    assert answers == expected
+    assert together.applied == apart.applied
+    assert set(together.recompute) - {Recompute("sum")} == set(apart.recompute) - {Recompute("sum")}  # all includes it
+    assert together.roots.keys() == apart.roots.keys()
+    assert {id_: (canonical(cell.value), cell.state, cell.definition) for id_, cell in together.cells.items()} == {
+        id_: (canonical(cell.value), cell.state, cell.definition) for id_, cell in apart.cells.items()
+    }
+    for kept in ("outcomes", "redriven"):
+        assert {id_: one.decision for id_, one in getattr(together, kept).items()} == {
+            id_: one.decision for id_, one in getattr(apart, kept).items()
+        }
