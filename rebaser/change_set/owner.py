@@ -148,9 +148,14 @@ class Owner(Actor):
                 start = floor(state, stream.created, stream.last_sequence)
                 again = self.lease.task.message.delivered > 1
                 probation = Probation(
-                    context, self._commits, redelivered=again, after=start, until=stream.last_sequence
+                    context,
+                    self._commits,
+                    redelivered=again,
+                    after=start,
+                    until=stream.last_sequence,
+                    hung=lambda: self.lease.lost,
                 )
-                self._dvu = SerialDvu(context, self._commits, redelivered=again)
+                self._dvu = SerialDvu(context, self._commits, redelivered=again, hung=lambda: self.lease.lost)
                 self._processor = Processor(context, self._commits, Applied(stream.created, start), probation)
                 consumer = OrderedConsumer(
                     context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._look_at_queue

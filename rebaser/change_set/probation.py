@@ -1,18 +1,21 @@
 """Finds the request that kills or hangs its owners, and spares its neighbours.
 
 Invariant: a death counts against a request only if its owner said before that it would try it, and nobody said after
-that the try ended. An owner that is stopped, fenced, or meets an outage takes its word back.
+that the try ended. An owner that is stopped, fenced, or meets an outage takes its word back. One that stood still until
+its lease ran out does not: that is a hang, also where no other server is there to take over.
 
 A task that is delivered again may have had an owner that died, and what killed it is among the requests which that
 owner had taken: at most one batch, from the front of the queue. These are decided one by one, each announced by an
-`attempt` commit; what is queued behind them, and all that comes later, is not. A process tries only one request at a
-time that was announced in vain before, so that its death accuses nobody else of those.
+`attempt` commit; what is queued behind them, and all that comes later, is not. One that was decided earlier and came
+twice is not counted as one of the batch: answering it leaves no trace in the log, so every owner finds it in front
+again. A process tries only one request at a time that was announced in vain before, so that its death accuses nobody
+else of those.
 
 What the first owner died of was not announced: announcing everything would double the writes. So a request has ended
 one owner more than are held against it.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -34,11 +37,22 @@ log = structlog.get_logger(__name__)
 
 class Probation:
     """For one owner. `redelivered`: its task had an owner before, who may have died; `after` and `until`: the highest
-    request sequence that is decided, and the last one that was queued then."""
+    request sequence that is decided, and the last one that was queued then; `hung`: it stood still and lost its lease.
+    """
 
-    def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool, after: int, until: int) -> None:
+    def __init__(
+        self,
+        context: Context,
+        commits: CommitLog,
+        *,
+        redelivered: bool,
+        after: int,
+        until: int,
+        hung: Callable[[], bool],
+    ) -> None:
         self._context = context
         self._commits = commits
+        self._hung = hung
         self._trying: Attempt | None = None  # as it was before the trial
         self._after = after
         self._until = until
@@ -72,23 +86,25 @@ class Probation:
         """
         sequence = message.stream_sequence
         before = self._recorded(sequence) or Attempt(sequence, 0, self._context.now_ms())
-        self._left -= 1
+        applied = self._commits.state.applied
         if before.deaths >= self._context.settings.max_deaths:
             verdict = self._verdict(
                 message, f"each of the {before.deaths} servers that tried it died, hung or broke", before
             )
             self._condemned.add(verdict.request_id)
             yield verdict
-            return
-        async with AsyncExitStack() as stack:
-            if before.deaths:
-                await stack.enter_async_context(self._context.suspects)
-                names = {"workspace": self._commits.key.workspace, "change_set": self._commits.key.change_set}
-                log.warning("request_suspected", **names, seq=sequence, deaths=before.deaths)
-            self._trying = before
-            # Any other exception is a defect that this request sets off: it stays announced, as in a death.
-            async with announced(self._commits, before):
-                yield None
+        else:
+            async with AsyncExitStack() as stack:
+                if before.deaths:
+                    await stack.enter_async_context(self._context.suspects)
+                    names = {"workspace": self._commits.key.workspace, "change_set": self._commits.key.change_set}
+                    log.warning("request_suspected", **names, seq=sequence, deaths=before.deaths)
+                self._trying = before
+                # Any other exception is a defect that this request sets off: it stays announced, as in a death.
+                async with announced(self._commits, before, self._hung):
+                    yield None
+        if self._commits.state.applied != applied:
+            self._left -= 1
 
     def deaths_before(self, sequence: int) -> int:
         """The deaths that stand against a request, without the try at work."""
@@ -112,8 +128,10 @@ class Probation:
 
 
 @asynccontextmanager
-async def announced(commits: CommitLog, before: Attempt) -> AsyncIterator[None]:
+async def announced(commits: CommitLog, before: Attempt, hung: Callable[[], bool]) -> AsyncIterator[None]:
     """Tell the log that what `before` counts is tried once more; and that the try is over, if it ends as ours do.
+
+    One that is cancelled because its owner `hung` is not over.
 
     Raises what appending a commit raises.
     """
@@ -121,7 +139,8 @@ async def announced(commits: CommitLog, before: Attempt) -> AsyncIterator[None]:
     try:
         yield
     except (RebaserError, anyio.get_cancelled_exc_class()):
-        await _take_back(commits, before)
+        if not hung():
+            await _take_back(commits, before)
         raise
     await _take_back(commits, before)
 

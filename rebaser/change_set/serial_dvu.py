@@ -9,6 +9,7 @@ were announced and never ended. An update cannot be given up, so one that ended 
 each time, while requests are applied as ever.
 """
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -32,11 +33,13 @@ PUT_OFF_MAX = 600.0  # seconds
 class SerialDvu:
     """For the owner of the change set whose log is `commits`, which runs one at a time.
 
-    `redelivered`: its task had an owner before, who may have died. `progress` is that of the update at work, or None.
+    `redelivered`: its task had an owner before, who may have died; `hung`: this one stood still and lost its lease.
+    `progress` is that of the update at work, or None.
     """
 
-    def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool) -> None:
+    def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool, hung: Callable[[], bool]) -> None:
         self._context = context
+        self._hung = hung
         self._commits = commits
         self._names = {"workspace": commits.key.workspace, "change_set": commits.key.change_set}
         self.progress: Progress | None = None
@@ -85,7 +88,7 @@ class SerialDvu:
                 raise DvuError("another update that servers may have died of is being tried", code="suspect") from None
             stack.callback(self._context.suspect_dvus.release)
             log.warning("dvu_suspected", **self._names, deaths=before.deaths)
-        await stack.enter_async_context(announced(self._commits, before))
+        await stack.enter_async_context(announced(self._commits, before, self._hung))
 
     def _tried(self) -> Attempt:
         return self._commits.state.attempts.get(DVU_ATTEMPT) or Attempt(DVU_ATTEMPT, 0, 0)

@@ -16,10 +16,11 @@ from rebaser.change_set.processor import Held, Processor
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Applied, Attempt, Kind
-from rebaser_core.decide import Decided
+from rebaser_core.decide import Decided, Incoming, decide
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.state import ChangeSetState
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
 from tests.integration.contexts import context_of
@@ -46,13 +47,15 @@ class Fleet:
             await self.js.publish(self.subjects.requests(KEY), payload, given)
 
     @asynccontextmanager
-    async def owner(self, *, redelivered: bool) -> AsyncIterator["Owner"]:
+    async def owner(self, *, redelivered: bool, hung: bool = False) -> AsyncIterator["Owner"]:
         """The next owner, with what is queued."""
         commits = await open_log(self.context, KEY)
         stream = await self.js.stream_info(self.subjects.requests_stream)
         after = commits.state.applied.sequence if commits.state.applied else 0
         until = stream.last_sequence
-        probation = Probation(self.context, commits, redelivered=redelivered, after=after, until=until)
+        probation = Probation(
+            self.context, commits, redelivered=redelivered, after=after, until=until, hung=lambda: hung
+        )
         subject = self.subjects.requests(KEY)
         queued: list[Message] = []
         if until > after:
@@ -174,8 +177,48 @@ async def test_an_outage_or_a_shutdown_in_a_try_counts_for_nothing(fleet: Fleet)
         assert await owner.decide_all() == []
 
 
+async def test_a_try_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) -> None:
+    """It stood still until its lease ran out, and then found that no other server had taken over."""
+    await fleet.send("bad", "good")
+    for number in (1, 2):
+        with pytest.MonkeyPatch.context() as patch, anyio.CancelScope() as scope:
+            patch.setattr(processing.RequestReader, "read", lambda *_, scope=scope: cancelled(scope))
+            async with fleet.owner(redelivered=True, hung=True) as owner:
+                await owner.decide_all()
+        async with fleet.owner(redelivered=True) as owner:
+            assert owner.deaths == {1: number}
+    async with fleet.owner(redelivered=True) as owner:
+        assert await owner.decide_all() == ["poison"]
+        assert owner.commits.state.cells.keys() == {"good"}
+
+
+async def test_what_came_twice_spares_no_request_behind_it(fleet: Fleet) -> None:
+    """Every owner answers it again and dies of what follows, as long as that is not announced."""
+    await fleet.send("once")
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+    for number in range(3):  # a whole batch
+        await fleet.send("once", Nats_Msg_Id=f"{KEY}.once#{number}")
+    await fleet.send("bad")
+
+    def die_of_bad(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) -> Decided:
+        if incoming[-1].request_id == "bad":
+            dies()
+        return decide(state, epoch, incoming)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processing, "decide", die_of_bad)
+        for _ in range(2):
+            async with fleet.owner(redelivered=True) as owner:
+                with pytest.raises(ZeroDivisionError):
+                    await owner.decide_all()
+    async with fleet.owner(redelivered=True) as owner:
+        assert owner.deaths == {5: 2}
+        assert await owner.decide_all() == ["poison"]
+
+
 async def cancelled(scope: anyio.CancelScope) -> None:
-    """A shutdown, while the request is being read."""
+    """The owner is stopped while the request is being read."""
     scope.cancel()
     await anyio.sleep_forever()
 

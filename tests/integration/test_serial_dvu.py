@@ -62,9 +62,9 @@ class Fleet:
         async with commits.turn():
             await commits.append(commits.draft(Kind.REBASE, covers=commits.state.covers, delta=delta, debt=2))
 
-    async def owner(self, *, redelivered: bool = True) -> tuple[CommitLog, SerialDvu]:
+    async def owner(self, *, redelivered: bool = True, hung: bool = False) -> tuple[CommitLog, SerialDvu]:
         commits = await open_log(self.context, KEY)
-        return commits, SerialDvu(self.context, commits, redelivered=redelivered)
+        return commits, SerialDvu(self.context, commits, redelivered=redelivered, hung=lambda: hung)
 
     async def owner_ends(self, how: BaseException, error: type[BaseException]) -> None:
         """The next owner, and how its DVU ends."""
@@ -122,6 +122,15 @@ async def test_what_is_no_death_does_not_count(fleet: Fleet) -> None:
     assert scope.cancelled_caught
     assert await fleet.deaths() == 0
     assert await kinds(fleet.context) == [Kind.REBASE, *[Kind.ATTEMPT, Kind.ATTEMPT] * 3]
+
+
+async def test_a_dvu_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) -> None:
+    _, dvu = await fleet.owner(hung=True)
+    with anyio.CancelScope() as scope:
+        fleet.engine.evaluate = lambda *_, **__: cancelled(scope)  # type: ignore[method-assign]
+        await dvu.run()
+    assert scope.cancelled_caught
+    assert await fleet.deaths() == 1
 
 
 async def cancelled(scope: anyio.CancelScope) -> list[list[bytes]]:
