@@ -7,7 +7,7 @@ bytes with the same expectation, until it is answered, and nothing else is built
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -22,9 +22,9 @@ from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log_reader import COMMIT_OVERHEAD, Tail
 from rebaser_core.commit import BlobRef, Commit, Kind
 from rebaser_core.computed import ComputedTable
-from rebaser_core.errors import FencedError, TransientError, UnprocessableError
+from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import decode_commit, encode_commit, encode_delta
+from rebaser_core.messages import check_delta, decode_commit, encode_commit, encode_delta, read_sweep_headers
 from rebaser_core.state import View
 from rebaser_core.subjects import Subjects
 
@@ -36,6 +36,22 @@ THREAD_WAIT = 0.05  # seconds
 SETTLED = 500  # values at a time, a few milliseconds
 UPDATES = 10_000  # more go to a blob, whatever their size: encoding them is some ten milliseconds, as reading them is
 ROWS = 1_000  # more of a table go to a blob: there they stand in columns
+
+
+class UnreadableCommit(RebaserError):  # noqa: N818 - what it is, not who is to blame
+    """A commit that does not read back as what was meant: a defect of ours. Nothing of it was stored."""
+
+    default_code = "unreadable_commit"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """A commit and its bytes, read back. `blob_size` (bytes) is that of its delta where that stands in a blob."""
+
+    commit: Commit
+    headers: dict[str, str]
+    payload: bytes
+    blob_size: int
 
 
 class CommitLog:
@@ -122,33 +138,61 @@ class CommitLog:
         )
 
     async def append(self, commit: Commit) -> int:
-        """Append and fold `commit`; call within `turn`. Returns its log sequence.
+        """Encode, publish and fold `commit`; call within `turn`. Returns its log sequence.
+
+        Raises what `encode` and `publish` raise.
+        """
+        return await self.publish(await self.encode(commit))
+
+    async def encode(self, commit: Commit) -> Encoded:
+        """`commit` as it will be stored, its delta in a blob if it is too large for a message.
+
+        Results that name rows of a view have to be encoded while that view is open. Raises `UnreadableCommit` if what
+        was encoded does not read back, `TransientError` if a blob cannot be stored.
+        """
+        delta, blob = commit.delta, commit.delta_blob
+        try:
+            if blob is None:
+                if len(delta) <= (ROWS if isinstance(delta, ComputedTable) else UPDATES):
+                    headers, payload = encode_commit(commit)
+                    if len(payload) <= self._inline_max or not delta:
+                        return self._read_back(Encoded(commit, headers, payload, 0))
+                data = await to_thread.run_sync(_encode_delta, commit)
+                blob = BlobRef(await self._blobs.put(data), len(data))
+            headers, payload = encode_commit(replace(commit, delta=(), delta_blob=blob))
+            return self._read_back(Encoded(replace(commit, delta_blob=blob), headers, payload, blob.size))
+        except (UnprocessableError, UnsupportedVersion) as error:
+            raise self._unreadable(commit, error.message) from error
+
+    def _read_back(self, encoded: Encoded) -> Encoded:
+        commit = encoded.commit
+        found = decode_commit(encoded.headers, encoded.payload)
+        same = found == (commit if commit.delta_blob is None else replace(commit, delta=()))
+        if not same or read_sweep_headers(encoded.headers) != (commit.applied, commit.debt):
+            raise self._unreadable(commit, "it reads back as another commit")
+        return encoded
+
+    def _unreadable(self, commit: Commit, reason: str) -> UnreadableCommit:
+        log.error("commit_unreadable", **self._fields(commit.id), kind=commit.kind, reason=reason)
+        return UnreadableCommit(
+            f"a {commit.kind} commit of {self.key} was not stored, it cannot be read back: {reason}"
+        )
+
+    async def publish(self, encoded: Encoded) -> int:
+        """Append and fold what was encoded; call within the same `turn`. Returns its log sequence.
 
         Raises `FencedError` if the log moved (or the append was abandoned), `TransientError` if it certainly did not
         land. Once published, it is settled even if the caller is cancelled.
         """
-        headers, payload, size = await self._encode(commit)
+        commit = encoded.commit
         with anyio.CancelScope(shield=True) as self._publishing:
             if self._abandoned:
                 self._publishing.cancel()
-            sequence = await self._publish(commit.id, headers, payload)
+            sequence = await self._publish(commit.id, encoded.headers, encoded.payload)
             self.state.fold(sequence, commit)
-            self.weight += len(payload) + size + COMMIT_OVERHEAD
+            self.weight += len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
             return sequence
         raise FencedError("the append was not answered before the shutdown ran out of time")
-
-    async def _encode(self, commit: Commit) -> tuple[dict[str, str], bytes, int]:
-        """The message, and the size of the blob that its delta stands in by then; 0 for none."""
-        delta, blob = commit.delta, commit.delta_blob
-        if blob is None:
-            if len(delta) <= (ROWS if isinstance(delta, ComputedTable) else UPDATES):
-                headers, payload = encode_commit(commit)
-                if len(payload) <= self._inline_max or not delta:
-                    return headers, payload, 0
-            data = await to_thread.run_sync(encode_delta, delta)
-            blob = BlobRef(await self._blobs.put(data), len(data))
-        headers, payload = encode_commit(replace(commit, delta=(), delta_blob=blob))
-        return headers, payload, blob.size
 
     async def _publish(self, commit_id: str, headers: dict[str, str], payload: bytes) -> int:
         doubtful = False
@@ -195,6 +239,12 @@ class CommitLog:
 
     def _fields(self, commit_id: str) -> dict[str, Any]:
         return {"workspace": self.key.workspace, "change_set": self.key.change_set, "commit": commit_id}
+
+
+def _encode_delta(commit: Commit) -> bytes:
+    data = encode_delta(commit.delta)
+    check_delta(commit.kind, data, commit.delta)
+    return data
 
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:

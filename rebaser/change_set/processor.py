@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.commit_log import CommitLog, UnreadableCommit
 from rebaser.change_set.patience import Patience
 from rebaser.change_set.probation import Probation
 from rebaser.change_set.reading import OURS, NotYet, RequestReader
@@ -116,10 +116,24 @@ class Processor:
                 incoming.append(late)
             if self._reader.room <= 0:
                 break
-        buried = await self._commit(messages, incoming) if incoming else []
+        try:
+            buried = await self._commit(messages, incoming) if incoming else []
+        except UnreadableCommit as error:
+            if len(incoming) > 1:  # one of them is to blame, and its neighbours must not wait for it
+                return Processed((await self._process(messages[:1])).buried, messages[1:])
+            buried = await self._commit_unreadable(messages[0], incoming[0], error)
         if held is not None:
             raise await self._hold(*held, buried)
         return Processed(buried, messages[len(incoming) :])
+
+    async def _commit_unreadable(self, message: Message, incoming: Incoming, error: RebaserError) -> list[Buried]:
+        """Declare a request dead whose commit could not be read back, if that was tried often enough; else hold it."""
+        problem = NotYet(incoming, RebaserError(error.message, code=OURS[0]))
+        tried = self._tried(problem, message)
+        late = self._give_up(problem, tried)
+        if late is None:
+            raise await self._hold(problem, tried, [])
+        return await self._commit([message], [late])
 
     async def _commit(self, messages: Sequence[Message], incoming: list[Incoming]) -> list[Buried]:
         commits = self._commits

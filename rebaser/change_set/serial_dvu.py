@@ -1,7 +1,7 @@
 """The dependent values updates of one owner: plan at a commit, compute on Spark, append one commit.
 
-Invariant: the commit's `covers` is the log sequence the update was planned at, and it holds no result for a value whose
-definition changed since.
+Invariant: the commit's `covers` is the log sequence the update was planned at, or its own where nothing that came
+meanwhile is owed; and it holds no result for a value whose definition changed since.
 
 An update may kill or hang its owner: it may need more memory than there is. What is counted is as for requests (see
 `probation`): an owner whose task was delivered again announces its updates until one lands, and the log keeps how many
@@ -9,7 +9,7 @@ were announced and never ended. An update cannot be given up, so one that ended 
 each time, while requests are applied as ever.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -21,8 +21,9 @@ from rebaser.change_set.probation import announced
 from rebaser.context import Context
 from rebaser.dvu.run import still_valid, update
 from rebaser.progress import Progress
-from rebaser_core.commit import DVU_ATTEMPT, Attempt, Kind
+from rebaser_core.commit import DVU_ATTEMPT, Attempt, Computed, Kind
 from rebaser_core.errors import DvuError, RebaserError
+from rebaser_core.state import View
 
 log = structlog.get_logger(__name__)
 
@@ -96,25 +97,33 @@ class SerialDvu:
     async def _run(self) -> None:
         context, commits = self._context, self._commits
         started = context.now()
-        seconds = context.settings.dvu_timeout
-        async with commits.view() as view:
-            self.progress = Progress(view.sequence, started)
-            try:
-                with anyio.fail_after(seconds):
-                    computed = await update(view, context.engine, label=str(commits.key), progress=self.progress.note)
-            except TimeoutError:
-                raise DvuError(f"the update of {commits.key} took longer than {seconds:g} s", code="late") from None
-        async with commits.turn():
-            state = commits.state
-            valid = still_valid(state, computed, view.sequence)
-            commit = commits.draft(Kind.DVU, covers=view.sequence, delta=valid, debt=state.debt_after(view.sequence))
-            await commits.append(commit)
+        async with AsyncExitStack() as turn:
+            async with commits.view() as view:
+                computed = await self._compute(view)
+                await turn.enter_async_context(commits.turn())
+                # Results name rows, and which id a row is may change as soon as the view is closed.
+                valid = still_valid(commits.state, computed, view.sequence)
+                debt = commits.state.debt_after(view.sequence)
+                # What came meanwhile and touched nothing is covered with the rest: no other update will.
+                covers = view.sequence if debt else None
+                encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
+            sequence = await commits.publish(encoded)
         log.info(
             "dvu_done",
             **self._names,
-            commit=commit.id,
-            covers=view.sequence,
+            commit=encoded.commit.id,
+            covers=sequence if covers is None else covers,
             roots=len(view.roots),
             changed=len(valid),
             ms=round((context.now() - started) * 1000, 1),
         )
+
+    async def _compute(self, view: View) -> Sequence[Computed]:
+        context, seconds = self._context, self._context.settings.dvu_timeout
+        self.progress = Progress(view.sequence, context.now())
+        label = str(self._commits.key)
+        try:
+            with anyio.fail_after(seconds):
+                return await update(view, context.engine, label=label, progress=self.progress.note)
+        except TimeoutError:
+            raise DvuError(f"the update of {label} took longer than {seconds:g} s", code="late") from None

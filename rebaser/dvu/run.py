@@ -145,6 +145,7 @@ async def _work(view: View, little: bool, function: Callable[..., T], *args: Any
 def still_valid(state: ChangeSetState, computed: Sequence[Computed], planned_at: int) -> Sequence[Computed]:
     """What of an update planned at log sequence `planned_at` may still be committed to `state`.
 
+    Call while the view that it was planned on is open: after that, a row may be another id's, or none's.
     A value that an edit has touched since (set, derived anew, unset, removed) is dropped: it is a root of the next
     update, which wakes all that depends on it. What else the edit made stale is not: the next update starts from it.
     """

@@ -9,6 +9,7 @@ from rebaser_core.envelope import CBOR, ContentType, Headers, Peeked, Registry
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import COMMIT, check_is_commit, read_sweep_headers, sweep_headers
 from rebaser_core.messages.delta import (
+    check_delta,
     decode_delta,
     decode_updates_blob,
     encode_delta,
@@ -38,6 +39,7 @@ __all__ = [
     "Peeked",
     "Status",
     "Success",
+    "check_delta",
     "decode",
     "decode_commit",
     "decode_delta",

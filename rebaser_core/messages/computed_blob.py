@@ -9,6 +9,7 @@ little endian, for each integer or double in order; `others` the values of kind 
 a code, a message and an origin.
 """
 
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -45,6 +46,27 @@ def encode_table(table: ComputedTable) -> bytes:
 
 def decode_table(data: bytes, limits: Limits) -> ComputedTable:
     """The table in `data`. Raises `UnprocessableError`."""
+    text, table = _open(data, limits)
+    return replace(table, ids=text.split("\n") if text else [])
+
+
+def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
+    """That `decode_table` gives `table`, without making its ids one by one. Raises `UnprocessableError` otherwise.
+
+    The ids themselves are not compared: `table` may have them from the very text that stands in `data`.
+    """
+    if len(data) > limits.max_request_bytes:
+        raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
+    _, found = _open(data, limits)
+    numbers = (table.kinds == INT) | (table.kinds == FLOAT)
+    if not np.array_equal(found.kinds, table.kinds) or not np.array_equal(found.bits[numbers], table.bits[numbers]):
+        raise malformed("it reads back as another table")
+    if found.others != table.others or found.faults != table.faults:
+        raise malformed("it reads back as another table")
+
+
+def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
+    """The ids as they stand in `data`, an id a line, and the rest of the table; all of it checked."""
     source = BytesIO(data)
     raw = read_unchecked(source, limits)  # columns are checked as such, the rest below
     if source.tell() != len(data):
@@ -52,9 +74,8 @@ def decode_table(data: bytes, limits: Limits) -> ComputedTable:
     body = _only(_only(raw, "v2"), "computed")
     if type(body) is not dict or set(body) != {"ids", "kinds", "numbers", "others", "errors"}:
         raise malformed("a table has ids, kinds, numbers, others and errors")
-    ids = _ids(body["ids"], limits)
-    kinds = np.frombuffer(_bytes(body["kinds"]), np.uint8)
-    if len(kinds) != len(ids) or (len(kinds) and kinds.max() > OTHER):
+    ids, kinds = body["ids"], np.frombuffer(_bytes(body["kinds"]), np.uint8)
+    if len(kinds) != _check_ids(ids, limits) or (len(kinds) and kinds.max() > OTHER):
         raise malformed("the kinds of a table do not fit")
     bits = _bits(_bytes(body["numbers"]), kinds)
     places = np.flatnonzero(kinds == OTHER).tolist()
@@ -63,7 +84,7 @@ def decode_table(data: bytes, limits: Limits) -> ComputedTable:
         raise malformed("the other values of a table do not fit")
     check_tree(given)
     faults = dict(_fault(row, kinds) for row in errors)
-    return ComputedTable(ids, kinds, bits, dict(zip(places, given, strict=True)), faults)
+    return ids, ComputedTable([], kinds, bits, dict(zip(places, given, strict=True)), faults)
 
 
 def _only(raw: object, key: str) -> Any:
@@ -78,18 +99,26 @@ def _bytes(raw: object) -> bytes:
     return raw
 
 
-def _ids(raw: object, limits: Limits) -> list[str]:
-    if type(raw) is not str:
+def _check_ids(text: object, limits: Limits) -> int:
+    """How many ids `text` has, an id a line, each of which is one."""
+    if type(text) is not str:
         raise malformed("the ids of a table are no text")
-    ids = raw.split("\n") if raw else []
-    if len(ids) > limits.max_updates:
-        raise UnprocessableError(f"{len(ids)} computed; at most {limits.max_updates}", code="too_large")
-    lengths = set(map(len, ids))
-    if lengths and (min(lengths) == 0 or max(lengths) > limits.max_id_length):
+    if not text:
+        return 0
+    # An element a character, so that lengths are found without a string for each id.
+    ascii_only = text.isascii()
+    characters = np.frombuffer(
+        text.encode("ascii" if ascii_only else "utf-32-le"), np.uint8 if ascii_only else np.uint32
+    )
+    ends = np.flatnonzero(characters == ord("\n"))
+    lengths = np.diff(ends, prepend=-1, append=len(characters)) - 1
+    if len(lengths) > limits.max_updates:
+        raise UnprocessableError(f"{len(lengths)} computed; at most {limits.max_updates}", code="too_large")
+    if lengths.min() == 0 or lengths.max() > limits.max_id_length:
         raise malformed("an id of a table is empty or too long")
-    if not raw.replace("\n", "").isprintable():
+    if not text.replace("\n", "").isprintable():
         raise malformed("an id of a table has a character that is not printable")
-    return ids
+    return len(lengths)
 
 
 def _bits(raw: bytes, kinds: Any) -> Any:

@@ -13,7 +13,7 @@ from rebaser_core.commit import Computed, Delta, Kind
 from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
-from rebaser_core.messages.computed_blob import decode_table, encode_table
+from rebaser_core.messages.computed_blob import check_table, decode_table, encode_table
 from rebaser_core.payload import CBOR, LIST, MAP, dumps, head, malformed, read_item
 from rebaser_core.updates import Update, any_match, check_id, parse_update, parse_updates
 from rebaser_core.values import Fault, check_json
@@ -112,6 +112,14 @@ def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Del
             return decode_table(data, limits)
         return _decode("computed", data, limits, read_one_computed)
     return _decode("updates", data, limits, parse_update)
+
+
+def check_delta(kind: Kind, data: bytes, delta: Delta) -> None:
+    """That a reader of `data` finds `delta`, both of a commit of `kind`. Raises `UnprocessableError` otherwise."""
+    if isinstance(delta, ComputedTable):
+        check_table(data, delta, COMMIT_LIMITS)
+    elif decode_delta(kind, data) != tuple(delta):
+        raise malformed("it reads back as another delta")
 
 
 def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Limits], T]) -> tuple[T, ...]:

@@ -58,7 +58,7 @@ class Fleet:
 
     async def edit(self, number: int) -> None:
         commits = await open_log(self.context, KEY)
-        delta = (Set("a", number), Derive("double", "sum", {"of": ["a", "a"]}))
+        delta = (Set("a", number), Derive("double", "sum", {"of": ("a", "a")}))
         async with commits.turn():
             await commits.append(commits.draft(Kind.REBASE, covers=commits.state.covers, delta=delta, debt=2))
 

@@ -246,10 +246,11 @@ class Checker:
 
     def _decide(self, history: History, commit: Commit, sequence: int, delta: tuple[Any, ...]) -> None:
         if commit.kind is Kind.DVU:
+            covers = commit.previous if commit.covers is None else commit.covers
             for item in delta:
                 edited = history.book.touched.get(item.id, 0)
                 that(
-                    edited <= (commit.covers or 0),
+                    edited <= covers,
                     f"commit {sequence} has a result for {item.id}, which commit {edited} edited meanwhile",
                 )
                 history.book.note(item)

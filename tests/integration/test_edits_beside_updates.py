@@ -1,0 +1,107 @@
+"""Edits that are applied while a large update runs: its commit can be read, and what it covers is told."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from rebaser_client import Derive, RebaserClient, Remove, Set, Unset
+from rebaser_client.jetstream import JetStream
+from rebaser_core.commit import Kind
+from rebaser_core.messages import Success
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Update
+from rebaser_core.values import Json, State
+from tests.integration.test_owner import Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+EDITS = {  # what removes rows, gives them to other ids, or takes their definitions away
+    "removed": [Remove("d8"), Remove("d9")],
+    "replaced": [Remove("d8"), Remove("d9"), Set("x", 8.0), Derive("y", "sum", {"of": ("a", "d7")})],
+    "named": [Remove("d8"), Derive("y", "sum", {"of": ("nobody", "a")})],  # an absent id gets the row
+    "derived anew": [Remove("d8"), Derive("d8", "sum", {"of": ("a", "a")}), Unset("d9"), Set("d10", -1.0)],
+}
+
+
+@pytest.fixture
+async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+def fan_out(count: int) -> list[Update]:
+    return [Set("a", 0.0), *(Derive(f"d{at}", "cel", {"a": "a"}, {"expr": f"a + {at}"}) for at in range(count))]
+
+
+async def held_update(client: RebaserClient, engine: Engine) -> None:
+    """An update of all values is at work, and waits for `engine.go`."""
+    engine.go, engine.asked = anyio.Event(), anyio.Event()
+    await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1.0)])
+    with anyio.fail_after(30):
+        await engine.asked.wait()
+
+
+@pytest.mark.parametrize("edits", EDITS.values(), ids=EDITS)
+@pytest.mark.parametrize("count", [300, 1500], ids=["inline", "blob"])
+async def test_what_is_edited_during_a_large_update_is_not_in_its_commit(
+    js: JetStream, subjects: Subjects, client: RebaserClient, count: int, edits: list[Update]
+) -> None:
+    engine = Engine()
+    async with serving(js, subjects, engine):
+        engine.go.set()
+        await client.enqueue_updates_with_reply("ws", "cs", fan_out(count), wait="derived")
+        await held_update(client, engine)
+        await client.enqueue_updates_with_reply("ws", "cs", edits)
+        engine.go.set()
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("b", 0)], wait="derived")
+        found = await client.values("ws", "cs")
+    expected: dict[str, Json] = {"a": 1.0, "b": 0} | {f"d{at}": 1.0 + at for at in range(count)}
+    for edit in edits:
+        if isinstance(edit, Remove):
+            del expected[edit.id]
+        elif isinstance(edit, Derive):
+            expected[edit.id] = {"y": 9.0, "d8": 2.0}[edit.id]
+        else:
+            expected[edit.id] = edit.value if isinstance(edit, Set) else None
+    if "nobody" in str(edits):
+        assert found.pop("y").state is State.ERROR
+        del expected["y"]
+    assert {id_: value.value for id_, value in found.items()} == expected
+
+
+async def test_an_edit_that_touches_nothing_during_an_update_is_covered_with_it(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    engine = Engine()
+    async with serving(js, subjects, engine):
+        engine.go.set()
+        await client.enqueue_updates_with_reply("ws", "cs", fan_out(3), wait="derived")
+        await held_update(client, engine)
+        reply = await client.enqueue_updates_with_reply("ws", "cs", [Remove("nosuch")])
+        assert isinstance(reply.status, Success)
+        engine.go.set()
+        await client.wait_covered("ws", "cs", reply.status.commit, timeout=20)
+    state = await client.state("ws", "cs")
+    assert (state.covers, state.owes) == (state.last, False)
+
+
+async def test_an_update_covers_no_edit_that_touched_something_meanwhile(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    engine = Engine()
+    async with serving(js, subjects, engine):
+        engine.go.set()
+        await client.enqueue_updates_with_reply("ws", "cs", fan_out(3), wait="derived")
+        await held_update(client, engine)
+        reply = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2.0)])
+        assert isinstance(reply.status, Success)
+        engine.go.set()
+        await client.wait_covered("ws", "cs", reply.status.commit, timeout=20)
+    covers: list[int | None] = []
+    async for commit in client.watch("ws", "cs", after=0):
+        covers += [commit.covers] if commit.kind is Kind.DVU else []
+        if len(covers) == 3:
+            break
+    assert covers[1:] == [reply.status.commit - 1, None]
+    assert (await client.values("ws", "cs"))["d2"].value == 4.0
