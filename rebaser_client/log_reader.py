@@ -6,7 +6,7 @@ Reads that decide something go to the stream leader.
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -30,6 +30,8 @@ MAX_BLOB = 2**31
 TAILS = 8  # read at once: NATS drops a connection that has 64 MiB in front of it
 LOAD_TRIES = 8
 FOREIGN = "foreign"  # the code of `decode_commit` for a message of another type
+DAMAGED = "damaged_commit"
+LASTING = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # codes of what time alone seldom mends
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class LogReader:
 
         Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit newer than us.
         """
+        advice = f"see `rebaser doctor {key.workspace} {key.change_set}`"
         problem: BrokenChain | None = None
         for attempt in range(LOAD_TRIES):
             try:
@@ -63,7 +66,11 @@ class LogReader:
                 problem = error
                 log.info("log_reload", workspace=key.workspace, change_set=key.change_set, attempt=attempt)
                 await anyio.sleep(0.02 * 2**attempt)
-        raise TransientError(f"the log of {key} cannot be read: {problem}", code="broken_chain")
+            except TransientError as error:
+                if error.code not in LASTING:
+                    raise
+                raise type(error)(f"{error.message}; {advice}", code=error.code) from error
+        raise TransientError(f"the log of {key} cannot be read: {problem}; {advice}", code="broken_chain")
 
     async def last(self, key: ChangeSetKey) -> Commit | None:
         """The newest commit of `key` (its delta not loaded); None if there is none."""
@@ -87,18 +94,35 @@ class LogReader:
             return replace(decode_commit(headers, data), sequence=sequence)
         except UnprocessableError as error:
             if error.code != FOREIGN:
-                raise TransientError(f"commit {sequence} is damaged: {error.message}", code="damaged_commit") from error
+                raise _damaged(sequence, error) from error
             log.error(  # noqa: TRY400 - no defect of ours, and a traceback would say nothing
                 "log_foreign_message", seq=sequence, reason=error.message
             )
             return None
 
     async def with_delta(self, commit: Commit) -> Commit:
-        """`commit` with its delta, fetched if it stands in a blob."""
+        """`commit` with its delta, fetched if it stands in a blob; raises as `load`."""
         if commit.delta_blob is None or commit.delta:
             return commit
         data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
-        return replace(commit, delta=decode_delta(commit.kind, data))
+        try:
+            return replace(commit, delta=decode_delta(commit.kind, data))
+        except UnprocessableError as error:
+            raise _damaged(commit.sequence, error) from error
+
+    async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
+        """The state in a checkpoint, and its parts; raises as `load`."""
+        newest = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
+        try:
+            reader = open_checkpoint(newest, checkpoint.address)
+            for part in reader.before:
+                data = await self._blobs.get(part.address, max_bytes=MAX_BLOB)
+                await aside(len(data), reader.add, data)
+            await aside(len(newest), reader.add, newest)
+            return await aside(checkpoint.size, reader.finish)
+        except UnprocessableError as error:
+            text = f"checkpoint {checkpoint.address} is damaged: {error.message}"
+            raise TransientError(text, code="damaged_checkpoint") from error
 
     def _consumer(self, key: ChangeSetKey, start: int) -> OrderedConsumer:
         return OrderedConsumer(self._js, self._subjects.commits_stream, self._subjects.commits(key), start=start)
@@ -109,9 +133,11 @@ class LogReader:
             return Tail(ChangeSetState())
         commit = self.decode(last.sequence, last.headers, last.data)
         checkpoint = commit.checkpoint if commit is not None else await self._newest_checkpoint(key, last)
-        state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self._read_checkpoint(checkpoint)
+        state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self.read_checkpoint(checkpoint)
         if state.last == last.sequence:
             return Tail(state, 0, chain)
+        if state.last > last.sequence:  # what follows it would be waited for without end
+            raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
             state.fold(last.sequence, await self.with_delta(commit))
             return Tail(state, len(last.data) + COMMIT_OVERHEAD, chain)
@@ -148,23 +174,19 @@ class LogReader:
             with anyio.CancelScope(shield=True):
                 await self._tails.acquire()
 
-    async def _read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
-        newest = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
-        reader = open_checkpoint(newest, checkpoint.address)
-        for part in reader.before:
-            data = await self._blobs.get(part.address, max_bytes=MAX_BLOB)
-            await aside(len(data), reader.add, data)
-        await aside(len(newest), reader.add, newest)
-        return await aside(checkpoint.size, reader.finish)
-
     async def _newest_checkpoint(self, key: ChangeSetKey, last: StoredMessage) -> CheckpointRef | None:
         """The checkpoint named by the newest real commit, where the very last message is foreign."""
         newest: CheckpointRef | None = None
         async with self._consumer(key, 1) as consumer:
             async for message in consumer:
                 await turn()
-                commit = self.decode(message.stream_sequence, message.headers, message.data)
-                newest = commit.checkpoint if commit is not None else newest
+                with suppress(TransientError):  # if it is needed it stands in the tail, which is read after this
+                    commit = self.decode(message.stream_sequence, message.headers, message.data)
+                    newest = commit.checkpoint if commit is not None else newest
                 if message.stream_sequence >= last.sequence:
                     break
         return newest
+
+
+def _damaged(sequence: int, error: UnprocessableError) -> TransientError:
+    return TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED)

@@ -10,7 +10,7 @@ from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_client.log_reader import LogReader
 from rebaser_client.storage import DurabilityStatus, StreamStatus, durability_of, read_streams
-from rebaser_core.errors import UnprocessableError
+from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
@@ -55,7 +55,7 @@ UPDATE_FIELDS = tuple(field.name for field in fields(UpdateInfo))
 @dataclass(frozen=True, slots=True)
 class ChangeSetStatus:
     """`pending`: requests in the queue; `last_commit`, `covers`: log sequences; `debt`: a DVU is due; `update`: the one
-    at work, if it takes its time."""
+    at work, if it takes its time. `problem`: why the newest message of its log cannot be read."""
 
     workspace: str
     change_set: str
@@ -65,6 +65,7 @@ class ChangeSetStatus:
     covers: int
     debt: bool
     update: UpdateInfo | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +90,20 @@ async def read_overview(
 
     async def read(key: ChangeSetKey) -> None:
         async with limiter:
-            commit = await reader.last(key) if key in commits else None
-            last, covers, debt = 0, 0, False
-            if commit is not None:
-                last = commit.sequence
-                covers = last if commit.covers is None else commit.covers
-                debt = commit.debt > 0
+            stored = await js.last(subjects.commits_stream, subjects.commits(key)) if key in commits else None
+            last, covers, debt, problem = 0, 0, False, ""
+            if stored is not None:
+                last = stored.sequence
+                try:
+                    commit = reader.decode(last, stored.headers, stored.data)
+                except (TransientError, UnsupportedVersion) as error:  # one log is no reason to show nothing of others
+                    commit, problem = None, error.message
+                if commit is not None:
+                    covers = last if commit.covers is None else commit.covers
+                    debt = commit.debt > 0
             update = updates.get((key.workspace, key.change_set))
             rows[key] = ChangeSetStatus(
-                key.workspace, key.change_set, pending.get(key, 0), key in tasks, last, covers, debt, update
+                key.workspace, key.change_set, pending.get(key, 0), key in tasks, last, covers, debt, update, problem
             )
 
     async with anyio.create_task_group() as group:

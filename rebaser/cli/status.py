@@ -81,6 +81,7 @@ def _object(overview: "Overview") -> dict[str, Any]:
                 "covers": one.covers,
                 "debt": one.debt,
                 "update": None if one.update is None else _update(one.update),
+                "problem": one.problem,
             }
             for one in overview.change_sets
         ],
@@ -132,6 +133,10 @@ def _show(overview: "Overview") -> None:
     for server in overview.servers:
         if server.trouble:
             console.note(f"server {server.id} met trouble: {server.trouble}")
+    for one in overview.change_sets:
+        if one.problem:
+            advice = f"see `rebaser doctor {one.workspace} {one.change_set}`"
+            console.note(f"the log of {one.workspace}/{one.change_set} cannot be read: {one.problem}; {advice}")
     for stream in overview.streams:
         if stream.percent_full is not None and stream.percent_full >= NEARLY_FULL:
             console.note(f"stream {stream.name} is {stream.percent_full:g} % full; what does not fit is refused")

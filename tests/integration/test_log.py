@@ -3,6 +3,7 @@
 import itertools
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -14,20 +15,23 @@ from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 from rebaser.change_set import checkpoint, commit_log
 from rebaser.change_set.commit_log import CommitLog
 from rebaser_client import log_reader, rounds
-from rebaser_client.blobs import open_blobs
+from rebaser_client.blobs import BlobMissing, open_blobs
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log_reader import TAILS, LogReader
+from rebaser_client.overview import read_overview
+from rebaser_client.topology import ensure_topology
 from rebaser_core.checkpoint import Chain, read_checkpoint
 from rebaser_core.checkpoint.writing import Draft, Written
 from rebaser_core.codes import FLOAT, TRUE
-from rebaser_core.commit import CheckpointRef, Commit, Kind
+from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind
 from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
 from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TopologyOptions
 from rebaser_core.updates import Derive, Remove, Set, Update
 from tests.wire.examples import FOLDER
 
@@ -179,8 +183,67 @@ async def test_a_damaged_commit_is_never_skipped(open_log: Open, js: JetStream) 
     await log.append(Set("a", 1))
     headers, payload = encode_commit(log.commits.draft(Kind.REBASE, delta=(Set("b", 2),)))
     await js.publish(log.subjects.commits(KEY), payload[:-3], headers)
-    with pytest.raises(TransientError, match="damaged"):
+    with pytest.raises(TransientError, match=r"commit 2 is damaged: .*; see `rebaser doctor ws cs`"):
         await log.reader.load(KEY)
+    overview = await read_overview(js.connection, js, log.subjects, log.reader, None)
+    assert [one.last_commit for one in overview.change_sets] == [2]
+    assert overview.change_sets[0].problem.startswith("commit 2 is damaged: ")
+
+
+async def test_what_is_damaged_below_the_checkpoint_is_in_nobodys_way(open_log: Open, js: JetStream) -> None:
+    """Not even where the newest message is foreign, so that the log is searched for the checkpoint."""
+    log = await open_log().load()
+    await log.append(Set("a", 1))
+    headers, payload = encode_commit(log.commits.draft(Kind.REBASE))
+    await js.publish(log.subjects.commits(KEY), payload[:-3], headers)
+    log.commits.state.skip(2)
+    await log.write_checkpoint()
+    assert set((await log.reader.load(KEY)).state.cells) == {"a"}
+    await js.publish(log.subjects.commits(KEY), b"not ours")
+    state = (await log.reader.load(KEY)).state
+    assert (set(state.cells), state.last) == ({"a"}, 4)
+    await js.publish(log.subjects.commits(KEY), payload[:-3], headers)
+    with pytest.raises(TransientError, match="commit 5 is damaged"):
+        await log.reader.load(KEY)
+
+
+async def test_a_delta_or_a_checkpoint_that_is_something_else_is_damaged_for_now(open_log: Open) -> None:
+    """No reader may take it for a request that nobody can process."""
+    log = await open_log().load()
+    commits, garbage = log.commits, await log.blobs.put(b"garbage")
+    async with commits.turn():
+        await commits.append(commits.draft(Kind.REBASE, delta_blob=BlobRef(garbage, 7)))
+    with pytest.raises(TransientError, match=r"commit 1 is damaged: .*; see `rebaser doctor ws cs`"):
+        await log.reader.load(KEY)
+    async with commits.turn():
+        await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=CheckpointRef(garbage, 1, 7)))
+    with pytest.raises(TransientError, match=rf"checkpoint {garbage} is damaged: .*; see `rebaser doctor ws cs`"):
+        await log.reader.load(KEY)
+    missing = f"sha256:{'0' * 64}"
+    async with commits.turn():
+        await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=CheckpointRef(missing, 2, 7)))
+    with pytest.raises(BlobMissing, match=r"there is no blob .*; see `rebaser doctor ws cs`"):
+        await log.reader.load(KEY)
+
+
+async def test_a_checkpoint_of_a_later_commit_than_the_last_is_not_waited_for(
+    open_log: Open, js: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "LOAD_TRIES", 2)
+    log = await open_log().load()
+    for number in range(5):
+        await log.append(Set(f"v{number}", number))
+    reference = await log.write_checkpoint()
+    elsewhere = ChangeSetKey("ws", "other")
+    commit = replace(log.commits.draft(Kind.CHECKPOINT, checkpoint=reference), previous=0)
+    await js.delete_stream(log.subjects.commits_stream)
+    await ensure_topology(js, log.subjects, TopologyOptions())
+    await js.publish(log.subjects.commits(elsewhere), encode_commit(commit)[1], encode_commit(commit)[0])
+    with (
+        anyio.fail_after(30),
+        pytest.raises(TransientError, match="its checkpoint is of commit 5, its last commit is 1"),
+    ):
+        await log.reader.load(elsewhere)
 
 
 async def test_loading_begins_at_the_checkpoint_and_the_log_below_the_last_one_is_purged(open_log: Open) -> None:

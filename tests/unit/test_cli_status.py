@@ -91,6 +91,7 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "covers": 9,
                 "debt": True,
                 "update": {"done": 300_000, "total": 1_200_000, "seconds": 12.5},
+                "problem": "",
             },
             {
                 "workspaceId": "shop",
@@ -101,6 +102,7 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "covers": 7,
                 "debt": False,
                 "update": None,
+                "problem": "",
             },
         ],
         "streams": [
@@ -135,6 +137,15 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
         ],
         "durability": {"atLeast": "fast", "storage": "file", "copies": 1},
     }
+
+
+def test_a_log_that_cannot_be_read_is_told_with_what_to_do(show: Show) -> None:
+    damaged = replace(IDLE, problem="commit 7 is damaged: id is missing")
+    overview = replace(OVERVIEW, change_sets=[BUSY, damaged])
+    assert json.loads(show(overview, json=True)[0])["changeSets"][1]["problem"] == damaged.problem
+    err = show(overview)[1]
+    assert "shop/other cannot be read: commit 7 is damaged: id is missing; see `rebaser doctor shop other`" in err
+    assert "shop/main" not in err
 
 
 def test_machines_get_the_figures_of_acks_beside_it(show: Show) -> None:
