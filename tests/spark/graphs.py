@@ -35,6 +35,11 @@ class Book:
             Commit("e", state.last, Kind.REBASE, 0, "o", applied, covers, delta=updates, recompute=asked),
         )
 
+    def again(self, ids: Iterable[str]) -> list[Update]:
+        """The definitions of those of `ids` that have one, to be given anew as they are."""
+        definitions = [cell.definition for id_ in ids if (cell := self.state.cells.get(id_)) is not None]
+        return [one for one in definitions if one is not None]
+
     def commit(self, computed: Iterable[Computed], planned_at: int) -> tuple[Computed, ...]:
         state = self.state
         valid = still_valid(state, computed, planned_at)

@@ -90,6 +90,7 @@ def test_what_is_swept_is_what_packets_give(seed: int, limits: PlanLimits, funct
         ]
         if rng.random() < 0.3:
             edits.append(Remove(rng.choice(ids)))
+        edits += book.again(rng.sample(sorted(book.state.cells), 2))
         book.edit(*edits)
         with book.state.view() as one, book.state.view() as other:
             assert isinstance(plan(one, limits), WholePlan)
@@ -97,6 +98,19 @@ def test_what_is_swept_is_what_packets_give(seed: int, limits: PlanLimits, funct
             assert found_by(one, limits) == found_by(other, PlanLimits())
         update(book, limits, kept)
         assert typed(book.values()) == typed(expected(book.state.updates()))
+
+
+@pytest.mark.parametrize("limits", [WHOLE, COMPILED, DEFAULT_PLAN_LIMITS])
+def test_what_is_derived_anew_with_the_same_result_is_up_to_date(limits: PlanLimits) -> None:
+    book = Book([Set("a", 1), Set("t", "text"), Set("none", None)])
+    derived = {"number": "sum", "text": "concat", "list": "list", "fault": "nope"}
+    book.edit(*[Derive(id_, function, {"x": ("a", "t")[id_ == "text"]}) for id_, function in derived.items()])
+    book.edit(Derive("null", "coalesce", {"x": "none"}), Derive("failed", "sum", {"x": "fault"}))
+    book.update(limits)
+    before = typed(book.values())
+    book.edit(*book.again(book.state.cells))
+    assert {one.id for one in book.update(limits)} == {*derived, "null", "failed"}
+    assert typed(book.values()) == before == typed(expected(book.state.updates()))
 
 
 def test_the_structure_travels_once() -> None:
