@@ -96,5 +96,5 @@ class Book:
                 return f"{id_}, which is {cell} for {definition} = {told}"
         return ""
 
-    def values(self) -> dict[str, Any]:
-        return recompute(self.definitions)
+    def values(self, sequence: int) -> dict[str, Any]:
+        return recompute(self.as_of[sequence])

@@ -21,6 +21,9 @@ HARSH = (*GENTLE, "crash before", "crash after", "lose", "lose delivery")
 SUBJECTS = ("requests", "tasks", "commits", "dlq", "ack", "api", "reply", "blob", "pull")
 DELETE = "$JS.API.STREAM.MSG.DELETE."
 MOST = 40  # faults of one run that strike messages
+# Answers to one process on one subject that are lost in a row, at most, where there is no sweeper: a client whose
+# request is stored, but never told so, wakes nobody.
+IN_A_ROW = 2
 
 
 class Hands(Protocol):
@@ -52,6 +55,7 @@ class Plan:
     focus: str
     ack_wait: float
     lost: str = ""  # no message to a subject that begins so arrives
+    in_a_row: int = MOST  # answers that are lost, at most
 
     @classmethod
     def draw(cls, rng: random.Random, ack_wait: float, mode: Mode) -> "Plan":
@@ -59,7 +63,7 @@ class Plan:
             return cls({}, "", ack_wait, DELETE)
         kinds = [kind for kind in (GENTLE if mode is Mode.GENTLE else HARSH) if rng.random() < 0.5]
         rates = {kind: 10 ** rng.uniform(-3.5, -1.3) for kind in kinds}
-        return cls(rates, rng.choice(SUBJECTS), ack_wait)
+        return cls(rates, rng.choice(SUBJECTS), ack_wait, in_a_row=IN_A_ROW if mode is Mode.GENTLE else MOST)
 
 
 @dataclass
@@ -72,12 +76,18 @@ class SeededFaults:
     tell: Callable[[str, str], None]
     on: bool = True
     counts: dict[str, int] = field(default_factory=dict)
+    _unanswered: dict[tuple[str, str], int] = field(default_factory=dict)  # by process and subject, in a row
 
     def sending(self, process: Process, subject: str, data: bytes) -> Fate:
         if self.on and self.plan.lost and subject.startswith(self.plan.lost):
             return Fate(copies=0)
         kind = self._strike(subject, ("pause before", "pause after", "late", "duplicate", "lose answer"))
         kind = kind or self._strike(subject, ("crash before", "crash after", "lose"))
+        in_a_row = self._unanswered.pop((process.name, subject), 0)
+        if kind == "lose answer":
+            if in_a_row >= self.plan.in_a_row:
+                return SAFE
+            self._unanswered[process.name, subject] = in_a_row + 1
         if kind is None:
             return SAFE
         self._note(

@@ -31,6 +31,7 @@ from tests.simulation.network import NOBODY, Network, jitter
 from tests.simulation.operators import Operator, Poison
 from tests.simulation.setup import Mode, Setup
 from tests.simulation.trace import Trace
+from tests.simulation.tries import MAX_DEATHS
 
 URL = "nats://model:4222"
 BROKEN = ("owner_failed", "ordered_failed", "nats_handler_failed", "dvu_broken", "request_unreadable")
@@ -101,6 +102,7 @@ class World:
             retry_window=setup.retry_window,
             shutdown_grace=5.0,
             checkpoint_bytes=setup.checkpoint_bytes,
+            max_deaths=MAX_DEATHS,
         )
 
     def engine(self, *_: object) -> Any:
@@ -151,17 +153,20 @@ class World:
 
     def crash(self, process: Process) -> None:
         self.trace(process.name, "crashes")
+        slot = next(one for one in self.slots if one.process is process)
+        self.checker.strikes.note(slot.name)
         process.kill()
         # Its machine may be gone with it: then nobody tells NATS.
         delay = self.rng.choice((0.0, 0.0, self.setup.ack_wait, 4 * self.setup.ack_wait))
         for link in self.network.links_of(process):
             self.loop.call_later(delay, link.cut, context=NOBODY)
-        slot = next(one for one in self.slots if one.process is process)
         wait = self.rng.choice((0.1, self.setup.ack_wait / 2, 2 * self.setup.ack_wait))
         self.loop.call_later(wait, self._start_again, slot, process, context=NOBODY)
 
     def pause(self, process: Process, seconds: float) -> None:
         self.trace(process.name, f"stands still for {seconds:.2f} s")
+        if seconds > self.setup.ack_wait * 2 / 3:  # what is left of a lease, at least
+            self.checker.strikes.note(process.name.partition("#")[0])
         process.pause()
         self.loop.call_later(seconds, process.resume, context=NOBODY)
 
