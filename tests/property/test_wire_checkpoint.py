@@ -139,7 +139,12 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(
 
 @settings(deadline=None)
 @given(
-    st.lists(st.lists(steps, max_size=6) | st.sampled_from(["load", "fail"]), min_size=1, max_size=12), st.booleans()
+    st.lists(
+        st.lists(steps, max_size=6) | st.just("load") | st.tuples(st.just("fail"), st.lists(steps, max_size=4)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.booleans(),
 )
 def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool) -> None:
     """Whoever goes on from it, the writer or who loaded it; and if a checkpoint in between came to nothing."""
@@ -148,9 +153,12 @@ def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool)
         for entry in script:
             if entry == "load":
                 state = stored.read() if stored.chain.base else ChangeSetState()
-            elif entry == "fail":
+            elif entry[:1] == ("fail",):
                 with state.view() as view:
-                    Draft(state, view, stored.chain).discard()
+                    failed = Draft(state, view, stored.chain)
+                    for step in entry[1]:
+                        state.fold(state.last + 1, next_commit(state, step))
+                failed.discard()
             else:
                 for step in entry:
                     state.fold(state.last + 1, next_commit(state, step))
@@ -159,6 +167,36 @@ def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool)
                     assert_same(stored.read(), state)
                     columns = stored.read().cells.columns
                     assert len(columns.index) + len(columns.free) == columns.count
+
+
+few_edits = st.lists(edits, max_size=3)
+
+
+@settings(max_examples=200)
+@given(st.lists(edits, min_size=3, max_size=8), few_edits, few_edits, few_edits, few_edits)
+def test_a_checkpoint_that_failed_leaves_its_changes_to_the_next(
+    first: list[Update], before: list[Update], copied: list[Update], written: list[Update], after: list[Update]
+) -> None:
+    """Also those that nothing else tells of any more, because an update has covered them."""
+    state, stored = ChangeSetState(), Stored()
+
+    def edit(updates: list[Update]) -> None:
+        state.fold(state.last + 1, next_commit(state, (Kind.REBASE, updates, "", Outcome.SUCCESS, ())))
+
+    with never_compacted():
+        edit(first)
+        stored.write(state)
+        edit(before)
+        with state.view() as view:
+            failed = Draft(state, view, stored.chain)
+            edit(copied)
+        edit(written)
+        failed.discard()
+        edit(after)
+        state.fold(state.last + 1, next_commit(state, (Kind.DVU, 1)))
+        assert not state.owes
+        stored.write(state)
+    assert_same(stored.read(), state)
 
 
 @settings(deadline=None)
