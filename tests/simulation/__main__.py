@@ -1,47 +1,62 @@
-"""Simulated installations by hand: `PYTHONHASHSEED=0 python -m tests.simulation --seed 7 --runs 1000`.
+"""Simulated installations by hand: `python -m tests.simulation --seed 7 --runs 1000`.
 
 Each run is one seed: real servers and clients over a model of JetStream, in virtual time, under faults. Prints what was
-done, and for the first violation its trace and seed. A seed repeats exactly only under the same PYTHONHASHSEED.
+done, and for the first violation (or each) its trace and seed. `--fresh` takes seeds that nobody ran before. A seed
+repeats exactly only under the same PYTHONHASHSEED, which is 0 here.
 """
 
 import argparse
+import os
+import secrets
 import sys
 
 from tests.simulation.bugs import BUGS, plant
+from tests.simulation.runs import Run, run_all
 from tests.simulation.setup import Mode
-from tests.simulation.story import simulate
+
+FRESH = 10**12  # fresh seeds are below
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    first = parser.add_mutually_exclusive_group()
+    first.add_argument("--seed", type=int, default=1, help="the first seed")
+    first.add_argument("--fresh", action="store_true", help="draw the first seed, and tell it")
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a violation, and list all at the end")
     parser.add_argument("--mode", choices=[mode.value for mode in Mode], help="if not the one that the seed has")
     parser.add_argument(
         "--bug", choices=[bug.name for bug in BUGS], help="plant this one, see tests/simulation/bugs.py"
     )
     parser.add_argument("--digest", action="store_true", help="a line with the hash of its trace for each run")
     given = parser.parse_args()
-    mode = Mode(given.mode) if given.mode else None
     if given.bug is not None:
         bug = next(bug for bug in BUGS if bug.name == given.bug)
         result = plant(bug, given.seed)
         print(result.report())
         return 1 if result.violation is not None else 0
-    requests = commits = faults = 0
-    for seed in range(given.seed, given.seed + given.runs):
-        result = simulate(seed, mode)
-        requests += result.requests
-        commits += result.commits
-        faults += sum(result.counts.values())
+    seed = secrets.randbelow(FRESH) if given.fresh else given.seed
+    if given.fresh:
+        print(f"seeds {seed} to {seed + given.runs - 1}", flush=True)
+    done: list[Run] = []
+    for one in run_all(range(seed, seed + given.runs), Mode(given.mode) if given.mode else None, given.jobs):
+        done.append(one)
         if given.digest:
-            print(seed, result.trace.digest())
-        if result.violation is not None:
-            print(result.report())
-            return 1
-    print(f"{given.runs} runs, {requests:,} requests, {commits:,} commits, {faults:,} faults, no violation")
-    return 0
+            print(one.seed, one.digest)
+        if one.report:
+            print(one.report, flush=True)
+            if not given.keep_going:
+                return 1
+    requests, commits, faults = (sum(getattr(one, name) for one in done) for name in ("requests", "commits", "faults"))
+    violating = [one.seed for one in done if one.report]
+    told = f"violated by seeds {violating}" if violating else "no violation"
+    print(f"{given.runs} runs from seed {seed} on, {requests:,} requests, {commits:,} commits, {faults:,} faults, {told}")
+    return 1 if violating else 0
 
 
 if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, again, os.environ | {"PYTHONHASHSEED": "0"})
     sys.exit(main())

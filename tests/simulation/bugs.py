@@ -252,14 +252,6 @@ BUGS = (
         "        if True:\n",
     ),
     bug(
-        "what came twice uses up the tries of what stands behind it",
-        "harsh",
-        500105,
-        PROBATION,
-        "        if self._commits.state.applied != applied:\n",
-        "        if True:\n",
-    ),
-    bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
         41,

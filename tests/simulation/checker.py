@@ -27,7 +27,7 @@ from rebaser_core.messages import (
     peek,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import Update
+from rebaser_core.updates import Derive, Update
 from tests.simulation.book import Book
 from tests.simulation.model.store import Stored, Stream
 from tests.simulation.tries import MAX_DEATHS, Strikes, Tries
@@ -259,6 +259,8 @@ class Checker:
                     edited <= covers,
                     f"commit {sequence} has a result for {item.id}, which commit {edited} edited meanwhile",
                 )
+                derived = isinstance(history.book.definitions.get(item.id), Derive)
+                that(derived, f"commit {sequence} has a result for {item.id}, which is not derived any more")
                 history.book.note(item)
             return
         expected: list[Update] = []
