@@ -1,0 +1,160 @@
+"""Nothing is appended that its writer cannot read back: the log stays as it was, and whoever caused it pays alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rebaser.change_set import commit_log
+from rebaser.change_set.commit_log import CommitLog, UnreadableCommit, open_log
+from rebaser.change_set.processor import Held
+from rebaser.change_set.serial_dvu import SerialDvu
+from rebaser.context import Context
+from rebaser.settings import Settings
+from rebaser_client.jetstream import JetStream
+from rebaser_core.codes import FLOAT, INT
+from rebaser_core.commit import Commit, Computed, Delta, Kind
+from rebaser_core.computed import ComputedTable
+from rebaser_core.messages import encode_commit, encode_delta
+from rebaser_core.messages.computed_blob import encode_table
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Derive, Set
+from tests.conftest import Events
+from tests.integration.contexts import context_of
+from tests.integration.test_owner import Engine
+from tests.integration.test_probation import KEY, Fleet
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+Written = tuple[dict[str, str], bytes]
+
+GARBLED: dict[str, Callable[[dict[str, str], bytes], Written]] = {
+    "cut off": lambda headers, payload: (headers, payload[:-1]),
+    "nothing": lambda headers, _: (headers, b""),
+    "of another type": lambda headers, payload: (headers | {"X-MESSAGE-TYPE": "EnqueueUpdatesRequest"}, payload),
+    "of no version": lambda headers, payload: (headers | {"X-MESSAGE-VERSION": "9"}, payload),
+    "without what the sweeper reads": lambda headers, payload: (headers | {"X-Debt": "all"}, payload),
+    "with another debt": lambda headers, payload: (headers | {"X-Debt": "7"}, payload),
+    "with another value": lambda headers, payload: (headers, payload.replace(b"evalue\x01", b"evalue\x02")),
+    "with an empty id": lambda headers, payload: (headers, payload.replace(b"aa", b"`", 1)),
+}
+
+
+@pytest.fixture
+def context(js: JetStream, subjects: Subjects) -> Context:
+    return context_of(js, subjects, Settings(server_id="test"), Engine())
+
+
+async def append(commits: CommitLog, delta: Delta, kind: Kind = Kind.REBASE) -> int:
+    async with commits.turn():
+        return await commits.append(commits.draft(kind, delta=delta))
+
+
+async def is_untouched(context: Context, commits: CommitLog) -> bool:
+    """Whether nothing is on the log but the first commit, and the owner goes on from there."""
+    last = (await context.reader.load(KEY)).state.last
+    return commits.state.last == last == 1 and await append(commits, (Set("c", 3),)) == 2
+
+
+@pytest.mark.parametrize("garble", GARBLED.values(), ids=GARBLED)
+async def test_a_commit_that_does_not_read_back_is_not_stored(
+    context: Context,
+    monkeypatch: pytest.MonkeyPatch,
+    events: Events,
+    garble: Callable[[dict[str, str], bytes], Written],
+) -> None:
+    commits = await open_log(context, KEY)
+    await append(commits, (Set("b", 2),))
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_log, "encode_commit", lambda commit: garble(*encode_commit(commit)))
+        with pytest.raises(UnreadableCommit):
+            await append(commits, (Set("a", 1),))
+    assert len(events.named("commit_unreadable")) == 1
+    assert await is_untouched(context, commits)
+
+
+TABLE = ComputedTable([f"d{at}" for at in range(2000)], np.full(2000, FLOAT, np.uint8), np.arange(2000))
+DAMAGED = {
+    "an empty id": lambda table: encode_table(replace(table, ids=["", *table.ids[1:]])),
+    "an id too few": lambda table: encode_table(replace(table, ids=table.ids[1:])),
+    "an unprintable id": lambda table: encode_table(replace(table, ids=["\x07", *table.ids[1:]])),
+    "another kind": lambda table: encode_table(replace(table, kinds=np.full(2000, INT, np.uint8))),
+    "other bits": lambda table: encode_table(replace(table, bits=table.bits + 1)),
+    "NaN": lambda table: encode_table(replace(table, bits=np.full(2000, -1))),
+    "cut off": lambda table: encode_table(table)[:-1],
+    "more behind it": lambda table: encode_table(table) + b"\0",
+}
+
+
+@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
+async def test_a_blob_that_does_not_read_back_is_named_by_no_commit(
+    context: Context, monkeypatch: pytest.MonkeyPatch, damaged: Callable[[ComputedTable], bytes]
+) -> None:
+    commits = await open_log(context, KEY)
+    await append(commits, (Set("b", 2),))
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_log, "encode_delta", lambda _: damaged(TABLE))
+        with pytest.raises(UnreadableCommit):
+            await append(commits, TABLE, Kind.DVU)
+    assert await is_untouched(context, commits)
+
+
+async def test_updates_in_a_blob_are_read_back_too(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = await open_log(context, KEY)
+    await append(commits, (Set("b", 2),))
+    many = tuple([Set(f"v{at}", at) for at in range(commit_log.UPDATES + 1)])
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_log, "encode_delta", lambda delta: encode_delta(delta[1:]))
+        with pytest.raises(UnreadableCommit):
+            await append(commits, many)
+    assert await is_untouched(context, commits)
+    assert await append(commits, many) == 3
+    assert (await context.reader.load(KEY)).state.cells.keys() == {"b", "c", *(one.id for one in many)}
+
+
+async def test_an_update_whose_results_do_not_read_back_is_tried_again(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = await open_log(context, KEY)
+    derived = [Derive(f"d{at}", "sum", {"of": ("a", "a")}) for at in range(300)]
+    async with commits.turn():
+        await commits.append(commits.draft(Kind.REBASE, covers=0, delta=(Set("a", 1), *derived), debt=301))
+    assert isinstance(context.engine, Engine)
+    context.engine.go.set()
+    dvu = SerialDvu(context, commits, redelivered=False, hung=lambda: False)
+
+    def nameless(commit: Commit) -> Written:
+        return encode_commit(replace(commit, delta=(Computed(""), *commit.delta[1:])))  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_log, "encode_commit", nameless)
+        with pytest.raises(UnreadableCommit):
+            await dvu.run()
+    assert commits.state.owes
+    await dvu.run()
+    values = (await context.reader.load(KEY)).state.values()
+    assert {value.value for id_, value in values.items() if id_ != "a"} == {2}
+
+
+async def test_a_request_whose_commit_does_not_read_back_pays_alone(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its neighbours are applied; it is tried as often as whatever fails for reasons of ours, and dead then."""
+    fleet = Fleet(js, subjects)
+    await fleet.send("one", "bad", "two")
+
+    def garbled(commit: Commit) -> Written:
+        bad = any(one.request_id == "bad" for one in commit.requests) and bool(commit.delta)
+        headers, payload = encode_commit(commit)
+        return headers, payload[:-1] if bad else payload
+
+    monkeypatch.setattr(commit_log, "encode_commit", garbled)
+    for _ in range(fleet.context.settings.max_attempts):
+        async with fleet.owner(redelivered=False) as owner:
+            with pytest.raises(Held, match="cannot be read back"):
+                await owner.decide_all()
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == ["internal"]
+    log = [requests for kind, requests in await fleet.log() if kind is Kind.REBASE]
+    assert log == [["one"], ["bad"], ["two"]]
