@@ -134,11 +134,16 @@ def read_decision(row: object) -> Decision:
     """The decision in a row of `requests`; raises `UnsupportedVersion` for an outcome it does not know."""
     if type(row) is not list or not 3 <= len(row) <= len(_EMPTY):
         raise malformed(f"a decided request is a row of 3 to {len(_EMPTY)}")
-    sequence, request_id, outcome, performed, code, message, redrive, attempts = row + _EMPTY[len(row) :]
-    for number in (sequence, performed, redrive, attempts):
-        if type(number) is not int or number < 0:
+    if len(row) == 4:  # the usual case: updates were performed, and there is nothing to say about it
+        sequence, request_id, outcome, performed = row
+        code, message, redrive, attempts = "", "", 0, 0
+    else:
+        sequence, request_id, outcome, performed, code, message, redrive, attempts = row + _EMPTY[len(row) :]
+        if not (type(redrive) is type(attempts) is int and redrive >= 0 and attempts >= 0):
             raise malformed("a sequence or count is not a natural number")
-    if not (type(request_id) is str and type(outcome) is str and type(code) is str and type(message) is str):
+    if not (type(sequence) is type(performed) is int and sequence >= 0 and performed >= 0):
+        raise malformed("a sequence or count is not a natural number")
+    if not type(request_id) is type(outcome) is type(code) is type(message) is str:
         raise malformed("an id, outcome, code or message is not text")
     known = _OUTCOMES.get(outcome)
     if known is None:
