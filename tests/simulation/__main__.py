@@ -51,7 +51,9 @@ def main() -> int:
     requests, commits, faults = (sum(getattr(one, name) for one in done) for name in ("requests", "commits", "faults"))
     violating = [one.seed for one in done if one.report]
     told = f"violated by seeds {violating}" if violating else "no violation"
-    print(f"{given.runs} runs from seed {seed} on, {requests:,} requests, {commits:,} commits, {faults:,} faults, {told}")
+    print(
+        f"{given.runs} runs from seed {seed} on, {requests:,} requests, {commits:,} commits, {faults:,} faults, {told}"
+    )
     return 1 if violating else 0
 
 
