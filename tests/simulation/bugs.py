@@ -274,8 +274,16 @@ BUGS = (
         "gentle",
         1,
         DVU,
-        "covers=view.sequence, delta",
-        "covers=state.last, delta",
+        "covers = view.sequence if debt else None\n",
+        "covers = None\n",
+    ),
+    bug(
+        "an update leaves what came meanwhile and touched nothing uncovered",
+        "calm",
+        500130,
+        DVU,
+        "covers = view.sequence if debt else None\n",
+        "covers = view.sequence\n",
     ),
     bug("results for what was edited meanwhile", "gentle", 3, DVU, "delta=valid,", "delta=computed,"),
     bug(
