@@ -137,18 +137,18 @@ def test_cells_are_a_map(script: list[Any]) -> None:
     assert len(columns.index) + len(columns.free) == columns.count
 
 
-@settings(max_examples=100)
+changes = st.tuples(st.sampled_from(["set", "set", "remove", "remove", "match"]), st.sampled_from("abcdefg"))
+
+
+@settings(max_examples=200)
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["set", "set", "remove", "match"]), st.sampled_from("abcdefg")) | st.none(),
-        max_size=40,
-    ),
+    st.lists(st.lists(changes, min_size=1, max_size=4), max_size=10),
     st.sampled_from([0, 3, 64]),
     st.sampled_from([1, 4, 1000]),
     st.sampled_from([0, 3, 64]),
 )
 def test_what_a_pattern_matches_is_known_whatever_came_and_went(
-    script: list[tuple[str, str] | None], noted: int, kept: int, slack: int
+    script: list[list[tuple[str, str]]], noted: int, kept: int, slack: int
 ) -> None:
     columns = Cells().columns
     columns.derive(Derive("of/all", "sum", {"x": tuple(map(Match, ["*", "b*", "**", "c"]))}))
@@ -157,20 +157,19 @@ def test_what_a_pattern_matches_is_known_whatever_came_and_went(
         patch.object(matching, "_KEPT", kept),
         patch.object(ways, "_SLACK", slack),
     ):
-        for step in [*script, None]:
-            if step is None:
-                assert columns.patterns is not None
-                globs = [key[1:] for key in columns.index if key[0] == MARK]
-                for glob in globs:
-                    there = [id_ for id_ in sorted(columns.index) if columns.find(id_) >= 0 and matcher(glob)(id_)]
-                    assert [columns.ids[row] for row in columns.patterns.rows(MARK + glob)] == there
-                check_ways(columns)
-            elif step[0] == "set":
-                columns.set(step[1], 1)
-            elif step[0] == "match":
-                columns.derive(Derive("of/some", "sum", {"x": Match(f"{step[1]}**")}))
-            else:
-                columns.remove(step[1])
+        for batch in [[("set", id_) for id_ in "bf"], *script]:
+            for how, id_ in batch:
+                if how == "set":
+                    columns.set(id_, 1)
+                elif how == "match":
+                    columns.derive(Derive("of/some", "sum", {"x": Match(f"{id_}**")}))
+                else:
+                    columns.remove(id_)
+            assert columns.patterns is not None
+            for key in [key for key in columns.index if key[0] == MARK]:
+                there = [id_ for id_ in sorted(columns.index) if columns.find(id_) >= 0 and matcher(key[1:])(id_)]
+                assert [columns.ids[row] for row in columns.patterns.rows(key)] == there
+            check_ways(columns)
 
 
 @settings(max_examples=300)
