@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rebaser_core.envelope import MessageType, validate
 from rebaser_core.errors import RebaserError
 from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.messages.commit import COMMIT
 from rebaser_core.messages.request import REQUEST
 from rebaser_core.messages.response import RESPONSE
 
@@ -58,12 +59,44 @@ def test_responses(raw: dict[str, Any]) -> None:
     check(RESPONSE, raw)
 
 
-@pytest.mark.parametrize(("kind", "version"), [(REQUEST, 2), (REQUEST, 3), (RESPONSE, 1)])
+rows = st.lists(st.lists(st.one_of(counts, st.sampled_from(["r1", "success", "dead", "lost", ""])), max_size=9))
+commits = {
+    "id": st.one_of(texts, odd),
+    "previous": counts,
+    "kind": st.one_of(st.sampled_from(["rebase", "dvu", "attempt", "checkpoint", "later"]), odd),
+    "atMs": counts,
+    "owner": st.one_of(texts, odd),
+}
+more = {
+    "applied": st.one_of(odd, st.fixed_dictionaries({"stream": st.one_of(texts, odd), "sequence": counts})),
+    "covers": counts,
+    "requests": st.one_of(odd, rows, st.just([[1, "r1", "success", 1], [2, "r2", "dead", 0, "poison", "why", 0, 3]])),
+    "delta": st.one_of(
+        odd,
+        st.fixed_dictionaries({"updates": updates}),
+        st.fixed_dictionaries({"computed": updates}),
+        st.fixed_dictionaries({"address": texts, "size": counts}),
+    ),
+    "forgetBeforeMs": counts,
+    "debt": counts,
+    "checkpoint": odd,
+    "nobody": odd,
+}
+
+
+@given(st.fixed_dictionaries(commits, optional=more))
+def test_commits(raw: dict[str, Any]) -> None:
+    check(COMMIT, raw)
+
+
+@pytest.mark.parametrize(("kind", "version"), [(COMMIT, 1), (COMMIT, 2), (REQUEST, 2), (REQUEST, 3), (RESPONSE, 1)])
 def test_the_usual_shape_is_read_the_quick_way(kind: MessageType[Any], version: int) -> None:
     bodies = {
+        "Commit": {"previous": 0, "kind": "rebase", "atMs": 1, "owner": "o"},
         "EnqueueUpdatesRequest": {"updates": [{"op": "set", "id": "a", "value": 1}]},
         "EnqueueUpdatesResponse": {"status": {"success": {"performed": 1, "commit": 2}}},
     }
     assert kind.quick is not None
-    raw = {"id": "r", "workspaceId": "w", "changeSetId": "c", **bodies[kind.name]}
+    key = {} if kind is COMMIT else {"workspaceId": "w", "changeSetId": "c"}
+    raw = {"id": "r", **key, **bodies[kind.name]}
     assert kind.quick(raw, DEFAULT_LIMITS, version) is not None
