@@ -71,6 +71,21 @@ def head(major: int, length: int) -> bytes:
     return out.getvalue()
 
 
+def read_head(source: BytesIO, major: int) -> int:
+    """The argument of the next head (RFC 8949, section 3), which must be of type `major`."""
+    first = source.read(1)
+    if not first or first[0] >> 5 != major:
+        raise malformed(f"expected CBOR of major type {major}")
+    short = first[0] & 31
+    if short < 24:
+        return short
+    length = 1 << (short - 24)
+    argument = source.read(length)
+    if short > 27 or len(argument) != length:
+        raise malformed("a length is cut off or indefinite")
+    return int.from_bytes(argument)
+
+
 def read_item(source: BytesIO, limits: Limits) -> object:
     """The next item of a CBOR sequence (RFC 8742), as strict as `loads`; leaves `source` behind it."""
     value = read_unchecked(source, limits)

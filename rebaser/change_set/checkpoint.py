@@ -8,6 +8,7 @@ import structlog
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.context import Context
+from rebaser_client.blobs import BlobStore
 from rebaser_client.rounds import aside
 from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import CheckpointRef, Kind
@@ -27,6 +28,14 @@ def due(commits: CommitLog, smallest: int) -> bool:
 async def write(context: Context, commits: CommitLog) -> None:
     """Store the state as it is now, name it in a commit, purge what no reader needs any more."""
     before = commits.state.checkpoint
+    await store(context.blobs, commits)
+    if before is not None:
+        subjects = context.subjects
+        await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=before.sequence + 1)
+
+
+async def store(blobs: BlobStore, commits: CommitLog) -> None:
+    """Store the state as it is now and name it in a commit."""
     async with commits.view() as view:
         weight = commits.weight
         draft = Draft(commits.state, view, commits.chain)
@@ -39,7 +48,7 @@ async def write(context: Context, commits: CommitLog) -> None:
         written = await aside(draft.rows * ROW, draft.write)
         chain = written.chain
         for data in written.parts:
-            await context.blobs.put(data)
+            await blobs.put(data)
         reference = CheckpointRef(chain.newest.address, chain.last, chain.size)
         async with commits.turn():
             debt = commits.state.debt
@@ -49,9 +58,6 @@ async def write(context: Context, commits: CommitLog) -> None:
     except BaseException:
         draft.discard()
         raise
-    if before is not None:
-        subjects = context.subjects
-        await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=before.sequence + 1)
     log.info(
         "checkpoint_written",
         workspace=commits.key.workspace,

@@ -1,9 +1,11 @@
 """Opens the installation that a command talks to."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rebaser.doctor.examination import Stores
     from rebaser.settings import Settings
     from rebaser_client import RebaserClient
     from rebaser_client.overview import ServerInfo
@@ -32,6 +34,26 @@ def client_of(settings: "Settings") -> AbstractAsyncContextManager["RebaserClien
         token=_token(settings),
         limits=settings.limits,
     )
+
+
+@asynccontextmanager
+async def stores_of(settings: "Settings") -> AsyncIterator["Stores"]:
+    """Streams and blobs of the installation that a server with `settings` belongs to."""
+    from rebaser.doctor.examination import Stores
+    from rebaser_client.blobs import open_blobs
+    from rebaser_client.jetstream import Connection, JetStream
+    from rebaser_core.subjects import Subjects
+
+    subjects = Subjects(settings.prefix)
+    async with Connection.connect(
+        settings.nats_url,
+        name="rebaser-doctor",
+        inbox_prefix=settings.inbox_prefix,
+        creds=settings.nats_creds,
+        token=_token(settings),
+    ) as connection:
+        js = JetStream(connection)
+        yield Stores(js, subjects, open_blobs(settings.blobs, js, subjects.blobs_bucket))
 
 
 def _token(settings: "Settings") -> str | None:

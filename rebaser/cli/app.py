@@ -14,6 +14,7 @@ from rebaser.cli import console
 from rebaser.cli.bench import bench
 from rebaser.cli.demo import demo
 from rebaser.cli.dlq import dlq
+from rebaser.cli.doctor import doctor
 from rebaser.cli.enqueue import enqueue
 from rebaser.cli.failures import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
 from rebaser.cli.functions import functions
@@ -125,6 +126,13 @@ app.command(
     )
 )(functions)
 app.add_typer(dlq)
+app.command(
+    epilog=examples(
+        "rebaser doctor shop draft",
+        "rebaser doctor shop draft --repair                   what it would do, and what would be lost",
+        "rebaser doctor shop draft --repair --yes --save /tmp/damaged",
+    )
+)(doctor)
 app.command(
     epilog=examples(
         "rebaser demo",

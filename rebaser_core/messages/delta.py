@@ -14,7 +14,7 @@ from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
 from rebaser_core.messages.computed_blob import check_table, decode_table, encode_table
-from rebaser_core.payload import CBOR, LIST, MAP, dumps, head, malformed, read_item
+from rebaser_core.payload import CBOR, LIST, MAP, dumps, head, malformed, read_head, read_item
 from rebaser_core.updates import Update, any_match, check_id, parse_update, parse_updates
 from rebaser_core.values import Fault, check_json
 
@@ -131,7 +131,7 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
     if tag == "v1":
         limits = limits.without_matches
     _open_map(source, lambda key: _check_field(key, field))
-    count = _read_head(source, LIST)
+    count = read_head(source, LIST)
     if count > limits.max_updates:
         raise UnprocessableError(f"{count} {field}; at most {limits.max_updates}", code="too_large")
     found: list[T] = []
@@ -164,23 +164,8 @@ def _check_field(key: object, field: str) -> None:
 
 def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> object:
     """Step into a map of one entry, behind its key, which it returns."""
-    if _read_head(source, MAP) != 1:
+    if read_head(source, MAP) != 1:
         raise malformed("a map has not exactly one entry")
     key = read_item(source, DEFAULT_LIMITS)
     check_key(key)
     return key
-
-
-def _read_head(source: BytesIO, major: int) -> int:
-    """The argument of the next head (RFC 8949, section 3), which must be of type `major`."""
-    first = source.read(1)
-    if not first or first[0] >> 5 != major:
-        raise malformed(f"expected CBOR of major type {major}")
-    short = first[0] & 31
-    if short < 24:
-        return short
-    length = 1 << (short - 24)
-    argument = source.read(length)
-    if short > 27 or len(argument) != length:
-        raise malformed("a length is cut off or indefinite")
-    return int.from_bytes(argument)

@@ -19,6 +19,7 @@ COMMANDS = (
     "ping",
     "functions",
     "dlq",
+    "doctor",
     "demo",
     "bench",
 )
@@ -102,6 +103,10 @@ def test_version() -> None:
         (("dlq", "list", "a.b"), "'a.b'"),
         (("dlq", "drop"), "or --all"),
         (("dlq", "redrive", "--all", "--code", "x"), "no other choice"),
+        (("doctor",), "WS CS"),
+        (("doctor", "w"), "WS CS"),
+        (("doctor", "w", "a.b"), "'a.b'"),
+        (("doctor", "w", "c", "--yes"), "--repair"),
         (("ping", "--nonsense"), "--nonsense"),
     ],
 )

@@ -1,0 +1,82 @@
+"""Logs that are damaged by hand: each message as it stands, to be changed, taken out, or added to."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rebaser_client.blobs import JetStreamBlobs
+from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream.api import EXPECTED_LAST
+from rebaser_core.commit import Commit, Kind
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import decode_commit, encode_commit
+from rebaser_core.subjects import Subjects
+
+
+@dataclass(slots=True)
+class Raw:
+    """A message of a log."""
+
+    headers: dict[str, str]
+    data: bytes
+
+    def commit(self) -> Commit:
+        return decode_commit(self.headers, self.data)
+
+    def change(self, **fields: Any) -> None:
+        """Have the commit say something else."""
+        self.headers, self.data = encode_commit(replace(self.commit(), **fields))
+
+
+class DamagedLog:
+    """The log of `key`, the only one in its stream. `messages` by sequence; `store` writes them back as they are."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, key: ChangeSetKey) -> None:
+        self.js, self.subjects, self.key = js, subjects, key
+        self.blobs = JetStreamBlobs(js, subjects.blobs_bucket)
+        self.stream, self.subject = subjects.commits_stream, subjects.commits(key)
+        self.messages: dict[int, Raw] = {}
+
+    async def read(self) -> "DamagedLog":
+        self.messages.clear()
+        sequence = 1
+        while (stored := await self.js.next(self.stream, self.subject, sequence)) is not None:
+            headers = {name: text for name, text in stored.headers.items() if name != EXPECTED_LAST}
+            self.messages[stored.sequence] = Raw(headers, stored.data)
+            sequence = stored.sequence + 1
+        return self
+
+    def of(self, kind: Kind) -> list[int]:
+        """Where commits of a kind stand."""
+        return [sequence for sequence, raw in self.messages.items() if raw.commit().kind is kind]
+
+    async def store(self) -> None:
+        """Make the stream anew, each message at its sequence; what stood between them was deleted."""
+        info = await self.js.stream_info(self.stream)
+        await self.js.delete_stream(self.stream)
+        first, last = (min(self.messages), max(self.messages)) if self.messages else (1, 0)
+        await self.js.add_stream({**info.config, "first_seq": first})
+        for sequence in range(first, last + 1):
+            raw = self.messages.get(sequence, Raw({}, b"-"))
+            ack = await self.js.publish(self.subject, raw.data, raw.headers)
+            assert ack.sequence == sequence
+            if sequence not in self.messages:
+                await self.js.delete_message(self.stream, sequence)
+
+    async def lose_blob(self, address: str) -> None:
+        await self.js.purge(f"OBJ_{self.subjects.blobs_bucket}", self.blobs._meta_of(address))
+
+    async def garble_blob(self, address: str) -> None:
+        """Have something else under the address."""
+        found = await self.blobs._describe(address)
+        assert found is not None
+        chunks, stream = self.blobs._chunks_of(found.nuid), f"OBJ_{self.subjects.blobs_bucket}"
+        await self.js.purge(stream, chunks)
+        await self.js.publish(chunks, bytes(found.size))
+
+    async def stands(self) -> tuple[int, int, int]:
+        """What changes whenever anything is written: to the log, to the blobs, to the tasks."""
+        infos = [
+            await self.js.stream_info(name)
+            for name in (self.stream, f"OBJ_{self.subjects.blobs_bucket}", self.subjects.tasks_stream)
+        ]
+        return infos[0].last_sequence, infos[1].last_sequence, infos[2].last_sequence
