@@ -12,6 +12,7 @@ from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import open_log
 from rebaser.cli.doctor import Visit
 from rebaser.cli.failures import CommandFailed
+from rebaser.doctor import examination
 from rebaser.doctor.examination import Stores, examine
 from rebaser.doctor.repair import repair
 from rebaser.settings import Settings
@@ -117,6 +118,11 @@ class Patient:
             assert await self.client.values("ws", "copy") == values
         del values["z"]
         return {id_: value.value for id_, value in values.items() if value.error is None}
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "BLOB_PAUSE", 0.0)
 
 
 @pytest.fixture
