@@ -19,10 +19,11 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
+from rebaser_core import thresholds
+
 ROUND = 0.02  # seconds of computing until sockets and timers are looked at again
 TOGETHER = 16  # of the line let through at once, at most: a round costs something too
-HERE = 32 * 1024  # bytes that take less to work on than `ROUND`
-THREADS = 2  # for what takes more
+THREADS = 2  # for what takes longer than `ROUND`
 
 T = TypeVar("T")
 
@@ -101,7 +102,7 @@ async def aside(size: int, function: Callable[..., T], *args: object) -> T:
 
     There it goes on if the caller is cancelled, and nobody gets the result.
     """
-    if size <= HERE:
+    if size <= thresholds.now.here:
         await turn()
         return function(*args)
     try:

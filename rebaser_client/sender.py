@@ -16,6 +16,7 @@ from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
 from rebaser_client.pressure import Pressure
+from rebaser_core import thresholds
 from rebaser_core.envelope import MESSAGE_ID, REPLY_INBOX
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
@@ -95,7 +96,7 @@ class Sender:
             request_id, key.workspace, key.change_set, checked, None, from_change_set, recompute
         )
         headers, payload = encode(request)
-        if len(payload) > self._js.connection.max_payload // 2:
+        if len(payload) > min(self._js.connection.max_payload // 2, thresholds.now.inline):
             blob = encode_updates_blob(checked)
             if len(blob) > self._limits.max_request_bytes:
                 raise TooLarge(len(blob), self._limits.max_request_bytes)

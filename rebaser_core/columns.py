@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rebaser_core import thresholds
 from rebaser_core.codes import ABSENT, OK, STALE, UNDEFINED, UNSET
 from rebaser_core.edges import Edges
 from rebaser_core.matching import Matching
@@ -18,8 +19,6 @@ from rebaser_core.shapes import Shapes
 from rebaser_core.updates import MARK, Derive, Input, Match
 from rebaser_core.value_columns import ValueColumns
 from rebaser_core.values import Json
-
-_MANY = 24  # inputs from which on arrays are faster than loops
 
 
 class Columns(ValueColumns):
@@ -144,7 +143,7 @@ class Columns(ValueColumns):
         if self.faults:
             self.faults.pop(row, None)
         self.refs_used += count
-        if count < _MANY:
+        if count < thresholds.now.arrays:
             for place, one in enumerate(rows, at):
                 self._refs[place] = one
                 self._uses[one] += 1
@@ -228,7 +227,7 @@ class Columns(ValueColumns):
         """Bring the way back into one piece if it is worth it, and the inputs too. Costs what all definitions cost."""
         if not self.patterns:
             self.patterns = None
-        if not self.edges.worn and self.refs_lost <= max(65_536, self.refs_used // 2):
+        if not self.edges.worn and self.refs_lost <= max(thresholds.now.refs_lost, self.refs_used // 2):
             return
         owners = np.flatnonzero(self.shape[: self.count] >= 0)
         places, starts, counts = self.places(owners)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_MANY = 24  # edges from which on arrays are faster than loops
+from rebaser_core import thresholds
 
 
 class Edges:
@@ -38,19 +38,21 @@ class Edges:
     @property
     def worn(self) -> bool:
         """Whether building anew is paid for by what has come or gone since."""
-        return self.behind or self.chained + self.lost > max(4_096, len(self.to) // 4)
+        return self.behind or self.chained + self.lost > max(thresholds.now.edges_worn, len(self.to) // 4)
 
     def add(self, row: int, inputs: Sequence[int]) -> None:
         """`row` names `inputs` now."""
         if self.behind or not inputs:
             return
-        if self.chained > max(1_048_576, 2 * len(self.to)):  # nobody has asked for long: build when somebody does
+        if self.chained > max(
+            thresholds.now.edges_behind, 2 * len(self.to)
+        ):  # nobody has asked for long: build when somebody does
             self.behind = True
             self._clear(64)
             return
         self._make_room(max(inputs) + 1, len(inputs))
         at = self.chained
-        if len(inputs) < _MANY:
+        if len(inputs) < thresholds.now.arrays:
             head, next_, late = self._head, self._next, self._late
             for place, one in enumerate(inputs, at):
                 next_[place] = head[one]

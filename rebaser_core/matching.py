@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rebaser_core import thresholds
 from rebaser_core.names import Names
 from rebaser_core.patterns import Patterns
 from rebaser_core.updates import MARK
@@ -24,9 +25,6 @@ from rebaser_core.ways import Ways
 
 if TYPE_CHECKING:
     from rebaser_core.columns import Columns
-
-_KEPT = 16_000_000  # rows of what is matched that are kept
-_NOTED = 64  # what came and went, and is noted, before it is easier to look anew, however little is matched
 
 
 class Matching:
@@ -95,7 +93,7 @@ class Matching:
             found = self._found.get(key)
             if found is None:
                 continue
-            if len(found.came) + len(found.went) > _NOTED + len(found.rows) // 4:
+            if len(found.came) + len(found.went) > thresholds.now.matches_noted + len(found.rows) // 4:
                 self._forget(key)
             else:
                 kept.append(found)
@@ -131,7 +129,7 @@ class Matching:
             return found.rows
         rows = self._looked_up(key) if found is None else _worked_in(self._columns, found)
         self._forget(key)
-        if self._kept + len(rows) > _KEPT:
+        if self._kept + len(rows) > thresholds.now.matches_kept:
             self._found, self._kept = {}, 0
         self._found[key] = _Found(rows)
         self._kept += len(rows)

@@ -6,11 +6,10 @@ the ids that may match one of the patterns it was told of, as far as their first
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+from rebaser_core import thresholds
 from rebaser_core.patterns import matcher
 
 _Some = dict[str, str | dict[str, None]]  # one as it is: a map of one takes four times as much as its text
-
-_SELECTED = 3  # times that all ids are looked through for some of them, before all are taken in
 
 
 class Names:
@@ -31,7 +30,7 @@ class Names:
         if not heads:
             return
         self._selected += 1
-        if None in heads or self._selected > _SELECTED:
+        if None in heads or self._selected > thresholds.now.heads:
             known, self._heads = self._heads, None
             self._take_in(id_ for id_ in ids() if id_[: id_.find("/") + 1] not in known)
         else:

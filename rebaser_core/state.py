@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
+from rebaser_core import thresholds
 from rebaser_core.cells import UNSET_CELL, Cell, Cells
 from rebaser_core.commit import (
     DVU_ATTEMPT,
@@ -52,8 +53,6 @@ class Recorded:
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
 T = TypeVar("T")
-
-_A_FOLD = 256  # cells that a fold works into the columns, besides its own
 
 
 class ChangeSetState:
@@ -169,7 +168,7 @@ class ChangeSetState:
         if commit.kind is Kind.DVU:
             self._apply_computed(commit)
         else:
-            self.cells.work_in(_A_FOLD)
+            self.cells.work_in(thresholds.now.fold)
             apply, roots = self.cells.apply, self.roots
             for update in commit.delta:
                 if apply(update):  # type: ignore[arg-type] # updates, in what is no DVU
@@ -203,7 +202,7 @@ class ChangeSetState:
             compute(item.id, item.value, item.fault)  # its writer drops what is gone; no reader must invent a value
 
     def _work_in(self) -> None:
-        while self.cells.work_in(_A_FOLD):
+        while self.cells.work_in(thresholds.now.fold):
             pass
 
     def _record(self, sequence: int, commit: Commit) -> None:

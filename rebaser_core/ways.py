@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_SLACK = 65_536  # links that may be of no use, besides as many as are
+from rebaser_core import thresholds
 
 
 class Ways:
@@ -56,7 +56,7 @@ class Ways:
     @property
     def worn(self) -> bool:
         """Whether so much is of no use that making all anew is paid for."""
-        return max(self.lost, self._links) > 2 * self.linked + _SLACK
+        return max(self.lost, self._links) > 2 * self.linked + thresholds.now.ways_slack
 
     def reserve(self, rows: int) -> None:
         """Make room for rows 0 to `rows` - 1."""

@@ -20,6 +20,7 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log_reader import COMMIT_OVERHEAD, Tail
+from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef, Commit, Kind
 from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
@@ -33,9 +34,6 @@ log = structlog.get_logger(__name__)
 APPEND_TIMEOUT = 5.0  # seconds for one try
 RETRY_MAX = 1.0  # seconds between tries, at most
 THREAD_WAIT = 0.05  # seconds
-SETTLED = 500  # values at a time, a few milliseconds
-UPDATES = 10_000  # more go to a blob, whatever their size: encoding them is some ten milliseconds, as reading them is
-ROWS = 1_000  # more of a table go to a blob: there they stand in columns
 
 
 class UnreadableCommit(RebaserError):  # noqa: N818 - what it is, not who is to blame
@@ -106,11 +104,11 @@ class CommitLog:
         async with self._viewing:
             while self.state.frozen:  # noqa: ASYNC110 - by a thread that nobody waits for, and that knows no event
                 await anyio.sleep(THREAD_WAIT)
-            while self.state.settle(SETTLED):
+            while self.state.settle(thresholds.now.settle):
                 await anyio.lowlevel.checkpoint()
             with self.state.view() as view:
                 yield view
-        while self.state.settle(SETTLED):
+        while self.state.settle(thresholds.now.settle):
             await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:
@@ -150,12 +148,13 @@ class CommitLog:
         Results that name rows of a view have to be encoded while that view is open. Raises `UnreadableCommit` if what
         was encoded does not read back, `TransientError` if a blob cannot be stored.
         """
-        delta, blob = commit.delta, commit.delta_blob
+        delta, blob, limits = commit.delta, commit.delta_blob, thresholds.now
         try:
             if blob is None:
-                if len(delta) <= (ROWS if isinstance(delta, ComputedTable) else UPDATES):
+                most = limits.inline_table if isinstance(delta, ComputedTable) else limits.inline_updates
+                if len(delta) <= most:
                     headers, payload = encode_commit(commit)
-                    if len(payload) <= self._inline_max or not delta:
+                    if len(payload) <= min(self._inline_max, limits.inline) or not delta:
                         return self._read_back(Encoded(commit, headers, payload, 0))
                 data = await to_thread.run_sync(_encode_delta, commit)
                 blob = BlobRef(await self._blobs.put(data), len(data))

@@ -11,6 +11,7 @@ from anyio import to_thread
 from rebaser.context import Context
 from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
+from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef
 from rebaser_core.dead_letter import read_redrive
 from rebaser_core.decide import Incoming
@@ -21,7 +22,6 @@ from rebaser_core.updates import Update
 
 log = structlog.get_logger(__name__)
 
-DECODE_HERE = 256 * 1024  # bytes; decoding more than that would hold up the loop
 OURS = ("internal", "too_slow")  # codes of what more tries bound: time would not mend it
 
 
@@ -88,7 +88,7 @@ class RequestReader:
             raise TransientError(f"the blob store took longer than {seconds:g} s", code="blob_timeout") from None
         self.room -= len(data)
         blob = BlobRef(address, len(data))
-        if len(data) < DECODE_HERE:
+        if len(data) < thresholds.now.decode_here:
             return decode_updates_blob(data, limits), blob
         try:
             with anyio.fail_after(seconds):

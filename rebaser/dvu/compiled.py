@@ -19,11 +19,9 @@ from rebaser.dvu import fingerprint, ops, phases
 from rebaser.dvu.column import Column
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.packet import Work
+from rebaser_core import thresholds
 from rebaser_core.values import Json
 
-COLD = 200_000  # nodes and inputs that are worth loading compiled code for
-WARM = 400  # and calling it for
-_MANY = 16  # nodes that are worth translating a formula for; as are `WARM` inputs
 _FOLDER = "NUMBA_CACHE_DIR"  # as Numba has it: where compiled code is kept
 _KEPT_FOR = 14 * 24 * 3600.0  # seconds that code nobody loads is kept
 
@@ -106,15 +104,15 @@ def linked(work: Work, functions: Registry, most: int) -> "Linked | None":
 
     A node with more than `most` inputs is left to Python.
     """
-    count = len(work.shape)
-    if count + len(work.refs) < (COLD if _kernel is None else WARM):
+    count, limits = len(work.shape), thresholds.now
+    if count + len(work.refs) < (limits.cold if _kernel is None else limits.warm):
         return None
     uses = work.uses if work.uses is not None else np.bincount(work.shape, minlength=len(work.shapes))
     from rebaser.dvu.bytecode import translate  # noqa: PLC0415 - small packets do without
 
     programs = [
         translate(shape, functions.functions.get(shape.function))
-        if used >= min(_MANY, count) or used * shape.arity >= WARM
+        if used >= min(limits.formula, count) or used * shape.arity >= limits.warm
         else None
         for shape, used in zip(work.shapes, uses.tolist(), strict=True)
     ]
@@ -169,7 +167,7 @@ def in_phases(state: State, flags: Any) -> tuple[Any, Any]:
     refs, count = state.work.refs, len(state.work.shape)
     given = (state.work.shape, state.starts, refs.view(np.uint32), state.kinds, flags)
     begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)
-    if _kernel is not None or (count + len(refs) >= COLD and load()):
+    if _kernel is not None or (count + len(refs) >= thresholds.now.cold and load()):
         room = np.empty(count, np.int32), np.empty(count, np.uint8)
         found = _kernel.phases(state.base, *given, *room, begin, order)
         return order, begin[: found + 1]

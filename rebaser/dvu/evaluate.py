@@ -17,9 +17,8 @@ from rebaser.dvu.packet import RawFault, Results, read_packet, weight
 from rebaser.dvu.structure import Reach, Structure, decode
 from rebaser.dvu.structures import Structures, here
 from rebaser.dvu.sweep import Sweep, Told
+from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
-
-RESULT_BYTES = 4 * 1024 * 1024  # about as much as one row of results carries
 
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -27,7 +26,7 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     packet.
 
     What is null was left in `folder` (`rebaser.dvu.parcels`): the packet under its slot, a result under slot and
-    number. Results leave when there are `RESULT_BYTES` of them, or no more packets.
+    number. Results leave when there are `result_bytes` of them, or no more packets.
     """
     slots: list[int] = []
     results: list[bytes | None] = []
@@ -43,7 +42,7 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
                 slots.append(slot)
                 results.append(None if left else result)
                 size += 0 if left else len(result)
-                if size >= RESULT_BYTES:
+                if size >= thresholds.now.result_bytes:
                     yield _rows(slots, results)
                     slots, results, size = [], [], 0
     if slots:
@@ -65,7 +64,7 @@ def evaluate_packet(
     structures: Structures | None = None,
     told: Told | None = None,
 ) -> list[bytes]:
-    """The changed nodes of a packet as encoded `Results`, at least one, each about `RESULT_BYTES` at most.
+    """The changed nodes of a packet as encoded `Results`, at least one, each about `result_bytes` at most.
 
     `told` is called with how many nodes were looked at since it was called last. Raises `DvuError` if this process runs
     other code than the planner's: that is nobody's value.
@@ -101,12 +100,12 @@ def _structure(asked: Reach, structures: Structures) -> Structure | None:
 
 
 def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[RawFault]) -> Iterator[Results]:
-    """Results in parts of about `RESULT_BYTES`."""
+    """Results in parts of about `result_bytes`."""
     ends = np.cumsum(_sizes(values, raw), dtype=np.int64)
     count = len(nodes)
     part = at = failed = 0
     while True:
-        room = RESULT_BYTES + (int(ends[at - 1]) if at else 0)
+        room = thresholds.now.result_bytes + (int(ends[at - 1]) if at else 0)
         end = min(max(int(np.searchsorted(ends, room, "right")), at + 1), count)
         found = values.part(at, end)
         faulty = int((found.kinds == FAULT).sum())

@@ -19,6 +19,7 @@ from rebaser_core.codes import ABSENT
 from rebaser_core.columns import Columns
 from rebaser_core.shapes import Shape
 from rebaser_core.state import View
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import functions_of
 from rebaser_core.ways import Ways
 
@@ -27,7 +28,6 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _NO_WAYS: Final = Ways.none()
 _NO_PATTERNS: Final = tuple(np.zeros(0, kind) for kind in (np.int32, np.int64, np.int64, np.int32, np.int64))
-FEW = 300  # positions up to which Python is done before compiled code is loaded
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ def roots_of(view: View) -> Ints:
     return np.concatenate((known, np.array([index[key] for key in keys], np.int32)))
 
 
-def inputs_of(columns: Columns, rows: Ints, few: int = FEW) -> int:
+def inputs_of(columns: Columns, rows: Ints, few: int) -> int:
     """How many inputs the derived `rows` have together, with all that their patterns match."""
     named = _named(columns, rows)
     return int(expand.widths(columns, rows, loops(named, few))[0].sum()) if columns.patterns else named
@@ -133,15 +133,15 @@ def anew(view: View) -> Ints:
     return view.columns.derived(functions_of(view.recompute)).astype(np.int32)
 
 
-def affected(view: View, few: int = FEW, reached: Reached | None = None) -> Affected:
+def affected(view: View, limits: Thresholds, reached: Reached | None = None) -> Affected:
     """Everything derived that the roots of `view`, and what is asked for anew, are or reach; inputs outside it are
     constants."""
     columns = view.columns
     if reached is None:
         tidy(columns)
-        reached = reach(view, roots_of(view), few)
+        reached = reach(view, roots_of(view), limits)
         assert reached is not None  # noqa: S101 - there is no limit
-    rows, mark = reached.rows, reached.mark
+    rows, mark, few = reached.rows, reached.mark, limits.few
     count = len(rows)
     behind = expanded(columns, rows, few)
     ptr, idx, outside = local(columns, rows, mark, few, behind)
@@ -170,10 +170,10 @@ def local(
     return ptr, idx, outside[:constants]
 
 
-def reach(view: View, roots: Ints, few: int = FEW, most: int | None = None) -> Reached | None:
+def reach(view: View, roots: Ints, limits: Thresholds, most: int | None = None) -> Reached | None:
     """What the rows `roots`, and what is asked for anew, reach; None if that is more than `most`."""
     columns = view.columns
-    edges, count = columns.edges, columns.count
+    edges, count, few = columns.edges, columns.count, limits.few
     most = count if most is None else most
     again = anew(view)
     if len(again) > most:
@@ -181,7 +181,8 @@ def reach(view: View, roots: Ints, few: int = FEW, most: int | None = None) -> R
     ways = columns.patterns.ways() if columns.patterns else _NO_WAYS
     given = (
         *(roots, len(again), columns.state, columns.shape, columns.in_at, columns.shapes.arity, columns.refs),
-        *(edges.start, edges.to, edges.head, edges.next, edges.late, edges.lost > 0),
+        *(edges.start, edges.to, edges.head, edges.next, edges.late),
+        limits.checked if edges.lost else -1,
         *(ways.of, ways.pattern, ways.before, ways.row),
     )
     out = np.empty(count, np.int32)
@@ -268,7 +269,7 @@ def _close(path: list[int], on_path: set[int], at: int) -> list[int]:
             return component
 
 
-def islands(found: Affected, order: Ints, few: int = FEW) -> tuple[Ints, Ints]:
+def islands(found: Affected, order: Ints, few: int) -> tuple[Ints, Ints]:
     """`order` cut into weakly connected parts, each still in order, and where each begins. Cycle members connect
     nothing: they are known."""
     count = len(found.rows)

@@ -8,11 +8,9 @@ outside the graph being `~k` for constant k.
 # ruff: noqa: PLR0912, PLR0917, PLR0915, C901 - compiled code: a call costs what a branch saves
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
-CHECKED = 16  # inputs up to which an edge is checked where some are no longer true
-
 
 def reach(
-    roots, given, state, shape, in_at, arity, refs, start, to, head, next_, late, check,
+    roots, given, state, shape, in_at, arity, refs, start, to, head, next_, late, checked,
     of, pattern, before, pattern_row, limit, mark, out,
 ):  # fmt: skip
     """Derived rows that `roots` are or reach, into `out`, marked; the first `given` are there already, and what they
@@ -48,7 +46,7 @@ def reach(
                     link = next_[link]
                 if mark[one] or shape[one] < 0 or not state[one]:
                     continue
-                if check and arity[shape[one]] <= CHECKED:
+                if arity[shape[one]] <= checked:
                     true = False
                     for at in range(in_at[one], in_at[one] + arity[shape[one]]):
                         true = true or refs[at] == row

@@ -15,13 +15,10 @@ from rebaser.dvu.functions.base import Function
 from rebaser.dvu.functions.vector import column, listed, rows
 from rebaser.dvu.packet import Shape
 from rebaser.dvu.same import same_as
+from rebaser_core import thresholds
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-FEW = 20  # values for which a call of their own does not pay
-MANY_INPUTS = 256  # of one value: more may be too large together, which the sweep looks at
-_MOST = 1 << 15  # values in one call
-_AGAIN = 256  # and in one where a larger one failed
 _LONG = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that surely fits
 
 
@@ -49,21 +46,21 @@ def compute(state: State, nodes: Any, functions: Sequence[Function | None]) -> N
     order = np.argsort(shapes.astype(np.min_scalar_type(len(functions)), copy=False), kind="stable")
     nodes, shapes = nodes[order], shapes[order]
     cuts = np.concatenate(([0], np.flatnonzero(np.diff(shapes)) + 1, [len(nodes)]))
-    sizes = np.diff(cuts)
-    for start, size in zip(cuts[:-1][sizes >= FEW].tolist(), sizes[sizes >= FEW].tolist(), strict=True):
+    sizes, few = np.diff(cuts), thresholds.now.group
+    for start, size in zip(cuts[:-1][sizes >= few].tolist(), sizes[sizes >= few].tolist(), strict=True):
         _alike(state, nodes[start : start + size], int(shapes[start]), functions)
-    state.some(nodes[np.repeat(sizes < FEW, sizes)].tolist())
+    state.some(nodes[np.repeat(sizes < few, sizes)].tolist())
 
 
 def _alike(state: State, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
     """Settle nodes of one shape."""
     shape, function = state.work.shapes[number], functions[number]
-    arity = shape.arity
-    if function is None or function.vector is None or not 0 < arity <= MANY_INPUTS:
+    arity, limits = shape.arity, thresholds.now
+    if function is None or function.vector is None or not 0 < arity <= limits.group_inputs:
         state.some(nodes.tolist())
         return
-    for start in range(0, len(nodes), _MOST):
-        part = nodes[start : start + _MOST]
+    for start in range(0, len(nodes), limits.group_most):
+        part = nodes[start : start + limits.group_most]
         refs = state.work.refs[state.starts[part][:, None] + np.arange(arity)]
         woken = state.work.dirty[part] | state.changed[refs].any(1)
         plain = woken & (state.kinds[refs] <= OTHER).all(1)
@@ -73,7 +70,7 @@ def _alike(state: State, nodes: Any, number: int, functions: Sequence[Function |
         if not plain.all():
             state.told(len(part) - len(odd) - int(plain.sum()))
             part, refs = part[plain], refs[plain]
-        if len(part) < FEW:
+        if len(part) < limits.group:
             state.some(part.tolist())
         else:
             _call(state, part, refs, shape, function)
@@ -86,11 +83,12 @@ def _call(state: State, nodes: Any, refs: Any, shape: Shape, function: Function)
         given = arranged(shape, function, [_column(state, refs[:, at]) for at in range(refs.shape[1])], tuple)
         found = rows(vector(given, shape.params), len(nodes))
     except Exception:  # noqa: BLE001 - whoever is to blame is found one by one
-        if len(nodes) <= _AGAIN:
+        again = thresholds.now.group_again
+        if len(nodes) <= again:
             state.some(nodes.tolist())
             return
-        for start in range(0, len(nodes), _AGAIN):
-            _call(state, nodes[start : start + _AGAIN], refs[start : start + _AGAIN], shape, function)
+        for start in range(0, len(nodes), again):
+            _call(state, nodes[start : start + again], refs[start : start + again], shape, function)
         return
     _settle(state, nodes + state.base, found)
     state.told(len(nodes))

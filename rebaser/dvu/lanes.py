@@ -17,15 +17,14 @@ from dataclasses import dataclass, field
 import anyio
 
 from rebaser.dvu.packet import Data
+from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
-LARGE = 512 * 1024  # bytes of packets; a call with more, or with several packets, is large
 OLD = 1.0  # seconds, more if all take long, after which a small job is slow, and takes no small one's place any more
 SMALL_JOBS = 2  # young ones at once
 LARGE_JOBS = 2  # at once
 MOST_JOBS = 8  # at once, small ones that turned out slow included
-FULL = 256  # callers of one job, which share a task: a quarter of a second
-FULL_BYTES = 4 * 1024 * 1024  # of their packets
+FULL_BYTES = 4 * 1024 * 1024  # of packets that share a job
 BURST = 8  # calls that wait, or share a job: more are about to come
 WORTH = 128  # calls that are worth a job beside one that others share
 PAUSE = 0.02  # seconds without a call after which a burst is over: a round of the event loop (see `rounds`)
@@ -87,7 +86,7 @@ class Lanes:
 
     def add(self, call: Call) -> None:
         """A new call."""
-        call.large = len(call.packets) > 1 or call.size > LARGE or call.label in self._slow
+        call.large = len(call.packets) > 1 or call.size > thresholds.now.lane or call.label in self._slow
         (self._large if call.large else self._small).append(call)
 
     def remove(self, call: Call) -> bool:
@@ -150,7 +149,7 @@ class Lanes:
             [call] = job.calls
             label = call.label
             self._slow.pop(label, None)
-            if took > old or sum(len(part) for parts in call.results for part in parts) > LARGE:
+            if took > old or sum(len(part) for parts in call.results for part in parts) > thresholds.now.lane:
                 self._slow[label] = None
                 if len(self._slow) > REMEMBERED:
                     del self._slow[next(iter(self._slow))]
@@ -168,15 +167,16 @@ class Lanes:
         shared = any(len(job.calls) >= BURST for job in young)
         if len(young) >= SMALL_JOBS or (shared and not first.share and waiting < WORTH):
             return min(job.began for job in young) + self._old
-        if first.share or waiting >= FULL or (waiting < BURST and now >= self._calm_at):
+        if first.share or waiting >= thresholds.now.lane_calls or (waiting < BURST and now >= self._calm_at):
             return -math.inf
         return min(first.at + LINGER, self._small[-1].at + PAUSE)
 
     def _take(self) -> list[Call]:
         """What shares the next small job: from the front of the queue, as much as fits."""
         queue, room, share = self._small, FULL_BYTES, self._small[0].share
+        most = thresholds.now.lane_calls
         calls: list[Call] = []
-        while queue and queue[0].share == share and len(calls) < FULL and (not calls or queue[0].size <= room):
+        while queue and queue[0].share == share and len(calls) < most and (not calls or queue[0].size <= room):
             room -= queue[0].size
             calls.append(queue.popleft())
         return calls

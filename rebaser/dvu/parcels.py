@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from rebaser.dvu.packet import Data
+from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
-LARGE = 128 * 1024  # bytes from which on a file is cheaper
 _TELL_EVERY = 0.5  # seconds
 _DONE = "done-"
 
@@ -46,7 +46,7 @@ def folder_of(tag: str, parent: Path | None) -> Iterator[str]:
 
 def leave(folder: str, name: str, data: Data) -> bool:
     """Put `data` there if it is large; whether it can be taken there now."""
-    if not folder or len(data) < LARGE:
+    if not folder or len(data) < thresholds.now.parcel:
         return False
     return _write(folder, name, data)
 

@@ -20,29 +20,28 @@ from rebaser.dvu.column import FAULT, NULL, OTHER, Mark
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights
 from rebaser.dvu.functions.registry import Registry, registry
-from rebaser.dvu.limits import DEFAULT_PLAN_LIMITS, PlanLimits
 from rebaser.dvu.packet import Data, RawFault, Results, Work, weight
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
+from rebaser_core import thresholds
 from rebaser_core.codes import ERROR
 from rebaser_core.commit import Commit, Computed, Kind
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
 from rebaser_core.shapes import Shape
 from rebaser_core.state import ChangeSetState, View
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Match, Set
 from rebaser_core.values import Fault
 
-__all__ = ["DEFAULT_PLAN_LIMITS", "Plan", "PlanLimits", "plan", "warm"]
+__all__ = ["Plan", "plan", "warm"]
 
 _SETTLED, _WAITING = 0, -1  # other numbers: the packet of this wave that computes the node
 _SHAPE_BYTES = 64
-_TABLE = 256  # values found from which on they stand in columns
 
 
-def plan(
-    view: View, limits: PlanLimits = DEFAULT_PLAN_LIMITS, functions: Registry | None = None
-) -> "Plan | whole.WholePlan":
+def plan(view: View, limits: Thresholds | None = None, functions: Registry | None = None) -> "Plan | whole.WholePlan":
     """Plan the update that `view` owes. The view must stay open until the plan is done."""
+    limits = limits or thresholds.now
     functions = functions or registry()
     columns = view.columns
     graph.tidy(columns)
@@ -51,7 +50,7 @@ def plan(
     roots = graph.roots_of(view)
     kept = laid.laid(columns)
     # Finding out that it is much costs what it may cost to find that it is little.
-    reached = graph.reach(view, roots, limits.few, columns.size // (limits.lay if kept is None else 2 * limits.share))
+    reached = graph.reach(view, roots, limits, columns.size // (limits.lay if kept is None else 2 * limits.share))
     if reached is None or graph.inputs_of(columns, reached.rows, limits.few) >= limits.many(columns.refs_used):
         kept = kept or laid.lay(columns, limits.few)
         made = whole.sweep(view, kept, np.concatenate((roots, graph.anew(view))), functions, limits)
@@ -71,7 +70,7 @@ def warm() -> None:
     )
     state.fold(1, Commit("", 0, Kind.REBASE, 0, "", None, 0, delta=edits))
     with state.view() as view:
-        for limits in (PlanLimits(packet_bytes=1, task_work=1, few=-1), PlanLimits(few=-1, whole=0, share=1 << 30)):
+        for limits in (Thresholds(packet_bytes=1, task_work=1, few=-1), Thresholds(few=-1, whole=0, share=1 << 30)):
             made = plan(view, limits)
             while packets := made.next_wave():
                 made.absorb([part for packet in packets for part in evaluate_packet(packet)])
@@ -90,12 +89,12 @@ class Plan:
     """Iterate `while packets := plan.next_wave(): plan.absorb(results of these packets)`, then read `computed()`."""
 
     def __init__(
-        self, view: View, limits: PlanLimits, functions: Registry, reached: graph.Reached | None = None
+        self, view: View, limits: Thresholds, functions: Registry, reached: graph.Reached | None = None
     ) -> None:
         self._columns = view.columns
         self._limits = limits
         self._functions = functions
-        self._graph = found = graph.affected(view, limits.few, reached)
+        self._graph = found = graph.affected(view, limits, reached)
         count, constants = len(found.rows), len(found.outside)
         self._found = Found.none(count)
         self._run = graph.loops(count + len(found.idx), limits.few)
@@ -104,7 +103,7 @@ class Plan:
         self._seen = np.zeros(count, np.int32)
         self._constant_seen = np.zeros(constants, np.int32)
         self._weights: Any = None
-        self._shapes, self._shape = _distinct(found.shape)
+        self._shapes, self._shape = _distinct(found.shape, limits.few)
         self._shape_seen = np.zeros(len(self._shapes), np.int32)
         self._filled = 0
         self._flying: dict[int, _Flying] = {}
@@ -133,7 +132,7 @@ class Plan:
         """What changed against the stored cells. Complete once `next_wave` has returned nothing."""
         found, ids, rows = self._found, self._columns.ids, self._graph.rows
         places = np.flatnonzero(found.changed)
-        if len(places) >= _TABLE:
+        if len(places) >= self._limits.table:
             return self._table(places)
         return tuple([Computed(ids[rows[at]], found.value(at), found.faults.get(at)) for at in places.tolist()])
 
@@ -239,7 +238,7 @@ class Plan:
             *(np.full(len(found.outside), -1, np.int32), np.full(len(found.rows), -1, np.int32), refs, codes),
         )
         self._flying[number] = _Flying(nodes, codes[:constants])
-        local, shape = _distinct(self._shape[nodes])
+        local, shape = _distinct(self._shape[nodes], self._limits.few)
         shapes = [self._shape_at(number) for number in self._shapes[local].tolist()]
         return Work(
             number,
@@ -346,9 +345,9 @@ class Plan:
             self._run.wake(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 
-def _distinct(numbers: graph.Ints) -> tuple[graph.Ints, graph.Ints]:
+def _distinct(numbers: graph.Ints, few: int) -> tuple[graph.Ints, graph.Ints]:
     """The numbers there are, ascending, and for each of `numbers` the place of it among them."""
-    if len(numbers) > graph.FEW:
+    if len(numbers) > few:
         values, places = np.unique(numbers, return_inverse=True)
         return values, places.astype(np.int32)
     listed = numbers.tolist()

@@ -6,8 +6,8 @@ the loop. The computing happens in Spark, and only if there is anything to compu
 for its thread: what that one still does changes nothing.
 """
 
-import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
@@ -18,25 +18,19 @@ from anyio import to_thread
 
 from rebaser.dvu import fingerprint, graph
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.graph import FEW
-from rebaser.dvu.limits import PlanLimits
 from rebaser.dvu.packet import Data
 from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.whole import WholePlan
 from rebaser_client.rounds import turn
+from rebaser_core import thresholds
 from rebaser_core.columns import Columns
 from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable
 from rebaser_core.state import ChangeSetState, View
-
-IN_PACKETS = PlanLimits(whole=sys.maxsize)  # no sweep over a structure
+from rebaser_core.thresholds import NEVER, Thresholds
 
 T = TypeVar("T")
-
-LITTLE = FEW  # values and edges of a change set whose updates are little work; up to there nothing is compiled
-LITTLE_TEXT = 1000  # characters of each value in it
-LITTLE_RESULT = 64 * 1024  # bytes of results that are little work
 
 # A thread that nobody waits for any more may still be at it.
 _tidying: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
@@ -80,7 +74,8 @@ async def update(
     while True:
         if isinstance(made, WholePlan):
             if await share(made, engine):
-                made, packets, computed = await _work(view, little, _planned, view, IN_PACKETS)
+                in_packets = replace(thresholds.now, whole=NEVER)
+                made, packets, computed = await _work(view, little, _planned, view, in_packets)
             else:
                 packets, computed = await _work(view, little, _next, made)
         if not packets:
@@ -89,18 +84,18 @@ async def update(
         arrived(0, 0)
         results = await engine.evaluate(packets, label=label, arrived=arrived)
         found = [part for parts in results for part in parts]
-        little = little and sum(map(len, found)) <= LITTLE_RESULT
+        little = little and sum(map(len, found)) <= thresholds.now.little_result
         if isinstance(made, WholePlan):
             await _work(view, little, made.absorb, found)
         else:
             packets, computed = await _work(view, little, _next, made, found)
 
 
-def _planned(view: View, limits: PlanLimits | None = None) -> tuple[Plan | WholePlan, list[bytes], Sequence[Computed]]:
+def _planned(view: View, limits: Thresholds | None = None) -> tuple[Plan | WholePlan, list[bytes], Sequence[Computed]]:
     """A plan, and as `_next`, unless its structure has to be shared before."""
     with _tidying.setdefault(view.columns, Lock()):
         graph.tidy(view.columns)
-    made = plan(view) if limits is None else plan(view, limits)
+    made = plan(view, limits)
     return (made, *(_next(made) if isinstance(made, Plan) else ([], ())))
 
 
@@ -127,10 +122,10 @@ def _tell(progress: Callable[[int, int], None], upto: Sequence[int], size: int, 
 
 
 def _is_little(view: View) -> bool:
-    columns = view.columns
+    columns, limits = view.columns, thresholds.now
     return (
-        columns.count + columns.refs_used - columns.refs_lost <= LITTLE
-        and all(type(value) is str and len(value) <= LITTLE_TEXT for value in columns.other.values())
+        columns.count + columns.refs_used - columns.refs_lost <= limits.little
+        and all(type(value) is str and len(value) <= limits.little_text for value in columns.other.values())
         and registry.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # the first plan loads them
     )
 

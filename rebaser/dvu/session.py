@@ -17,6 +17,7 @@ import pyarrow as pa
 from rebaser.dvu import evaluate, parcels
 from rebaser.dvu.packet import Data
 from rebaser.dvu.shipping import Bundle
+from rebaser_core import thresholds
 from rebaser_core.errors import ConfigError, DvuError
 
 _ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string())])
@@ -31,7 +32,6 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
 _MANY = 1000  # more than any Spark has places that are of use to one server
-_INLINE = 512 * 1024  # bytes of rows that travel within their plan; more is kept by the server
 _HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.*)$", re.MULTILINE)
 
@@ -173,7 +173,9 @@ class Session:
         from pyspark.sql.connect.dataframe import DataFrame  # noqa: PLC0415
         from pyspark.sql.connect.plan import LocalRelation  # noqa: PLC0415
 
-        if rows.nbytes <= _INLINE:  # as `createDataFrame` does it, which asks the server for its settings each time
+        if (
+            rows.nbytes <= thresholds.now.relation
+        ):  # as `createDataFrame` does it, which asks the server for its settings each time
             return DataFrame(LocalRelation(rows), self._spark)
         self.sent += rows.nbytes
         return self._spark.createDataFrame(rows)

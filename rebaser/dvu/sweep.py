@@ -26,6 +26,7 @@ from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.packet import RawFault, Shape, Work, weight
 from rebaser.dvu.phases import ASIDE, TEXT
 from rebaser.dvu.same import own_fault, same_as
+from rebaser_core import thresholds
 from rebaser_core.errors import DvuError, UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
@@ -33,9 +34,6 @@ from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
 MAX_INPUT_BYTES = 64 * 1024 * 1024  # all inputs of one value together
 _MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer cannot be too large
 
-_FEW = 8  # nodes that must be done at once for compiled code to be worth calling
-_LONGEST = 1024
-_WORTH = 1000  # nodes and inputs that are worth putting in order for each that compiled code would stop at
 _AS_THEY_STAND = np.empty(0, np.int32)
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
@@ -90,7 +88,7 @@ class Sweep:
         order, begin = compiled.in_phases(self, flags)
         functions = [self._functions.functions.get(shape.function) for shape in self.work.shapes]
         done = 0
-        for phase in np.flatnonzero(np.diff(begin) >= groups.FEW).tolist():
+        for phase in np.flatnonzero(np.diff(begin) >= thresholds.now.group).tolist():
             start, end = int(begin[phase]), int(begin[phase + 1])
             self.some(order[done:start].tolist())  # small phases, of a chain for instance
             if phase % 2:
@@ -109,21 +107,21 @@ class Sweep:
         if not aside.any() and (linked is None or not self.others):
             return None
         uses = np.bincount(work.shape, minlength=len(functions))
-        if linked is None and not (uses[vector] >= groups.FEW).any():
+        if linked is None and not (uses[vector] >= thresholds.now.group).any():
             return None
         stops = int(uses[aside].sum()) + len(self.others)
-        if stops * _WORTH < self.count + len(work.refs):
+        if stops * thresholds.now.reorder < self.count + len(work.refs):
             return None
         text = np.array([function is not None and function.text for function in functions], np.bool_)
         return (aside * ASIDE + text * TEXT).astype(np.uint8)
 
     def _stretch(self, linked: "compiled.Linked | None", order: Any, at: int, end: int) -> None:
         """Nodes from place `at` to before `end` in `order`."""
-        stride = 1
+        stride, limits = 1, thresholds.now
         while at < end:
             stopped = at if linked is None else linked.sweep(self, order, at, end)
             # Where it stops at every other node, calling it costs more than it saves: ask less and less often.
-            stride = min(stride * 2, _LONGEST) if stopped - at < _FEW else 1
+            stride = min(stride * 2, limits.stretch_longest) if stopped - at < limits.stretch else 1
             self.told(stopped - at)
             at = end if linked is None else min(stopped + stride, end)
             self.some(order[stopped:at].tolist() if len(order) else range(stopped, at))

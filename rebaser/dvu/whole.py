@@ -16,7 +16,6 @@ from rebaser.dvu.column import FAULT, INT, NULL, OTHER, Column
 from rebaser.dvu.filling import row_kinds
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.laid import Laid, NamedIds, Names
-from rebaser.dvu.limits import PlanLimits
 from rebaser.dvu.packet import Data, RawFault, Results, weight
 from rebaser.dvu.structure import Reach, Structure, functions_of
 from rebaser_core.codes import ABSENT, ERROR, OK
@@ -25,17 +24,12 @@ from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
 from rebaser_core.state import View
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault, same
-
-BROUGHT_BYTES = 64 * 1024 * 1024  # of a structure that goes with its packet; a message has 128 MiB
 
 # How workers come by the structure: they had it before; nobody has yet; they find it where it was put; in the packet.
 _KEPT, _UNSENT, _SHARED, _BROUGHT = range(4)
 _NUMBER, _REACHED, _NEEDED = 1, 1, 2  # the packet's; what a mark by slot says
-_SAMPLE = 4096
-_OTHER_BYTES = 32 * 1024 * 1024  # of texts, lists and maps that the nodes start from
-_TABLE = 256  # values found from which on they stand in columns
-_NAMED = 10_000  # and from which on their ids are kept as text, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +42,7 @@ class _Found:
     others: dict[int, Any] = field(default_factory=dict)
 
 
-def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: PlanLimits) -> "WholePlan | None":
+def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: Thresholds) -> "WholePlan | None":
     """The plan of all that the rows `roots` reach, or None where another is better: there is a cycle, it is not that
     much, or too much of it is not for compiled code."""
     structure = at.structure
@@ -66,7 +60,7 @@ def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: 
         if (structure.starts[nodes + 1] - structure.starts[nodes]).sum() < limits.many(len(structure.refs)):
             return None
     made = WholePlan(view.columns, at, mark, functions, limits)
-    return made if made.suits(limits.slow) else None
+    return made if made.suits() else None
 
 
 def _named(columns: Columns, roots: graph.Ints) -> graph.Ints:
@@ -80,13 +74,13 @@ def _named(columns: Columns, roots: graph.Ints) -> graph.Ints:
 class WholePlan:
     """As `rebaser.dvu.plan.Plan`, in one packet; a second time with the structure, for a worker that has it not."""
 
-    def __init__(self, columns: Columns, at: Laid, mark: Any, functions: Registry, limits: PlanLimits) -> None:
+    def __init__(self, columns: Columns, at: Laid, mark: Any, functions: Registry, limits: Thresholds) -> None:
         assert at.structure is not None  # noqa: S101 - there is no cycle
         self._columns = columns
         self._laid = at
         self._structure = structure = at.structure
         self._functions = functions
-        self._few = limits.few
+        self._limits = limits
         base = structure.base
         reached = mark[base:] == _REACHED
         self.size = int(reached.sum())
@@ -98,7 +92,7 @@ class WholePlan:
         self._given: graph.Mask | None = None
         self._rows = at.rows[:base]
         self._count = len(reached)
-        if any(self._by_python) or 3 * self.size < 2 * self._count:
+        if any(self._by_python) or self.size < limits.whole_all * self._count:
             self._nodes, self._count = reached, self.size
             self._given = mark != 0
             self._given[base:] = mark[base:] == _NEEDED
@@ -120,27 +114,28 @@ class WholePlan:
     @property
     def too_large(self) -> bool:
         """Whether the structure would have to go with the packet, and is too much for that."""
-        return self._way in (_UNSENT, _BROUGHT) and len(self._structure.data) > BROUGHT_BYTES
+        return self._way in (_UNSENT, _BROUGHT) and len(self._structure.data) > self._limits.brought_bytes
 
     def shared(self, store: str) -> None:
         """Workers find the structure in the blob store `store`, or by themselves where that is empty."""
         self._store = store
         self._way = _SHARED
 
-    def suits(self, slow: float) -> bool:
-        """Whether compiled code does all of it but a share `slow`, from inputs that can be sent at once."""
+    def suits(self) -> bool:
+        """Whether compiled code does enough of it, from inputs that can be sent at once."""
+        slow = self._limits.slow
         columns, structure = self._columns, self._structure
         by_python = np.array(self._by_python, np.bool_)
         if self._nodes is not None and by_python[structure.shape[self._nodes]].sum() > slow * self._count:
             return False
-        sample = slice(None, None, max(1, len(structure.shape) // _SAMPLE))
+        sample = slice(None, None, max(1, len(structure.shape) // self._limits.whole_sample))
         rows = self._laid.rows[structure.base :][sample]
         rows = rows if self._nodes is None else rows[self._nodes[sample]]
         odd = (columns.kind[rows] == OTHER) | (columns.state[rows] == ERROR)
         if int(odd.sum()) > slow * len(rows):
             return False
         texts = self._rows[columns.kind[self._rows] == OTHER].tolist()
-        return sum(weight(columns.other[row]) for row in texts) <= _OTHER_BYTES
+        return sum(weight(columns.other[row]) for row in texts) <= self._limits.whole_texts
 
     def next_wave(self) -> list[bytes]:
         """The packet; none once its results are here."""
@@ -196,7 +191,7 @@ class WholePlan:
         columns, values, room, start = self._columns, part.values, self._room, self._found
         rows, kinds, bits = room.rows[start:], room.kinds[start:], room.bits[start:]
         places = np.empty(len(part.nodes), np.int32)
-        found, odd = graph.loops(len(places), self._few).differing(
+        found, odd = graph.loops(len(places), self._limits.few).differing(
             *(part.nodes, self._structure.base, self._laid.rows, values.kinds, values.bits),
             *(columns.state, columns.kind, columns.num, OK, OTHER, INT, places, rows, kinds, bits),
         )
@@ -256,12 +251,12 @@ class WholePlan:
             kinds[failed] = NULL
         columns = self._columns
         table = ComputedTable(self._ids(rows), kinds, bits, room.others, by_place, rows, columns)
-        return table if len(table) >= _TABLE else tuple(table)
+        return table if len(table) >= self._limits.table else tuple(table)
 
     def _ids(self, rows: graph.Ints) -> RowIds:
         columns, at, base = self._columns, self._laid, self._structure.base
-        if len(rows) < _NAMED:
+        if len(rows) < self._limits.named:
             return RowIds(columns.ids, rows)
         if at.names is None:
             at.names = Names.of(RowIds(columns.ids, at.rows[base:]))
-        return NamedIds(columns.ids, rows, at.names, at.slot[rows] - base, self._few)
+        return NamedIds(columns.ids, rows, at.names, at.slot[rows] - base, self._limits.few)

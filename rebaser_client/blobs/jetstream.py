@@ -18,6 +18,7 @@ import structlog
 
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
 from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_core import thresholds
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
 log = structlog.get_logger(__name__)
@@ -29,7 +30,6 @@ MAX_DESCRIPTION = 64 * 1024  # bytes; ours has some hundred
 TRIES = 5
 PAUSE = 0.05  # seconds, doubled from try to try
 SILENCE = 10.0  # seconds without a chunk, until we say that one is missing
-HASH_ASIDE = 256 * 1024  # bytes above which hashing would hold up the event loop
 
 _NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -78,7 +78,7 @@ class JetStreamBlobs:
         if found.size > max_bytes:
             raise UnprocessableError(f"blob {address} has {found.size} bytes; at most {max_bytes}", code="too_large")
         data = await self._read(address, found)
-        if len(data) > HASH_ASIDE:
+        if len(data) > thresholds.now.hash_here:
             return await anyio.to_thread.run_sync(verify, address, data)
         return verify(address, data)
 
@@ -244,6 +244,6 @@ def _split(data: bytes) -> Iterator[bytes]:
 
 
 async def _address_of(data: bytes) -> str:
-    if len(data) > HASH_ASIDE:
+    if len(data) > thresholds.now.hash_here:
         return await anyio.to_thread.run_sync(address_of, data)
     return address_of(data)

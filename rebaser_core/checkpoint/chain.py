@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-MOST_DELTAS = 64  # one more takes the loader a few milliseconds
+from rebaser_core import thresholds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +34,6 @@ class Chain:
     @property
     def worn(self) -> bool:
         """Whether it is time for a new base: by now the deltas have paid for half of it."""
-        deltas = sum(part.size for part in self.deltas)
-        return not self.base or len(self.deltas) >= MOST_DELTAS or 2 * deltas > sum(part.size for part in self.base)
+        limits, deltas = thresholds.now, sum(part.size for part in self.deltas)
+        base = sum(part.size for part in self.base)
+        return not self.base or len(self.deltas) >= limits.deltas or limits.delta_bytes * deltas > base

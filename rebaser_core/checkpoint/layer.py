@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rebaser_core import thresholds
 from rebaser_core.codes import ABSENT, ERROR, OTHER, UNDEFINED
 from rebaser_core.columns import Columns
 from rebaser_core.payload import malformed
@@ -15,7 +16,6 @@ from rebaser_core.updates import MARK
 from rebaser_core.values import Fault, Json
 
 SAID_ELSEWHERE = 255  # the state of a row that is only named
-_FEW = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +139,13 @@ class Layer:
 
     def _count(self, inputs: NDArray[np.int32], one: int) -> None:
         uses = self._columns.uses
-        if len(inputs) < _FEW:
+        if len(inputs) < thresholds.now.counted:
             np.add.at(uses, inputs, one)
         else:
             uses += one * np.bincount(inputs, minlength=len(uses)).astype(np.int32)
 
 
 def _repeats(rows: NDArray[np.int32], count: int) -> bool:
-    if len(rows) < _FEW:
+    if len(rows) < thresholds.now.counted:
         return len(np.unique(rows)) < len(rows)
     return bool(np.bincount(rows, minlength=count).max() > 1)

@@ -10,15 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rebaser_core import thresholds
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.schema import SCHEMA, write_json
 from rebaser_core.codes import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
 from rebaser_core.state import View
-
-BATCH = 65_536  # rows: some ten milliseconds
-BATCH_BYTES = 16 * 1024 * 1024  # of texts in a batch, if it has more rows than one
-BATCH_INPUTS = 4_000_000  # the same
-COPIED = 10_000  # objects at a time: nothing else runs meanwhile
 
 
 class Rows:
@@ -67,7 +63,11 @@ class Rows:
 
     def batch(self, at: int, most: int, shapes: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
         """The next batch, from row `at` on, of at most `most` rows; `definitions` are those of `shapes`."""
-        end = min(at + most, at + BATCH, next(one for one in (self._gone, self._named, self.count) if one > at))
+        end = min(
+            at + most,
+            at + thresholds.now.batch_rows,
+            next(one for one in (self._gone, self._named, self.count) if one > at),
+        )
         columns: dict[str, Any] = {}
         if at < self._gone:
             while (cells := self._cells(at, end)) is None:
@@ -85,7 +85,7 @@ class Rows:
         shape, kind, num = self._shape[at:end], self._kind[at:end], self._num[at:end]
         defined = shape >= 0
         places, _, counts = self.known.places(shape[defined], self._in_at[at:end][defined])
-        if len(places) > BATCH_INPUTS and end - at > 1:
+        if len(places) > thresholds.now.batch_inputs and end - at > 1:
             return None
         others = self._texts(at, end)
         faults = self._errors(at, end)
@@ -154,25 +154,26 @@ def _names(
     ids: list[str], rows: NDArray[Any], gone: list[str], named: NDArray[Any]
 ) -> tuple[list[str], NDArray[np.int64]]:
     """A list of ids, and where in it those of a part are: a copy of all `ids` costs as much as a tenth of them."""
-    if len(named) or 10 * len(rows) < len(ids):
+    if len(named) or thresholds.now.names_share * len(rows) < len(ids):
         names = [*_taken(ids, rows), *gone, *_taken(ids, named)]
         return names, np.arange(len(names))
-    names = []
-    for at in range(0, len(ids), 100 * COPIED):
-        names += ids[at : at + 100 * COPIED]
+    names, some = [], 100 * thresholds.now.copied
+    for at in range(0, len(ids), some):
+        names += ids[at : at + some]
     return names + gone, np.concatenate((rows, len(ids) + np.arange(len(gone))))
 
 
 def _taken(items: Sequence[Any] | Mapping[int, Any], rows: NDArray[Any]) -> list[Any]:
     """What `items` has for each row."""
     found: list[Any] = []
-    for at in range(0, len(rows), COPIED):
-        found += map(items.__getitem__, rows[at : at + COPIED].tolist())
+    some = thresholds.now.copied
+    for at in range(0, len(rows), some):
+        found += map(items.__getitem__, rows[at : at + some].tolist())
     return found
 
 
 def _too_much(*lists: Sequence[str]) -> bool:
-    return sum(sum(map(len, texts)) for texts in lists) > BATCH_BYTES
+    return sum(sum(map(len, texts)) for texts in lists) > thresholds.now.batch_bytes
 
 
 def _spread(texts: list[str], at: NDArray[Any], count: int, type_: pa.DataType) -> pa.Array:

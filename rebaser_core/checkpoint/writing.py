@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rebaser_core import thresholds
 from rebaser_core.address import address_of
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
@@ -18,12 +19,6 @@ from rebaser_core.checkpoint.rows import Rows, made
 from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_shape
 from rebaser_core.messages.commit import write_decision
 from rebaser_core.state import ChangeSetState, Recorded, View
-
-FILE = 1_048_576  # rows
-FILE_BYTES = 64 * 1024 * 1024
-WORTHWHILE = 1_000  # rows from which on a part is compressed
-OUTCOMES = 2_000  # in one metadata
-CHANGED = 2  # if one in so many values changed, a new base costs little more
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +43,7 @@ class Draft:
         self._columns = view.columns
         self._changes = view.columns.take_changes()
         changed = self._changes.count
-        self.whole = chain.worn or CHANGED * changed > len(state.cells)
+        self.whole = chain.worn or thresholds.now.delta_share * changed > len(state.cells)
         self.rows = len(state.cells) if self.whole else changed
         self.chain = chain = Chain() if self.whole else chain
         self._attempts = [[one.sequence, one.count, one.first_ms, one.deaths] for one in state.attempts.values()]
@@ -115,8 +110,9 @@ class Draft:
 
     def _write_rest(self, out: "_File", chain: Chain) -> None:
         view = self._view
-        for at in range(0, len(self._outcomes), OUTCOMES):
-            some = self._outcomes[at : at + OUTCOMES]
+        piece = thresholds.now.batch_outcomes
+        for at in range(0, len(self._outcomes), piece):
+            some = self._outcomes[at : at + piece]
             rows = [[one.commit, one.at_ms, write_decision(one.decision)] for one in some]
             out.note(schema.OUTCOMES, rows)
         head = {
@@ -158,21 +154,22 @@ class _File:
             self._sink,
             SCHEMA.with_metadata({schema.PART: write_json(about)}),
             options=pa.ipc.IpcWriteOptions(
-                compression=pa.Codec("zstd", 1) if rows.count > WORTHWHILE else None, use_threads=False
+                compression=pa.Codec("zstd", 1) if rows.count > thresholds.now.compressed else None, use_threads=False
             ),
         )
         self._rows = rows
         self._first = first
-        self._shapes = rows.shapes(first, FILE)
+        self._end = min(first + thresholds.now.part_rows, rows.count)  # at most
+        self._shapes = rows.shapes(first, self._end - first)
         self._definitions = pa.array(
             [write_shape(rows.known[place]) for place in self._shapes.tolist()], pa.large_string()
         )
 
     def fill(self) -> int:
         """Write as many rows as there are, or as a file has. Returns where the next file begins."""
-        at = self._first
-        while at < self._rows.count and at - self._first < FILE and self._sink.tell() < FILE_BYTES:
-            batch = self._rows.batch(at, self._first + FILE - at, self._shapes, self._definitions)
+        at, most = self._first, thresholds.now.part_bytes
+        while at < self._end and (at == self._first or self._sink.tell() < most):
+            batch = self._rows.batch(at, self._end - at, self._shapes, self._definitions)
             self._writer.write_batch(batch)
             at += batch.num_rows
         return at

@@ -12,7 +12,7 @@ import pytest
 from anyio import from_thread
 from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
-from rebaser.change_set import checkpoint, commit_log
+from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import CommitLog
 from rebaser_client import log_reader, rounds
 from rebaser_client.blobs import BlobMissing, open_blobs
@@ -22,6 +22,7 @@ from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log_reader import TAILS, LogReader
 from rebaser_client.overview import read_overview
 from rebaser_client.topology import ensure_topology
+from rebaser_core import thresholds
 from rebaser_core.checkpoint import Chain, read_checkpoint
 from rebaser_core.checkpoint.writing import Draft, Written
 from rebaser_core.codes import FLOAT, TRUE
@@ -316,7 +317,7 @@ async def test_a_checkpoint_that_is_being_encoded_keeps_no_update_waiting(
         over.wait(30)
         return real(draft)
 
-    monkeypatch.setattr(checkpoint, "ROW", rounds.HERE)  # so that it is encoded in a thread
+    monkeypatch.setattr(checkpoint, "ROW", thresholds.now.here)  # so that it is encoded in a thread
     monkeypatch.setattr(Draft, "write", write)
     try:
         with anyio.fail_after(30):
@@ -335,7 +336,7 @@ async def test_a_checkpoint_that_is_being_encoded_keeps_no_update_waiting(
     assert (await log.reader.load(KEY)).state.cells == log.commits.state.cells
 
 
-@pytest.mark.parametrize("count", [commit_log.ROWS, commit_log.ROWS + 1])
+@pytest.mark.parametrize("count", [thresholds.now.inline_table, thresholds.now.inline_table + 1])
 async def test_what_an_update_found_stands_in_its_commit_unless_it_is_much(open_log: Open, count: int) -> None:
     log = await open_log().load()
     await log.append(*(Derive(f"v{at}", "sum", {}) for at in range(count)))
@@ -348,7 +349,7 @@ async def test_what_an_update_found_stands_in_its_commit_unless_it_is_much(open_
         await commits.append(commits.draft(Kind.DVU, covers=covers, delta=found))
     last = await log.reader.last(KEY)
     assert last is not None
-    assert (last.delta_blob is None) == (count <= commit_log.ROWS)
+    assert (last.delta_blob is None) == (count <= thresholds.now.inline_table)
     cells = (await log.reader.load(KEY)).state.cells
     assert cells == commits.state.cells
     assert [cells[f"v{at}"].value for at in (6, 7)] == [numbers[6], True]

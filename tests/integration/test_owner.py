@@ -24,12 +24,14 @@ from rebaser_client import Derive, RebaserClient, Set, rounds
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message
 from rebaser_client.tasks import publish_task
+from rebaser_core import thresholds
 from rebaser_core.address import address_of
 from rebaser_core.commit import Kind
 from rebaser_core.errors import DvuError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
+from rebaser_core.thresholds import Thresholds
 from tests.conftest import Events
 from tests.integration.contexts import context_of
 
@@ -138,8 +140,8 @@ async def test_planning_that_hangs_is_left_to_itself(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr(rebaser.dvu.run, "LITTLE", 0)  # what is little is planned at once
-    monkeypatch.setattr(rebaser.dvu.run, "plan", lambda _: over.wait(60))
+    monkeypatch.setattr(thresholds, "now", Thresholds(little=0))  # what is little is planned at once
+    monkeypatch.setattr(rebaser.dvu.run, "plan", lambda *_: over.wait(60))
     try:
         async with serving(js, subjects, Engine(), dvu_timeout=0.05), anyio.create_task_group() as group:
             group.start_soon(events.wait_for, lambda entry: entry["event"] == "dvu_failed")

@@ -3,21 +3,20 @@
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rebaser.dvu import plan, run
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.plan import PlanLimits
 from rebaser.server import Server, _answer_pings
 from rebaser.settings import Settings
 from rebaser_client import Derive, DvuProgress, RebaserClient, Set, Update
 from rebaser_client.jetstream import JetStream
+from rebaser_core import thresholds
 from rebaser_core.subjects import Subjects
+from rebaser_core.thresholds import Thresholds
 from tests.acceptance.cli import ROOT, command, environment, rebaser_json
 from tests.acceptance.history import commit_of
 from tests.conftest import Events
@@ -60,7 +59,7 @@ async def server(
     js: JetStream, subjects: Subjects, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Server]:
     """Its updates are cut into a packet for each value."""
-    monkeypatch.setattr(run, "plan", partial(plan.plan, limits=PlanLimits(packet_bytes=1, task_work=1)))
+    monkeypatch.setattr(thresholds, "now", Thresholds(packet_bytes=1, task_work=1))
     context = context_of(js, subjects, Settings(server_id="test", progress_every=EVERY), engine)
     made, ready = Server(context), anyio.Event()
     async with anyio.create_task_group() as group:

@@ -11,6 +11,7 @@ from rebaser.change_set import reading
 from rebaser.change_set.reading import NotYet, RequestReader
 from rebaser.settings import Settings
 from rebaser_client.jetstream import Message
+from rebaser_core import thresholds
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
@@ -55,7 +56,7 @@ async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch
     monkeypatch.setattr(reading, "decode_updates_blob", lambda *_: over.wait(60))
     try:
         with anyio.fail_after(30), pytest.raises(NotYet) as not_yet:
-            await reader(bytes(reading.DECODE_HERE)).read(message())
+            await reader(bytes(thresholds.now.decode_here)).read(message())
     finally:
         over.set()
     assert not_yet.value.error.code in reading.OURS

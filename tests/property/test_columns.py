@@ -1,16 +1,15 @@
 """Columns, what is laid over them, and the way back, against a map of cells."""
 
 from typing import Any
-from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core import matching, ways
 from rebaser_core.cells import Cells
 from rebaser_core.columns import Columns
 from rebaser_core.computed import ComputedTable
 from rebaser_core.patterns import matcher
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import MARK, Derive, Match, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical
 
@@ -153,9 +152,7 @@ def test_what_a_pattern_matches_is_known_whatever_came_and_went(
     columns = Cells().columns
     columns.derive(Derive("of/all", "sum", {"x": tuple(map(Match, ["*", "b*", "**", "c"]))}))
     with (
-        patch.object(matching, "_NOTED", noted),
-        patch.object(matching, "_KEPT", kept),
-        patch.object(ways, "_SLACK", slack),
+        forced(Thresholds(matches_noted=noted, matches_kept=kept, ways_slack=slack)),
     ):
         for batch in [[("set", id_) for id_ in "bf"], *script]:
             for how, id_ in batch:

@@ -15,6 +15,8 @@ from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.packet import Packet, Results, Shape
 from rebaser.dvu.same import own_fault, remember
+from rebaser_core import thresholds
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Json
 
 WHOLE = [0, 1, -1, 2, 3, -7, 10, 255, 2**31, -(2**31), 2**52 + 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 3 * 10**18]
@@ -259,11 +261,8 @@ def shown(results: list[bytes]) -> list[Any]:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Compiled code wherever it can, also where that does not pay."""
-    monkeypatch.setattr(compiled, "COLD", 0)
-    monkeypatch.setattr(compiled, "WARM", 0)
-    monkeypatch.setattr(compiled, "_MANY", 0)
-    monkeypatch.setattr(sweep, "_LONGEST", 1)
-    monkeypatch.setattr(sweep, "_WORTH", 1 << 40)
+    always = Thresholds(cold=0, warm=0, formula=0, stretch_longest=1, reorder=NEVER)
+    monkeypatch.setattr(thresholds, "now", always)
     assert compiled.load()
     return monkeypatch
 

@@ -7,18 +7,18 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu.plan import PlanLimits
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import canonical
 from tests.spark.graphs import Book, expected, run_here, typed
 
 IDS = "abcdefgh"
 LIMITS = [
-    PlanLimits(),
-    PlanLimits(packet_bytes=1),  # a packet a value: as many waves as levels
-    PlanLimits(packet_bytes=150, parallelism=1, task_work=1),  # islands share packets, and do not always fit
-    PlanLimits(packet_bytes=400, parallelism=3, task_work=3),
-    PlanLimits(whole=0, share=1 << 30, slow=1.0),  # everything over the structure of the whole
+    Thresholds(),
+    Thresholds(packet_bytes=1),  # a packet a value: as many waves as levels
+    Thresholds(packet_bytes=150, parallelism=1, task_work=1),  # islands share packets, and do not always fit
+    Thresholds(packet_bytes=400, parallelism=3, task_work=3),
+    Thresholds(whole=0, share=1 << 30, slow=1.0),  # everything over the structure of the whole
 ]
 
 ids = st.sampled_from(IDS)
@@ -101,7 +101,7 @@ def check_at_rest(book: Book) -> None:
 
 @settings(deadline=None)
 @given(st.lists(edits, min_size=1, max_size=8), st.sampled_from(LIMITS))
-def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[Step], limits: PlanLimits) -> None:
+def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[Step], limits: Thresholds) -> None:
     book = Book(FIRST)
     book.update()
     for step in script:
@@ -113,7 +113,7 @@ def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[Step], l
 @settings(deadline=None)
 @given(st.lists(edits, min_size=1, max_size=4), edits, st.lists(edits, max_size=3), st.sampled_from(LIMITS))
 def test_an_update_planned_before_later_edits_is_mended_by_the_next(
-    before: list[Step], owed: Step, later: list[Step], limits: PlanLimits
+    before: list[Step], owed: Step, later: list[Step], limits: Thresholds
 ) -> None:
     book = Book(FIRST)
     book.update()
@@ -140,7 +140,7 @@ def test_an_update_planned_before_later_edits_is_mended_by_the_next(
 
 @settings(deadline=None)
 @given(st.lists(edits, min_size=2, max_size=6), st.sampled_from(LIMITS))
-def test_how_the_work_is_cut_does_not_show(script: list[Step], limits: PlanLimits) -> None:
+def test_how_the_work_is_cut_does_not_show(script: list[Step], limits: Thresholds) -> None:
     book = Book(FIRST)
     book.update()
     for step in script[:-1]:

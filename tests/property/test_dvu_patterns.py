@@ -4,7 +4,7 @@ evaluator makes, whatever came and went."""
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu.plan import PlanLimits
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Input, Match, Remove, Set, Unset, Update
 from tests.property.test_dvu_incremental import LIMITS as UNCOMPILED
 from tests.property.test_dvu_incremental import check_at_rest
@@ -14,7 +14,7 @@ IDS = ["s/1", "s/2", "s/t/1", "t/1", "d/1", "d/2", "d/e/1", "e/1", "top"]
 # By level: who matches only what stands above in no cycle.
 GLOBS = ["s/*", "s/**", "*/1", "**1", "s/*/1", "d/*", "d/**", "**/e/*", "t/1", "z/*", "t*", "*"]
 
-LIMITS = [*UNCOMPILED, PlanLimits(whole=0, share=1 << 30, slow=1.0, few=-1), PlanLimits(few=-1)]  # and compiled
+LIMITS = [*UNCOMPILED, Thresholds(whole=0, share=1 << 30, slow=1.0, few=-1), Thresholds(few=-1)]  # and compiled
 
 ids = st.sampled_from(IDS)
 globs = st.sampled_from(GLOBS).map(Match)
@@ -69,7 +69,7 @@ FIRST: list[Update] = [
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(edits, min_size=1, max_size=8), st.sampled_from(LIMITS))
-def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[list[Update]], limits: PlanLimits) -> None:
+def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[list[Update]], limits: Thresholds) -> None:
     book = Book(FIRST)
     book.update()
     for step in script:
@@ -84,7 +84,7 @@ def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[list[Upd
 @settings(deadline=None, max_examples=40)
 @given(st.lists(edits, min_size=2, max_size=6), st.sampled_from(LIMITS))
 def test_edits_while_an_update_is_planned_are_caught_by_the_next(
-    script: list[list[Update]], limits: PlanLimits
+    script: list[list[Update]], limits: Thresholds
 ) -> None:
     book = Book(FIRST)
     for step in script:

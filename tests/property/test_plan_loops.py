@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.plan import PlanLimits, plan
+from rebaser.dvu.plan import plan
 from rebaser_core.state import View
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Update
 from tests.spark.graphs import Book
 
 IDS = [f"v{at}" for at in range(12)]
-LIMITS = [PlanLimits(), PlanLimits(packet_bytes=150, parallelism=2, task_work=4), PlanLimits(packet_bytes=1)]
+LIMITS = [Thresholds(), Thresholds(packet_bytes=150, parallelism=2, task_work=4), Thresholds(packet_bytes=1)]
 
 ids = st.sampled_from(IDS)
 updates: st.SearchStrategy[Update] = st.one_of(
@@ -23,7 +24,7 @@ updates: st.SearchStrategy[Update] = st.one_of(
 )
 
 
-def packets(view: View, limits: PlanLimits) -> list[list[bytes]]:
+def packets(view: View, limits: Thresholds) -> list[list[bytes]]:
     made = plan(view, limits)
     waves = []
     while wave := made.next_wave():
@@ -34,7 +35,7 @@ def packets(view: View, limits: PlanLimits) -> list[list[bytes]]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(updates, min_size=1, max_size=20), min_size=1, max_size=3), st.sampled_from(LIMITS))
-def test_compiled_or_not_the_packets_are_the_same(edits: list[list[Update]], limits: PlanLimits) -> None:
+def test_compiled_or_not_the_packets_are_the_same(edits: list[list[Update]], limits: Thresholds) -> None:
     book = Book()
     for some in edits:
         book.edit(*some)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rebaser.dvu import evaluate, plan
 from rebaser.dvu.functions.base import Function, Inputs, Params
 from rebaser.dvu.functions.registry import Registry, registry
-from rebaser.dvu.plan import PlanLimits
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Recompute, Set, Update
 from rebaser_core.values import Json
 from tests.property.test_dvu_incremental import FIRST, IDS, LIMITS, check_at_rest, edits
@@ -64,7 +64,7 @@ EVERYTHING, THOSE = Recompute(), Recompute("drift")
     st.sampled_from(LIMITS),
 )
 def test_what_is_recomputed_is_what_a_full_evaluation_makes(
-    before: list[list[Update]], along: list[Update], asked: Recompute, later: list[Update], limits: PlanLimits
+    before: list[list[Update]], along: list[Update], asked: Recompute, later: list[Update], limits: Thresholds
 ) -> None:
     """Asked for along with edits, with more edits before the update, and once more while one is under way."""
     with drifting() as drift:
@@ -93,7 +93,7 @@ def test_what_is_recomputed_is_what_a_full_evaluation_makes(
 @settings(deadline=None, max_examples=60)
 @given(st.lists(some_edits, max_size=3), st.sampled_from([EVERYTHING, THOSE]), st.sampled_from(LIMITS))
 def test_where_nothing_changed_nothing_is_written(
-    before: list[list[Update]], asked: Recompute, limits: PlanLimits
+    before: list[list[Update]], asked: Recompute, limits: Thresholds
 ) -> None:
     with drifting():
         book = Book([*FIRST, *DRIFTING])

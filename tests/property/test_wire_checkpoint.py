@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core.checkpoint import Chain, read_checkpoint, rows, writing
+from rebaser_core import thresholds
+from rebaser_core.checkpoint import read_checkpoint
 from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state import ChangeSetState
+from rebaser_core.thresholds import NEVER, forced
 from rebaser_core.updates import MARK, Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault
 from tests.wire.checkpoints import Stored, restored, written
@@ -92,16 +94,14 @@ def assert_same(left: ChangeSetState, right: ChangeSetState) -> None:
 @contextmanager
 def small() -> Iterator[None]:
     """Several of everything."""
-    with (
-        patch.multiple(writing, FILE=5, OUTCOMES=2),
-        patch.multiple(rows, BATCH=3, BATCH_INPUTS=4, BATCH_BYTES=16, COPIED=2),
-    ):
+    few = {"part_rows": 5, "batch_outcomes": 2, "batch_rows": 3, "batch_inputs": 4, "batch_bytes": 16, "copied": 2}
+    with forced(replace(thresholds.now, **few)):
         yield
 
 
 @contextmanager
 def never_compacted() -> Iterator[None]:
-    with patch.object(Chain, "worn", property(lambda chain: not chain.base)), patch.object(writing, "CHANGED", 0):
+    with forced(replace(thresholds.now, deltas=NEVER, delta_bytes=0, delta_share=0)):
         yield
 
 

@@ -25,8 +25,10 @@ import rebaser_client.blobs.jetstream
 import rebaser_client.jetstream.connection
 from rebaser.change_set.reading import RequestReader
 from rebaser_client.jetstream import Message
+from rebaser_core import thresholds
 from rebaser_core.decide import Incoming
 from rebaser_core.envelope import MESSAGE_ID
+from rebaser_core.thresholds import Thresholds
 from tests.simulation.loop import PROCESS, SimLoop, scope_hash
 from tests.simulation.model.server import BEGAN_NS
 from tests.simulation.model.store import NANOS
@@ -89,11 +91,11 @@ def replaced(
         (rebaser_client.blobs.jetstream, "CHUNK", BLOB_CHUNK),
         (rebaser.change_set.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
         (rebaser.context, "Engine", engine),
-        (rebaser.dvu.run, "LITTLE", 0),  # each step of an update takes its time
+        (thresholds, "now", Thresholds(little=0)),  # each step of an update takes its time
         (RequestReader, "read", read_poison),
     ]
     logging = structlog.get_config()
-    state, thresholds, collecting = random.getstate(), gc.get_threshold(), gc.isenabled()
+    state, collections, collecting = random.getstate(), gc.get_threshold(), gc.isenabled()
     patches = [mock.patch.object(target, name, new) for target, name, new in replacements]
     gc.freeze()
     gc.disable()  # what a collection ends, it would end at another moment each time
@@ -108,7 +110,7 @@ def replaced(
             patch.stop()
         structlog.configure(**logging)
         random.setstate(state)
-        gc.set_threshold(*thresholds)
+        gc.set_threshold(*collections)
         with warnings.catch_warnings():
             # The dead left coroutines behind that had not begun.
             warnings.simplefilter("ignore", RuntimeWarning)

@@ -6,11 +6,12 @@ from typing import Any
 
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import FunctionError, registry
-from rebaser.dvu.plan import DEFAULT_PLAN_LIMITS, Plan, PlanLimits, plan
+from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.run import still_valid
 from rebaser_core.commit import Applied, Commit, Computed, Kind
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state import ChangeSetState, View
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value, canonical, check_json
 
@@ -46,7 +47,7 @@ class Book:
         state.fold(state.last + 1, Commit("d", state.last, Kind.DVU, 0, "o", None, planned_at, delta=valid))
         return valid
 
-    def update(self, limits: PlanLimits = DEFAULT_PLAN_LIMITS) -> tuple[Computed, ...]:
+    def update(self, limits: Thresholds | None = None) -> tuple[Computed, ...]:
         """Bring everything up to date; what was written."""
         with self.state.view() as view:
             computed = run_here(view, limits)
@@ -57,7 +58,7 @@ class Book:
 
 
 def run_here(
-    view: View, limits: PlanLimits = DEFAULT_PLAN_LIMITS, between: Callable[[], None] = lambda: None
+    view: View, limits: Thresholds | None = None, between: Callable[[], None] = lambda: None
 ) -> tuple[Computed, ...]:
     """An update in this process; `between` runs before each wave is computed."""
     made = plan(view, limits)

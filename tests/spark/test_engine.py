@@ -14,7 +14,7 @@ import pytest
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from rebaser.dvu import compiled, parcels
+from rebaser.dvu import parcels
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.lanes import Call
@@ -23,6 +23,7 @@ from rebaser.dvu.plan import plan
 from rebaser.dvu.run import update
 from rebaser.dvu.whole import WholePlan
 from rebaser_core.errors import ConfigError, DvuError
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set
 from tests.benchmarks.evaluate import graph
 from tests.conftest import Events
@@ -60,7 +61,7 @@ async def test_an_update_on_spark_is_what_a_naive_evaluator_says(engine: Engine)
 
 async def test_a_large_packet_of_numbers_is_compiled_code_s_in_workers_too(engine: Engine, jvm_pid: int) -> None:
     """And workers are forked from our daemon, which has loaded what they need."""
-    data = graph("islands", compiled.COLD + 10_000).encode()
+    data = graph("islands", Thresholds().cold + 10_000).encode()
     here = await to_thread.run_sync(evaluate_packet, data)
     assert await engine.evaluate([data], label="large") == [here]
     assert any("rebaser.dvu.daemon" in command(pid) for pid in children(jvm_pid))

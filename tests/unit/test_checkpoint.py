@@ -3,16 +3,16 @@
 import json
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
-from rebaser_core.checkpoint import Chain, Part, read_checkpoint, rows, schema, writing
+from rebaser_core.checkpoint import Chain, Part, read_checkpoint, schema
 from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import Commit, Computed, Kind
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.state import Cell, ChangeSetState
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State
 from tests.wire.checkpoints import Stored, restored, written
@@ -55,7 +55,7 @@ def test_deltas_may_follow_an_empty_base() -> None:
     state, stored = ChangeSetState(), Stored()
     stored.write(state)
     edit(state, Set("a", 1))
-    with patch.object(writing, "CHANGED", 0):
+    with forced(Thresholds(delta_share=0)):
         assert stored.write(state).chain.deltas
     assert parts(stored.read()) == parts(state)
 
@@ -209,7 +209,7 @@ def test_a_root_that_no_edit_touched_is_in_the_delta() -> None:
 def test_a_large_part_is_several_files_whose_rows_are_counted_on() -> None:
     ring = [Derive(f"n{n}", "sum", {"values": (f"n{(n + 1) % 40}", f"n{n * 7 % 40}")}) for n in range(40)]
     state = made(*ring)
-    with patch.object(writing, "FILE", 15), patch.object(rows, "BATCH", 4):
+    with forced(Thresholds(part_rows=15, batch_rows=4)):
         files = written(state).parts
     assert [len(table(data)) for data in files] == [15, 15, 10]
     assert read_checkpoint(files[-1], files[:-1]).cells == state.cells
@@ -220,7 +220,7 @@ def test_a_large_part_is_several_files_whose_rows_are_counted_on() -> None:
 
 def test_a_batch_is_bounded_in_inputs_and_text_too() -> None:
     state = made(*(Set(f"t{n}", "x" * 30) for n in range(8)), Derive("sum", "sum", {"values": ("t1",) * 50}))
-    with patch.object(rows, "BATCH_BYTES", 70), patch.object(rows, "BATCH_INPUTS", 10):
+    with forced(Thresholds(batch_bytes=70, batch_inputs=10)):
         (data,) = written(state).parts
     reader = pa.ipc.open_file(data)
     assert max(reader.get_batch(n).num_rows for n in range(reader.num_record_batches)) == 2

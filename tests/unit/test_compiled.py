@@ -14,6 +14,8 @@ from rebaser.dvu.column import NEVER
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
 from rebaser.dvu.packet import Packet, Results, Shape
+from rebaser_core import thresholds
+from rebaser_core.thresholds import Thresholds
 from tests.benchmarks.evaluate import graph
 
 
@@ -65,11 +67,11 @@ def test_where_it_stops_at_every_other_node_it_is_asked_less_and_less(calls: lis
 def test_small_packets_and_machines_without_compiled_code_do_without(
     monkeypatch: pytest.MonkeyPatch, calls: list[int]
 ) -> None:
-    data = numbers(compiled.WARM // 3 - 1).encode()
+    data = numbers(Thresholds().warm // 3 - 1).encode()
     found = evaluate_packet(data)
     monkeypatch.setattr(compiled, "_absent", False)
     monkeypatch.setattr(compiled, "_kernel", None)
-    monkeypatch.setattr(compiled, "COLD", 0)
+    monkeypatch.setattr(thresholds, "now", Thresholds(cold=0))
     monkeypatch.setattr(compiled.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("none")))
     assert evaluate_packet(data) == found
     assert compiled._absent

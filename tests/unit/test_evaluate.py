@@ -8,12 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rebaser.dvu import evaluate, fingerprint, sweep
+from rebaser.dvu import fingerprint, sweep
 from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, RawFault, Results, Shape
 from rebaser.dvu.same import own_fault, remember, same_as
+from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Json, same
 
 ONE = (("x", -1),)
@@ -248,7 +250,7 @@ def test_the_fingerprint_is_that_of_the_sources() -> None:
 
 
 def test_large_results_are_split_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "RESULT_BYTES", 1000)
+    monkeypatch.setattr(thresholds, "now", Thresholds(result_bytes=1000))
     made = Made(*("x" * size for size in range(0, 600, 7)))
     for at in range(len(made.packet.constants)):
         made.node("concat" if at % 3 else "abs", ~at)

@@ -7,11 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rebaser.dvu import fingerprint, groups, sweep
+from rebaser.dvu import fingerprint, sweep
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, Results, Shape
 from rebaser.dvu.same import remember
+from rebaser_core import thresholds
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Json
 
 COUNT = 100
@@ -126,7 +128,7 @@ def test_what_cannot_be_stored_is_the_fault_of_its_value_alone() -> None:
 
 
 def test_of_many_only_those_fail_that_fail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_AGAIN", 30)
+    monkeypatch.setattr(thresholds, "now", Thresholds(group_again=30))
     sizes: list[int] = []
 
     def call(inputs: Any, _: Any) -> Any:
@@ -153,8 +155,8 @@ def test_and_a_fault_where_there_is_no_other_form() -> None:
 
 
 def test_inputs_that_may_be_too_large_together_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert groups.MANY_INPUTS <= sweep._MANY_INPUTS
-    monkeypatch.setattr(groups, "MANY_INPUTS", 2)
+    assert Thresholds.highest().group_inputs <= sweep._MANY_INPUTS
+    monkeypatch.setattr(thresholds, "now", Thresholds(group_inputs=2))
     monkeypatch.setattr(sweep, "_MANY_INPUTS", 2)
     monkeypatch.setattr(sweep, "MAX_INPUT_BYTES", 40)
     texts: list[Item] = ["x" * (at % 2 * 40) for at in ALL]
@@ -196,7 +198,7 @@ def chained(length: int, width: int) -> tuple[Packet, list[int]]:
     return packet, []
 
 
-@pytest.mark.parametrize(("length", "width", "calls"), [(500, 1, 0), (500, groups.FEW - 1, 0), (20, groups.FEW, 20)])
+@pytest.mark.parametrize(("length", "width", "calls"), [(500, 1, 0), (500, 19, 0), (20, 20, 20)])
 def test_a_chain_is_no_call_a_link_and_many_beside_each_other_are_one(length: int, width: int, calls: int) -> None:
     packet, sizes = chained(length, width)
 

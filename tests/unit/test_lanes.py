@@ -4,9 +4,7 @@ import pytest
 
 from rebaser.dvu.lanes import (
     BURST,
-    FULL,
     FULL_BYTES,
-    LARGE,
     LARGE_JOBS,
     LINGER,
     MOST_JOBS,
@@ -18,6 +16,9 @@ from rebaser.dvu.lanes import (
     Job,
     Lanes,
 )
+from rebaser_core.thresholds import Thresholds
+
+FULL, LARGE = Thresholds().lane_calls, Thresholds().lane
 
 
 @pytest.fixture

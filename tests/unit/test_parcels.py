@@ -9,12 +9,14 @@ import pytest
 from rebaser.dvu import parcels, session
 from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
 from rebaser.dvu.plan import plan
+from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set
 from tests.benchmarks.evaluate import graph
 from tests.spark.graphs import Book
 
-LARGE = b"x" * parcels.LARGE
+LARGE = b"x" * Thresholds().parcel
 
 
 def test_a_large_message_is_left_and_taken_and_readable_when_its_folder_is_gone(tmp_path: Path) -> None:
@@ -72,8 +74,7 @@ def test_a_worker_that_is_at_it_while_its_owner_leaves_keeps_nothing_there(
 def test_packets_and_results_are_the_same_by_file_and_through_spark(
     large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parcels, "LARGE", large)
-    monkeypatch.setattr("rebaser.dvu.evaluate.RESULT_BYTES", 40_000)
+    monkeypatch.setattr(thresholds, "now", Thresholds(parcel=large, result_bytes=40_000))
     packets = [graph("dag", size).encode() for size in (10, 1000, 5000, 20)]
     with parcels.folder_of("job", tmp_path) as folder:
         rows = session._rows(packets, folder)

@@ -9,11 +9,12 @@ from rebaser.dvu import faults, graph
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
 from rebaser.dvu.packet import Work
-from rebaser.dvu.plan import PlanLimits, plan
+from rebaser.dvu.plan import plan
 from rebaser.dvu.run import still_valid
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser_core.commit import Computed
 from rebaser_core.errors import DvuError
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State, Value
 from tests.spark.graphs import Book, run_here
@@ -29,7 +30,7 @@ def after(*updates: Update) -> dict[str, Value]:
     return book.values()
 
 
-def cut(book: Book, limits: PlanLimits) -> list[list[int]]:
+def cut(book: Book, limits: Thresholds) -> list[list[int]]:
     """How many nodes each packet of each wave has; everything is computed on the way."""
     shape: list[list[int]] = []
     with book.state.view() as view:
@@ -51,7 +52,7 @@ def test_a_plan_holds_what_is_affected_and_not_the_change_set(size: int) -> None
     book.update()
     book.edit(Set("a", 2))
     with book.state.view() as view:
-        found = graph.affected(view)
+        found = graph.affected(view, Thresholds())
     assert (len(found.rows), len(found.idx), len(found.outside)) == (2, 2, 1)
 
 
@@ -112,16 +113,16 @@ def islands(count: int, size: int) -> list[Update]:
 
 
 def test_little_work_is_one_packet() -> None:
-    assert cut(Book(islands(20, 10)), PlanLimits()) == [[200]]
+    assert cut(Book(islands(20, 10)), Thresholds()) == [[200]]
 
 
 def test_islands_are_dealt_out_to_as_many_packets_as_run_at_once() -> None:
-    assert cut(Book(islands(40, 10)), PlanLimits(parallelism=2, task_work=100)) == [[200, 200]]
-    assert cut(Book(islands(40, 10)), PlanLimits(parallelism=4, task_work=100)) == [[100, 100, 100, 100]]
+    assert cut(Book(islands(40, 10)), Thresholds(parallelism=2, task_work=100)) == [[200, 200]]
+    assert cut(Book(islands(40, 10)), Thresholds(parallelism=4, task_work=100)) == [[100, 100, 100, 100]]
 
 
 def test_an_island_stays_whole_where_it_fits_into_a_packet() -> None:
-    [wave] = cut(Book(islands(10, 10)), PlanLimits(packet_bytes=900, parallelism=1, task_work=10))
+    [wave] = cut(Book(islands(10, 10)), Thresholds(packet_bytes=900, parallelism=1, task_work=10))
     assert sum(wave) == 100
     assert all(count % 10 == 0 for count in wave)
     assert len(wave) > 1
@@ -129,12 +130,12 @@ def test_an_island_stays_whole_where_it_fits_into_a_packet() -> None:
 
 def test_crumbs_get_no_packet_of_their_own() -> None:
     book = Book([*islands(1, 100), *islands(3, 1)[3:]])
-    assert len(cut(book, PlanLimits(parallelism=2, task_work=90))[0]) == 1
+    assert len(cut(book, Thresholds(parallelism=2, task_work=90))[0]) == 1
 
 
 def test_an_island_that_does_not_fit_is_cut_along_its_levels() -> None:
     book = Book(islands(1, 30))
-    waves = cut(book, PlanLimits(packet_bytes=400))
+    waves = cut(book, Thresholds(packet_bytes=400))
     assert [len(wave) for wave in waves] == [1] * len(waves)
     assert len(waves) > 1
     assert sum(sum(wave) for wave in waves) == 30
@@ -145,7 +146,7 @@ def test_a_wide_level_that_does_not_fit_is_one_wave() -> None:
     book = Book(
         [Set("a", 1), *(total(f"v{at}", "a") for at in range(100)), total("all", *(f"v{at}" for at in range(100)))]
     )
-    first, last = cut(book, PlanLimits(packet_bytes=1000))
+    first, last = cut(book, Thresholds(packet_bytes=1000))
     assert len(first) > 1
     assert (sum(first), last) == (100, [1])
     assert book.values()["all"].value == 100
@@ -155,7 +156,7 @@ def test_later_waves_hold_only_what_is_woken() -> None:
     sign = {"expr": "a > 0"}
     book = Book([Set("a", 1), Derive("b", "cel", {"a": "a"}, sign), *(total(f"v{at}") for at in range(3))])
     book.edit(Derive("c", "list", {"b": "b"}), Derive("d", "list", {"c": "c"}))
-    limits = PlanLimits(packet_bytes=1)
+    limits = Thresholds(packet_bytes=1)
     assert len(cut(book, limits)) == 3
     book.edit(Set("a", 2))
     assert cut(book, limits) == [[1]]
@@ -166,13 +167,13 @@ def test_constants_that_do_not_fit_into_one_packet_are_spread() -> None:
     book = Book(
         [update for at in range(20) for update in (Set(f"t{at}", text), Derive(f"n{at}", "length", {"t": f"t{at}"}))]
     )
-    [wave] = cut(book, PlanLimits(packet_bytes=500_000))
+    [wave] = cut(book, Thresholds(packet_bytes=500_000))
     assert wave == [4, 4, 4, 4, 4]
 
 
 def test_one_value_with_more_inputs_than_a_packet_goes_alone() -> None:
     book = Book([*(Set(f"v{at}", at) for at in range(1000)), total("all", *(f"v{at}" for at in range(1000)))])
-    assert cut(book, PlanLimits(packet_bytes=100)) == [[1]]
+    assert cut(book, Thresholds(packet_bytes=100)) == [[1]]
     assert book.values()["all"].value == 499_500
 
 
@@ -187,7 +188,7 @@ def test_a_random_graph_cut_small_is_what_it_is_whole(seed: int) -> None:
         updates.append(total(f"v{at}", *inputs) if inputs else Set(f"v{at}", dice.choice([at, at / 7, "text" * at])))
     whole, small = Book(updates), Book(updates)
     whole.update()
-    small.update(PlanLimits(packet_bytes=dice.choice([700, 1500, 4000]), parallelism=1, task_work=10))
+    small.update(Thresholds(packet_bytes=dice.choice([700, 1500, 4000]), parallelism=1, task_work=10))
     assert small.values() == whole.values()
 
 
@@ -292,7 +293,7 @@ def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
         Derive("some", "count", {"values": ids[:2]}),
         total("after", "all"),
     )
-    [wave] = cut(book, PlanLimits())
+    [wave] = cut(book, Thresholds())
     assert sum(wave) == 2  # `some` and `after`
     found = book.values()
     too_large = f"inputs take more than {MAX_INPUT_BYTES} bytes together"
@@ -309,7 +310,7 @@ def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
 def test_results_that_are_not_complete_are_refused() -> None:
     book = Book(islands(2, 2))
     with book.state.view() as view:
-        made = plan(view, PlanLimits(parallelism=2, task_work=1))
+        made = plan(view, Thresholds(parallelism=2, task_work=1))
         packets = made.next_wave()
         assert len(packets) == 2
         results = [evaluate_packet(packet) for packet in packets]
@@ -346,8 +347,8 @@ def test_what_an_edit_has_touched_since_is_no_longer_valid() -> None:
 def test_islands_keep_their_order_and_cycle_members_join_nothing() -> None:
     book = Book([*islands(2, 3), total("x", "y"), total("y", "x"), total("p", "x"), total("q", "y")])
     with book.state.view() as view:
-        found = graph.affected(view)
-        parts, begin = graph.islands(found, found.order)
+        found = graph.affected(view, Thresholds())
+        parts, begin = graph.islands(found, found.order, 300)
         named = [[view.columns.ids[found.rows[at]] for at in part] for part in np.split(parts, begin[1:-1])]
     assert sorted(named) == [["0/1", "0/2", "0/3"], ["1/1", "1/2", "1/3"], ["p"], ["q"]]
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from rebaser.dvu import expand, graph, laid, whole
-from rebaser.dvu.plan import PlanLimits, plan
+from rebaser.dvu.plan import plan
 from rebaser_core.errors import DvuError
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State
 from tests.spark.graphs import Book
@@ -119,7 +120,7 @@ def test_an_update_of_too_many_inputs_does_not_run(monkeypatch: pytest.MonkeyPat
     assert book.values()["all9"].value == list(range(10))
 
 
-@pytest.mark.parametrize("few", [graph.FEW, -1])
+@pytest.mark.parametrize("few", [300, -1])
 def test_a_pattern_over_many_is_planned_by_compiled_loops_too(few: int) -> None:
     book = Book(
         [
@@ -129,17 +130,17 @@ def test_a_pattern_over_many_is_planned_by_compiled_loops_too(few: int) -> None:
             Derive("twice", "sum", {"x": ("all", Match("a*"))}),
         ]
     )
-    book.update(PlanLimits(few=few, packet_bytes=20_000))
+    book.update(Thresholds(few=few, packet_bytes=20_000))
     tens = [sum(range(10 * at, 10 * at + 10)) for at in range(10)]
     assert book.values()["all"].value == sum(range(1_000)) + 100 * sum(tens)
     book.edit(Set("p/0005", 6))
-    book.update(PlanLimits(few=few))
+    book.update(Thresholds(few=few))
     assert book.values()["twice"].value == 2 * (sum(range(1_000)) + 100 * sum(tens) + 101)
 
 
-@pytest.mark.parametrize("few", [graph.FEW, -1])
+@pytest.mark.parametrize("few", [300, -1])
 def test_what_patterns_stand_for_is_swept_over_a_kept_structure(few: int) -> None:
-    limits = PlanLimits(whole=0, share=1 << 30, slow=1.0, few=few)
+    limits = Thresholds(whole=0, share=1 << 30, slow=1.0, few=few)
     book = at_rest(*(Set(f"p/{at}", at) for at in range(9)), total("all", Match("p/*"), "x"), Set("x", 1))
     columns = book.state.cells.columns
 
@@ -162,7 +163,7 @@ def test_what_patterns_stand_for_is_swept_over_a_kept_structure(few: int) -> Non
 
 
 def test_more_inputs_by_pattern_than_may_be_are_left_to_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = PlanLimits(whole=0, share=1 << 30, slow=1.0)
+    limits = Thresholds(whole=0, share=1 << 30, slow=1.0)
     book = Book([*(Set(f"p/{at}", at) for at in range(4)), listed("all", Match("p/*")), listed("also", Match("p/*"))])
     for name, most in (("MAX_INPUTS", 3), ("MAX_ALL", 7)):
         with monkeypatch.context() as patched, book.state.view() as view:
@@ -184,7 +185,7 @@ def test_a_plan_holds_what_is_affected_and_what_its_patterns_match(size: int) ->
     )
     book.edit(Set("x/2/a", 7))
     with book.state.view() as view:
-        found = graph.affected(view)
+        found = graph.affected(view, Thresholds())
     assert (len(found.rows), len(found.idx), len(found.outside)) == (2, 6, 5)
 
 

@@ -1,7 +1,6 @@
 """How far updates are: counted packet by packet, and told only of those that take long."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,13 +8,14 @@ import pytest
 
 from rebaser.cli.entry_lines import progress_line, progress_object
 from rebaser.cli.status import update_text
-from rebaser.dvu import plan, run
+from rebaser.dvu import run
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.plan import PlanLimits
 from rebaser.progress import TOLD, Progress, ProgressTeller
 from rebaser.settings import Settings
+from rebaser_core import thresholds
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import DvuProgress
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set
 from tests.spark.graphs import Book
 
@@ -63,17 +63,17 @@ class Engine:
 @pytest.mark.parametrize(
     ("limits", "steps"),
     [
-        (PlanLimits(), [2, 6]),
-        (PlanLimits(packet_bytes=1, task_work=1), [2, 3, 4, 4, 5, 6]),  # two waves of two packets
-        (PlanLimits(whole=0, share=1 << 30), [0, 4]),
+        (Thresholds(), [2, 6]),
+        (Thresholds(packet_bytes=1, task_work=1), [2, 3, 4, 4, 5, 6]),  # two waves of two packets
+        (Thresholds(whole=0, share=1 << 30), [0, 4]),
     ],
 )
-async def test_what_is_done_is_counted(limits: PlanLimits, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_done_is_counted(limits: Thresholds, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     # Who depends on each other is known without computing.
     cycle = [Derive("x", "sum", {"of": "y"}), Derive("y", "sum", {"of": "x"})] if limits.whole else []
     chains = [Derive("c", "sum", {"x": "a"}), Derive("d", "sum", {"x": "c"}), Derive("e", "sum", {"x": "b"})]
     book = Book([Set("a", 1), Set("b", 2), *chains, Derive("f", "sum", {"x": "e"}), *cycle])
-    monkeypatch.setattr(run, "plan", partial(plan.plan, limits=limits))
+    monkeypatch.setattr(thresholds, "now", limits)
     told: list[tuple[int, int]] = []
     with book.state.view() as view:
         await run.update(view, cast("Any", Engine()), label="x", progress=lambda *given: told.append(given))

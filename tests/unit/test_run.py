@@ -1,22 +1,25 @@
 """Where the work of an update is done: little of it at once, all other in threads."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rebaser.dvu import run, whole
+from rebaser.dvu import run
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.packet import Work, read_packet
-from rebaser.dvu.plan import PlanLimits, plan
-from rebaser.dvu.run import LITTLE, LITTLE_RESULT, LITTLE_TEXT, update
+from rebaser.dvu.run import update
 from rebaser.dvu.structure import Reach, Structure, decode
 from rebaser.dvu.structures import Structures
-from rebaser_core.state import View
+from rebaser_core import thresholds
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set, Update
 from tests.spark.graphs import Book, expected
 
 pytestmark = pytest.mark.anyio
+
+DEFAULT = Thresholds()
 
 
 class Here:
@@ -60,7 +63,12 @@ async def test_little_work_takes_no_thread(threads: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "updates",
-    [joined(LITTLE), joined(1, times=LITTLE), joined(1, "x" * (LITTLE_TEXT + 1)), [Set("l", []), *joined(1)]],
+    [
+        joined(DEFAULT.little),
+        joined(1, times=DEFAULT.little),
+        joined(1, "x" * (DEFAULT.little_text + 1)),
+        [Set("l", []), *joined(1)],
+    ],
     ids=["values", "edges", "text", "structured"],
 )
 async def test_all_other_does(threads: list[str], updates: list[Update]) -> None:
@@ -71,11 +79,9 @@ async def test_all_other_does(threads: list[str], updates: list[Update]) -> None
 async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
     await updated(joined(1))
     threads.clear()
-    await updated(joined(LITTLE_RESULT // (100 * LITTLE_TEXT) + 2, "x" * LITTLE_TEXT, times=100))
+    count = DEFAULT.little_result // (100 * DEFAULT.little_text) + 2
+    await updated(joined(count, "x" * DEFAULT.little_text, times=100))
     assert threads == ["_next"]
-
-
-WHOLE = PlanLimits(whole=0, share=1 << 30)
 
 
 class Keeps(Here):
@@ -100,11 +106,7 @@ class Keeps(Here):
 
 async def swept(monkeypatch: pytest.MonkeyPatch, engine: Keeps, lost: bool = False) -> None:
     """Two updates over a structure; between them the workers forget, if `lost`."""
-
-    def as_one(view: View, limits: PlanLimits = WHOLE) -> object:
-        return plan(view, limits)
-
-    monkeypatch.setattr(run, "plan", as_one)
+    monkeypatch.setattr(thresholds, "now", replace(thresholds.now, whole=0, share=1 << 30))
     book = Book([Set("a", 1), *(Derive(f"b{at}", "sum", {"x": "a"}) for at in range(5))])
     for value in (2, 3):
         book.edit(Set("a", value))
@@ -140,7 +142,7 @@ async def test_without_a_store_it_goes_with_the_packet(monkeypatch: pytest.Monke
 
 
 async def test_what_is_too_large_for_that_is_cut_into_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "BROUGHT_BYTES", 0)
+    monkeypatch.setattr(thresholds, "now", Thresholds(brought_bytes=0))
     engine = Keeps(store=None)
     await swept(monkeypatch, engine)
     assert engine.kinds == [Work, Work]

@@ -10,25 +10,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebaser.dvu import evaluate, laid, structures, whole
+from rebaser.dvu import evaluate, laid, structures
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.limits import DEFAULT_PLAN_LIMITS, PlanLimits
 from rebaser.dvu.packet import Results, read_packet
 from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.structure import Reach, decode
 from rebaser.dvu.structures import Structures
 from rebaser.dvu.whole import WholePlan
+from rebaser_core import thresholds
 from rebaser_core.address import path_of
 from rebaser_core.commit import Computed, Kind
 from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import DvuError
 from rebaser_core.messages.delta import decode_delta, encode_delta
 from rebaser_core.state import View
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Update
 from rebaser_core.values import State, canonical
 from tests.spark.graphs import Book, expected, typed
 
-WHOLE = PlanLimits(whole=0, share=1 << 30, slow=1.0)
+WHOLE = Thresholds(whole=0, share=1 << 30, slow=1.0)
 COMPILED = replace(WHOLE, few=-1)
 
 
@@ -36,7 +37,7 @@ def total(id_: str, *inputs: str) -> Derive:
     return Derive(id_, "sum", {"values": inputs})
 
 
-def update(book: Book, limits: PlanLimits, kept: Structures) -> int:
+def update(book: Book, limits: Thresholds, kept: Structures) -> int:
     """One update over the structure; how many packets it took."""
     with book.state.view() as view:
         made = plan(view, limits)
@@ -49,7 +50,7 @@ def update(book: Book, limits: PlanLimits, kept: Structures) -> int:
     return count
 
 
-def found_by(view: View, limits: PlanLimits) -> dict[str, tuple[bytes, object]]:
+def found_by(view: View, limits: Thresholds) -> dict[str, tuple[bytes, object]]:
     made = plan(view, limits)
     while packets := made.next_wave():
         made.absorb([part for packet in packets for part in evaluate_packet(packet)])
@@ -77,7 +78,7 @@ def a_graph(rng: random.Random, size: int, functions: Sequence[str] = MIXED) -> 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("limits", [WHOLE, COMPILED])
 @pytest.mark.parametrize("functions", [MIXED, BY_NUMBERS])
-def test_what_is_swept_is_what_packets_give(seed: int, limits: PlanLimits, functions: Sequence[str]) -> None:
+def test_what_is_swept_is_what_packets_give(seed: int, limits: Thresholds, functions: Sequence[str]) -> None:
     rng = random.Random(seed)
     book = Book(a_graph(rng, 80, functions))
     kept = Structures(None)
@@ -95,13 +96,13 @@ def test_what_is_swept_is_what_packets_give(seed: int, limits: PlanLimits, funct
         with book.state.view() as one, book.state.view() as other:
             assert isinstance(plan(one, limits), WholePlan)
             assert isinstance(plan(other), Plan)
-            assert found_by(one, limits) == found_by(other, PlanLimits())
+            assert found_by(one, limits) == found_by(other, Thresholds())
         update(book, limits, kept)
         assert typed(book.values()) == typed(expected(book.state.updates()))
 
 
-@pytest.mark.parametrize("limits", [WHOLE, COMPILED, DEFAULT_PLAN_LIMITS])
-def test_what_is_derived_anew_with_the_same_result_is_up_to_date(limits: PlanLimits) -> None:
+@pytest.mark.parametrize("limits", [WHOLE, COMPILED, Thresholds()])
+def test_what_is_derived_anew_with_the_same_result_is_up_to_date(limits: Thresholds) -> None:
     book = Book([Set("a", 1), Set("t", "text"), Set("none", None)])
     derived = {"number": "sum", "text": "concat", "list": "list", "fault": "nope"}
     book.edit(*[Derive(id_, function, {"x": ("a", "t")[id_ == "text"]}) for id_, function in derived.items()])
@@ -243,8 +244,8 @@ def test_results_of_values_that_there_are_not_are_refused() -> None:
                 made.absorb([results.encode()])
 
 
-@pytest.mark.parametrize("limits", [WHOLE, COMPILED, DEFAULT_PLAN_LIMITS])
-def test_results_of_other_values_than_those_asked_for_are_refused(limits: PlanLimits) -> None:
+@pytest.mark.parametrize("limits", [WHOLE, COMPILED, Thresholds()])
+def test_results_of_other_values_than_those_asked_for_are_refused(limits: Thresholds) -> None:
     """Whoever reads them looks at no bounds."""
     book = Book([Set("a", 1), Set("b", 2), total("v", "a"), Derive("w", "upper", {"x": "a"}), total("y", "b", "y0")])
     book.edit(total("y0", "w"))
@@ -258,14 +259,14 @@ def test_results_of_other_values_than_those_asked_for_are_refused(limits: PlanLi
     ):
         with book.state.view() as view:
             made = plan(view, limits)
-            assert isinstance(made, WholePlan) == (limits is not DEFAULT_PLAN_LIMITS)
+            assert isinstance(made, WholePlan) == (limits != Thresholds())
             [data] = evaluate_packet(made.next_wave()[0], structures=Structures(None))
             with pytest.raises(DvuError, match=reason):
                 made.absorb([garble(Results.decode(data)).encode()])
 
 
 def test_results_that_say_a_value_twice_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "RESULT_BYTES", 30)
+    monkeypatch.setattr(thresholds, "now", Thresholds(result_bytes=30))
     book = Book([Set("a", 1), *(total(f"v{at}", "a") for at in range(4))])
     with book.state.view() as view:
         made = plan(view, WHOLE)
@@ -325,10 +326,8 @@ def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> 
 
 
 @pytest.mark.parametrize("few", [300, -1])
-def test_what_is_written_names_the_values(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
-    monkeypatch.setattr(whole, "_TABLE", 1)
-    monkeypatch.setattr(whole, "_NAMED", 2)
-    limits, kept = replace(WHOLE, few=few), Structures(None)
+def test_what_is_written_names_the_values(few: int) -> None:
+    limits, kept = replace(WHOLE, few=few, table=1, named=2), Structures(None)
     book = Book([total(f"größe {at}", f"x{at // 2}") for at in range(9)] + [Set(f"x{at}", at) for at in range(5)])
     for edited in ([0, 1, 2, 3, 4], [3, 1], [2]):
         book.edit(*[Set(f"x{at}", at + len(edited)) for at in edited])

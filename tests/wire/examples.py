@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from rebaser_core.address import address_of
-from rebaser_core.checkpoint import open_checkpoint, read_checkpoint, writing
+from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.columns import Columns
 from rebaser_core.commit import (
     Applied,
@@ -51,6 +50,7 @@ from rebaser_core.messages import (
     encode_updates_blob,
 )
 from rebaser_core.state import ChangeSetState
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset
 from rebaser_core.values import Fault
 from tests.wire.checkpoints import Stored
@@ -243,8 +243,8 @@ def edited(made: ChangeSetState) -> ChangeSetState:
     return made
 
 
-def first_part(worthwhile: int = writing.WORTHWHILE) -> bytes:
-    with patch.object(writing, "WORTHWHILE", worthwhile):
+def first_part(worthwhile: int = Thresholds().compressed) -> bytes:
+    with forced(Thresholds(compressed=worthwhile)):
         (data,) = Stored().write(state()).parts
     return data
 
