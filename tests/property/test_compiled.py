@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu import compiled, fingerprint, groups, sweep
+from rebaser.dvu import compiled, fingerprint, sweep
 from rebaser.dvu.column import IN_ERROR, NEVER, NOT_THERE, Item
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
@@ -237,14 +238,16 @@ def every_way(packet: Packet, patch: pytest.MonkeyPatch, rng: random.Random) -> 
     data = packet.encode()
     found = evaluate_packet(data, PLUG_INS)
     with patch.context() as way:
-        way.setattr(groups, "_MOST", rng.choice([1, 2, 7, 100]))
-        way.setattr(groups, "_AGAIN", rng.choice([1, 3, 50]))
-        way.setattr(groups, "FEW", rng.choice([1, 2, 5]))
+        for those in (Thresholds.lowest(), Thresholds.highest(), Thresholds.drawn(rng)):
+            way.setattr(thresholds, "now", replace(those, result_bytes=thresholds.now.result_bytes))
+            assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
+        few = {"group_most": rng.choice([1, 2, 7, 100]), "group_again": rng.choice([1, 3, 50])}
+        way.setattr(thresholds, "now", replace(ALWAYS, group=rng.choice([1, 2, 5]), **few))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
         way.setattr(compiled, "linked", lambda *_: None)
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
         way.setattr(compiled, "_kernel", None)
-        way.setattr(compiled, "COLD", 1 << 30)
+        way.setattr(thresholds, "now", replace(thresholds.now, cold=1 << 30))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
         way.setattr(sweep.Sweep, "_flags", lambda *_: None)
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
@@ -258,11 +261,13 @@ def shown(results: list[bytes]) -> list[Any]:
     ] + [part.faults for part in parts]
 
 
+ALWAYS = Thresholds(cold=0, warm=0, formula=0, stretch_longest=1, reorder=1 << 40)
+
+
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Compiled code wherever it can, also where that does not pay."""
-    always = Thresholds(cold=0, warm=0, formula=0, stretch_longest=1, reorder=NEVER)
-    monkeypatch.setattr(thresholds, "now", always)
+    monkeypatch.setattr(thresholds, "now", ALWAYS)
     assert compiled.load()
     return monkeypatch
 
