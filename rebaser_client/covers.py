@@ -6,15 +6,15 @@ Invariant: what one follower of a change set sees serves every waiter of this cl
 from dataclasses import dataclass, field
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 
 from rebaser_client.log_reader import LogReader
+from rebaser_client.logs import get_logger
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 RETRY = 0.2  # seconds
 

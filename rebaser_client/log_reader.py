@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import anyio
-import structlog
 
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import JetStream, OrderedConsumer, StoredMessage
+from rebaser_client.logs import get_logger
 from rebaser_client.rounds import aside, turn
 from rebaser_core.checkpoint import Chain, open_checkpoint
 from rebaser_core.commit import CheckpointRef, Commit
@@ -23,7 +23,7 @@ from rebaser_core.messages import decode_commit, decode_delta
 from rebaser_core.state import BrokenChain, ChangeSetState
 from rebaser_core.subjects import Subjects
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 COMMIT_OVERHEAD = 512  # what reading one commit costs beyond its bytes, in bytes: for weighing a tail
 MAX_BLOB = 2**31

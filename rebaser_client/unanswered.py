@@ -11,16 +11,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 
 from rebaser_client.jetstream import JetStream
+from rebaser_client.logs import get_logger
 from rebaser_client.sender import Outgoing
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PATIENCE = 2.0  # seconds that a request waits before its queue is looked at
 PAUSE_MAX = 16.0  # seconds between looks at one queue

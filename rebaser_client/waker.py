@@ -13,17 +13,17 @@ import asyncio
 from collections import deque
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 
 from rebaser_client.jetstream import ApiError, JetStream, Msg
 from rebaser_client.jetstream.errors import is_full
+from rebaser_client.logs import get_logger
 from rebaser_client.tasks import publish_task
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PAUSE_MIN, PAUSE_MAX = 0.05, 1.0  # seconds between tries
 GIVE_UP = 30.0  # seconds; a cluster that lost a node takes some ten to elect

@@ -119,10 +119,14 @@ class Events:
 @pytest.fixture
 def events() -> Iterator[Events]:
     events = Events()
+    before = structlog.is_configured()
+    structlog.configure()  # the library is silent without
     processors = structlog.get_config()["processors"]
     processors.insert(0, events)
     yield events
     processors.remove(events)
+    if not before:
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from typing import Any, TypeGuard
 
 import anyio
-import structlog
 
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
 from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.logs import get_logger
 from rebaser_core import thresholds
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CHUNK = 128 * 1024  # bytes, as ADR-20 has it
 READ = 16  # chunks compared in one go: a millisecond

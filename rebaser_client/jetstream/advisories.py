@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import structlog
 from pydantic_core import from_json
 
 from rebaser_client.jetstream.connection import Connection
 from rebaser_client.jetstream.messages import Msg, as_int
+from rebaser_client.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PINNED = "io.nats.jetstream.advisory.v1.consumer_group_pinned"
 UNPINNED = "io.nats.jetstream.advisory.v1.consumer_group_unpinned"

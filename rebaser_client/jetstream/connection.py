@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Self, TypeVarTuple
 
 import anyio
-import structlog
 from anyio.abc import TaskGroup
 
 from rebaser_client.errors import NotConnectedError
@@ -25,9 +24,10 @@ from rebaser_client.jetstream.messages import STATUS, Msg
 from rebaser_client.jetstream.reader import Handler, Sized
 from rebaser_client.jetstream.replies import Replies
 from rebaser_client.jetstream.silence import Silence
+from rebaser_client.logs import get_logger
 from rebaser_core.errors import RebaserError, UnprocessableError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 Args = TypeVarTuple("Args")
 
 TICK = 0.5  # seconds between two calls of what was given to `on_tick`

@@ -5,14 +5,14 @@ Invariant: an interest that was closed is listened on by no link, also if one wa
 
 from typing import Protocol
 
-import structlog
 from nats.aio.subscription import Subscription
 
 from rebaser_client.jetstream.link import Link
 from rebaser_client.jetstream.reader import Handler, Sized
+from rebaser_client.logs import get_logger
 from rebaser_core.errors import RebaserError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Registry(Protocol):

@@ -16,16 +16,16 @@ from urllib.parse import urlsplit
 
 import anyio
 import nats.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.protocol.command import hpub_cmd, pub_cmd
 
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream.reader import Handler, Reader, Sized
+from rebaser_client.logs import get_logger
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_KEPT_LINE = 128  # bytes
 CLOSE_BOUND = 2.0  # seconds

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
-import structlog
 
 from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import TICK
@@ -23,9 +22,10 @@ from rebaser_client.jetstream.messages import DESCRIPTION, STATUS, Message, as_i
 from rebaser_client.jetstream.ordered_buffer import Buffer
 from rebaser_client.jetstream.ordered_calls import RETRY_MAX, RETRY_MIN, Calls, Generation
 from rebaser_client.jetstream.ordered_position import Position, Start
+from rebaser_client.logs import get_logger
 from rebaser_core.errors import RebaserError, TransientError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_COUNT = 65_536
 MAX_BYTES = 32 * 1024 * 1024

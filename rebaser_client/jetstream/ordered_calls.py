@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import structlog
 
 from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import Connection
@@ -17,9 +16,10 @@ from rebaser_client.jetstream.errors import STREAM_NOT_FOUND, ApiError
 from rebaser_client.jetstream.infos import ConsumerInfo
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.reader import Handler
+from rebaser_client.logs import get_logger
 from rebaser_core.errors import ConfigError, RebaserError, TransientError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NANOS = 1_000_000_000
 INACTIVE = 30  # seconds after which the server removes a consumer that nobody listens to

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
-import structlog
 
 from rebaser_client.jetstream.calls import Calls
 from rebaser_client.jetstream.groups import Group
@@ -23,9 +22,10 @@ from rebaser_client.jetstream.names import path
 from rebaser_client.jetstream.pull_actions import Action, End, Later, Pinned, Pull, Renew, Unpinned, Warn
 from rebaser_client.jetstream.pull_state import BACKOFF_MIN, PullState
 from rebaser_client.jetstream.reader import Handler, Sized
+from rebaser_client.logs import get_logger
 from rebaser_core.errors import RebaserError, TransientError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NANOS = 1_000_000_000
 STOP_BOUND = 5.0  # seconds

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-import structlog
 from nats.errors import ProtocolError
 
 from rebaser_client.jetstream.messages import parse_headers, text
+from rebaser_client.logs import get_logger
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Handler: TypeAlias = Callable[[str, str, bytes, dict[str, str] | None], None]
 """Called in the read loop with subject, reply, data, headers. Must be quick and must not wait."""

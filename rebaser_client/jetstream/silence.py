@@ -3,9 +3,9 @@
 Nothing has to be rebuilt for it by hand: consumers miss their heartbeats and begin anew until that succeeds.
 """
 
-import structlog
+from rebaser_client.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ENOUGH = 3  # calls in a row without an answer, until it is worth an error
 AGAIN = 30.0  # seconds until it is said again
