@@ -13,9 +13,14 @@ def address_of(data: bytes) -> str:
     return f"sha256:{sha256(data).hexdigest()}"
 
 
+def is_address(address: object) -> bool:
+    """Whether `address` is one."""
+    return type(address) is str and _ADDRESS.fullmatch(address) is not None
+
+
 def check_address(address: object) -> str:
     """`address` if it is one, else raises `UnprocessableError` (code `invalid_address`)."""
-    if type(address) is not str or _ADDRESS.fullmatch(address) is None:
+    if type(address) is not str or not is_address(address):
         raise UnprocessableError(f"{str(address)[:80]!r} is not a blob address", code="invalid_address")
     return address
 

@@ -83,7 +83,6 @@ class Visit:
     async def run(self, nats: str, prefix: str) -> None:
         from rebaser.cli.access import stores_of
         from rebaser.doctor.examination import examine
-        from rebaser.doctor.repair import repair, save
         from rebaser.settings import load_settings
         from rebaser_core.errors import FencedError
 
@@ -92,8 +91,10 @@ class Visit:
         async with stores_of(settings) as stores:
             self.found = found = await examine(stores, self.key)
             if self.save is not None:
-                self.saved = save(found, self.save)
+                self.saved = _write_messages(found, self.save)
             if self.yes and found.damaged:
+                from rebaser.doctor.repair import repair  # takes long to load
+
                 try:
                     self.repaired = await repair(stores, found, f"doctor {settings.server_id}")
                 except FencedError as error:
@@ -127,7 +128,8 @@ class Visit:
         if not found.damaged:
             write(f"{place}: all is well")
             return
-        write(f"{place}: damaged; nothing is wrong up to commit {found.whole_until}")
+        well = f"; nothing is wrong up to commit {found.whole_until}"
+        write(f"{place}: damaged{well if found.findings[0].sequence > found.whole_until else ''}")
         for finding in found.findings:
             _show_finding(finding)
         self._show_repair()
@@ -180,6 +182,17 @@ class Visit:
             "saved": [str(path) for path in self.saved or ()],
             "repairedBy": self.repaired or None,
         }
+
+
+def _write_messages(found: "Examination", folder: Path) -> list[Path]:
+    """Write what cannot be read to `folder`; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for entry in found.unreadable:
+        for suffix, content in (("json", console.json_text(dict(entry.headers)).encode()), ("payload", entry.data)):
+            files.append(folder / f"{found.key}-{entry.sequence}.{suffix}")
+            files[-1].write_bytes(content)
+    return files
 
 
 _COSTS = {

@@ -36,11 +36,14 @@ class Told:
     """What can be read of a commit; None, or empty, what cannot.
 
     `says_applied`: whether `applied` was read, which may be None. `changes`: how many values it touched, `ids` which.
+    `checkpoint`: the address of the one that it names.
     """
 
     kind: Kind | None = None
     at_ms: int | None = None
     owner: str = ""
+    previous: int | None = None
+    checkpoint: str = ""
     says_applied: bool = False
     applied: Applied | None = None
     decisions: tuple[Decision, ...] = ()
@@ -102,7 +105,18 @@ def told_of(commit: Commit) -> Told:
     """The same for a commit that was read."""
     ids = tuple(item.id for item, _ in zip(commit.delta, range(LISTED), strict=False))
     changes = None if commit.delta_blob is not None and not commit.delta else len(commit.delta)
-    return Told(commit.kind, commit.at_ms, commit.owner, True, commit.applied, commit.requests, changes, ids)
+    return Told(
+        kind=commit.kind,
+        at_ms=commit.at_ms,
+        owner=commit.owner,
+        previous=commit.previous,
+        checkpoint=commit.checkpoint.address if commit.checkpoint else "",
+        says_applied=True,
+        applied=commit.applied,
+        decisions=commit.requests,
+        changes=changes,
+        ids=ids,
+    )
 
 
 def _light(commit: Commit) -> Commit:
@@ -126,26 +140,33 @@ def _by_payload(data: bytes) -> tuple[dict[str, str], Commit] | None:
 
 def _glimpse(data: bytes) -> Told:
     fields = _json_fields(data) if data[:1] == b"{" else _cbor_fields(data)
-    kind, at_ms, owner, applied = (fields.get(name) for name in ("kind", "atMs", "owner", "applied"))
+    kind, owner, checkpoint = (fields.get(name) for name in ("kind", "owner", "checkpoint"))
+    address = checkpoint.get("address") if type(checkpoint) is dict else None
     delta = fields.get("delta")
     items = next(iter(delta.values()), None) if type(delta) is dict and "address" not in delta else None
     found = [item.get("id") for item in items[:LISTED] if type(item) is dict] if type(items) is list else []
-    read = _applied(applied)
+    applied = _applied(fields.get("applied"))
     return Told(
         kind=next((one for one in Kind if one.value == kind), None),
-        at_ms=at_ms if type(at_ms) is int and at_ms >= 0 else None,
+        at_ms=_count(fields.get("atMs")),
         owner=owner if type(owner) is str else "",
-        says_applied=read is not None,
-        applied=read,
+        previous=_count(fields.get("previous")),
+        checkpoint=address if type(address) is str else "",
+        says_applied=applied is not None,
+        applied=applied,
         decisions=_decisions(fields.get("requests")),
         changes=len(items) if type(items) is list else None,
         ids=tuple(id_ for id_ in found if type(id_) is str and id_),
     )
 
 
+def _count(raw: object) -> int | None:
+    return raw if type(raw) is int and raw >= 0 else None
+
+
 def _applied(raw: object) -> Applied | None:
-    stream, sequence = (raw.get("stream"), raw.get("sequence")) if type(raw) is dict else (None, None)
-    return Applied(stream, sequence) if type(stream) is str and type(sequence) is int and sequence >= 0 else None
+    stream, sequence = (raw.get("stream"), _count(raw.get("sequence"))) if type(raw) is dict else (None, None)
+    return Applied(stream, sequence) if type(stream) is str and sequence is not None else None
 
 
 def _decisions(rows: object) -> tuple[Decision, ...]:

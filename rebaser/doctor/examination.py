@@ -6,6 +6,7 @@ away is an error, and a blob is missing only if it is so for a while.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -16,6 +17,7 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.log_reader import DAMAGED, LASTING, LogReader
 from rebaser_client.rounds import turn
+from rebaser_core.address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit
 from rebaser_core.dead_letter import claimed_id
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
@@ -28,6 +30,7 @@ TRIES = 5  # of a log that is purged while it is read
 BLOB_TRIES, BLOB_PAUSE = 3, 0.5  # seconds; a store may be behind its writer
 SILENCE = 1.0  # seconds without a message until we ask whether there is one
 QUEUED = 1000  # requests that are listed
+UNSAID = -1  # the sequence of a checkpoint whose commit cannot be read
 
 T = TypeVar("T")
 
@@ -153,28 +156,23 @@ class _Examiner:
 
     async def _base(self, entries: list[Entry]) -> ChangeSetState:
         """The state in the newest checkpoint that can be read, an empty one if there is none."""
-        named: dict[CheckpointRef, int] = {}  # and by which commit first
-        for entry in entries:
-            if entry.commit is not None and entry.commit.checkpoint is not None:
-                named.setdefault(entry.commit.checkpoint, entry.sequence)
-        for reference, sequence in reversed(named.items()):
-            problem = ""
+        for reference, sequence in reversed(_checkpoints(entries)):
+            said = reference.sequence
             try:
-                state, _ = await _patiently(lambda reference=reference: self._reader.read_checkpoint(reference))  # type: ignore[misc]
+                state, _ = await _patiently(partial(self._reader.read_checkpoint, reference))
             except TransientError as error:
                 if error.code not in LASTING:
                     raise
                 problem = f"names a checkpoint that cannot be read: {error.message}"
             else:
-                if state.last >= sequence:
-                    problem = f"names a checkpoint of commit {state.last}, which is not before it"
-                elif state.last == reference.sequence:
+                problem = _misfit(state.last, sequence, entries)
+                if not problem:
+                    if said not in (UNSAID, state.last):
+                        text = f"says that its checkpoint is of commit {said}, which is of {state.last}"
+                        self._found.findings.append(Finding(sequence, text))
                     return state
-                else:
-                    text = f"says that its checkpoint is of commit {reference.sequence}, which is of {state.last}"
-                    self._found.findings.append(Finding(sequence, text))
-                    return state
-            self._found.findings.append(Finding(sequence, problem))
+            if said != UNSAID:
+                self._found.findings.append(Finding(sequence, problem))
         return ChangeSetState()
 
     async def _fold(self, entries: list[Entry], queue: Applied) -> None:
@@ -204,7 +202,7 @@ class _Examiner:
     async def _with_delta(self, commit: Commit) -> tuple[Commit, str]:
         """The commit with its delta, or why that cannot be had."""
         try:
-            return await _patiently(lambda: self._reader.with_delta(commit)), ""
+            return await _patiently(partial(self._reader.with_delta, commit)), ""
         except TransientError as error:
             if error.code not in LASTING:
                 raise
@@ -250,6 +248,33 @@ class _Examiner:
             if sequence not in recorded:
                 request_id = claimed_id(message.headers, key) or f"@{sequence}"
                 self._found.queued.append(Queued(sequence, request_id))
+
+
+def _checkpoints(entries: list[Entry]) -> list[tuple[CheckpointRef, int]]:
+    """All that are named, and by which message first; what a damaged one names is one more that may be tried."""
+    named: dict[str, tuple[CheckpointRef, int]] = {}
+    for entry in entries:
+        if entry.commit is not None and entry.commit.checkpoint is not None:
+            reference = entry.commit.checkpoint
+        elif entry.reading is Reading.DAMAGED and is_address(entry.told().checkpoint):
+            reference = CheckpointRef(entry.told().checkpoint, UNSAID, 0)
+        else:
+            continue
+        before = named.get(reference.address)
+        if before is None or before[0].sequence == UNSAID:
+            named[reference.address] = reference, before[1] if before else entry.sequence
+    return list(named.values())
+
+
+def _misfit(checkpoint: int, named_by: int, entries: list[Entry]) -> str:
+    """Why a checkpoint of that commit cannot be one of this log; empty if it can."""
+    if checkpoint >= named_by:
+        return f"names a checkpoint of commit {checkpoint}, which is not before it"
+    behind = next((entry for entry in entries if entry.sequence > checkpoint), None)
+    if behind is not None and behind.commit is not None and behind.commit.previous < checkpoint:
+        follows = f"{behind.sequence} follows {behind.commit.previous}"
+        return f"names a checkpoint of commit {checkpoint}, which never stood here: {follows}"
+    return ""
 
 
 async def _patiently(read: Callable[[], Awaitable[T]]) -> T:

@@ -70,16 +70,18 @@ class History:
         says, applied = told.says_applied and self._plausible(told.applied), told.applied
         if says:
             self._settle_doubts(told.kind, applied)
+        if not self.state.last and told.previous != 0:
+            problem = f"is damaged, and there is no commit before it, nor a checkpoint: {entry.reason}"
+            cost = Cost.EDITS if told.previous or says else Cost.UNKNOWN
+            self._find(entry, problem, cost, told)
+            self._pass_damaged(entry, applied if says else None)
+            return
         if told.kind not in (None, Kind.REBASE) or (says and applied == self.state.applied):
             cost = Cost.NOTHING
         else:
             cost = Cost.EDITS if says or told.kind is Kind.REBASE else Cost.UNKNOWN
         self._find(entry, f"is damaged: {entry.reason}", cost, told)
-        if says and applied is not None and applied != self.state.applied:
-            commit = self._made(Kind.ATTEMPT, applied=applied, covers=self.state.covers)
-            self.state.fold(entry.sequence, commit)
-        else:
-            self._pass(entry.sequence)
+        self._pass_damaged(entry, applied if says else None)
 
     def commit(self, entry: Entry, commit: Commit, problem: str = "") -> None:
         """A commit, its delta loaded; `problem`: why its delta could not be."""
@@ -186,6 +188,12 @@ class History:
         self.state.skip(sequence)
         if not self.findings:
             self.whole_until = sequence
+
+    def _pass_damaged(self, entry: Entry, applied: Applied | None) -> None:
+        if applied in (None, self.state.applied):
+            self._pass(entry.sequence)
+        else:
+            self.state.fold(entry.sequence, self._made(Kind.ATTEMPT, applied=applied, covers=self.state.covers))
 
     def _made(self, kind: Kind, **fields: Any) -> Commit:
         given = {"applied": self.state.applied} | fields

@@ -6,7 +6,6 @@ longer the one that was examined. Until then nothing has changed, and nothing is
 
 import os
 import time
-from pathlib import Path
 
 from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import CommitLog
@@ -14,7 +13,6 @@ from rebaser.doctor.examination import Examination, Stores
 from rebaser_client.log_reader import LogReader, Tail
 from rebaser_client.tasks import publish_task
 from rebaser_core.ids import ulid
-from rebaser_core.payload import JSON, dumps
 
 FOR_EVER = 1e12  # seconds: no outcome is forgotten here, whatever the servers' setting is
 
@@ -38,15 +36,3 @@ async def repair(stores: Stores, examination: Examination, owner: str) -> int:
     await publish_task(stores.js, stores.subjects, key)
     await LogReader(stores.js, stores.subjects, stores.blobs).load(key)
     return commits.state.last
-
-
-def save(examination: Examination, folder: Path) -> list[Path]:
-    """Write the messages that cannot be read to `folder`, headers and payload; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for entry in examination.unreadable:
-        name = f"{examination.key}-{entry.sequence}"
-        for suffix, content in (("json", dumps(JSON, dict(entry.headers))), ("payload", entry.data)):
-            files.append(folder / f"{name}.{suffix}")
-            files[-1].write_bytes(content)
-    return files

@@ -1,0 +1,249 @@
+"""What is told of damaged commits, and what a log adds up to without them."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser.doctor.entries import Entry, Reading, read_entry
+from rebaser.doctor.history import Cost, History
+from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
+from rebaser_core.messages import encode_commit
+from rebaser_core.payload import JSON, ContentType
+from rebaser_core.state import ChangeSetState
+from rebaser_core.updates import Derive, Recompute, Set, Update
+
+ADDRESS = f"sha256:{'0' * 64}"
+QUEUE = Applied("epoch", 100)
+
+
+def rebase(number: int, previous: int, applied: int, *updates: Update, outcome: Outcome = Outcome.SUCCESS) -> Commit:
+    """A commit that decides request `applied`."""
+    decision = Decision(applied, f"r{applied}", outcome, len(updates))
+    reached = Applied("epoch", applied)
+    return Commit(f"c{number}", previous, Kind.REBASE, 7, "owner", reached, 0, (decision,), updates)
+
+
+def dvu(number: int, previous: int, applied: int, *found: Computed) -> Commit:
+    return Commit(f"c{number}", previous, Kind.DVU, 7, "owner", Applied("epoch", applied), previous, delta=found)
+
+
+# Values b and c are both derived from a.
+LOG: dict[int, Commit] = {
+    10: rebase(10, 0, 1, Set("a", 1), Derive("b", "sum", {"of": "a"})),
+    12: dvu(12, 10, 1, Computed("b", 1)),
+    13: rebase(13, 12, 2, Set("a", 2), Derive("c", "sum", {"of": "a"})),
+    20: dvu(20, 13, 2, Computed("b", 2), Computed("c", 2)),
+    21: rebase(21, 20, 3, Set("x", 3)),
+    22: dvu(22, 21, 3),
+}
+
+
+def entry(sequence: int, commit: Commit, **headers: str | None) -> Entry:
+    """As it stands on a log; `headers` are set, or left out."""
+    given, data = encode_commit(commit)
+    return read_entry(sequence, 0, changed(given, headers), data)
+
+
+def damaged(sequence: int, commit: Commit, **headers: str | None) -> Entry:
+    """The same, with a payload that nobody can read."""
+    found = read_entry(sequence, 0, changed(encode_commit(commit)[0], headers), b"\xff")
+    assert found.reading is Reading.DAMAGED
+    return found
+
+
+def changed(given: dict[str, str], by: dict[str, str | None]) -> dict[str, str]:
+    names = {"applied": APPLIED, "debt": DEBT}
+    all_ = given | {names[name]: text for name, text in by.items()}
+    return {name: text for name, text in all_.items() if text is not None}
+
+
+def folded(*entries: Entry) -> History:
+    history = History(ChangeSetState(), QUEUE, {})
+    for one in entries:
+        if one.reading is Reading.DAMAGED:
+            history.damaged(one)
+        elif one.reading is Reading.FOREIGN:
+            history.foreign(one)
+        else:
+            history.commit(one, one.full())
+    history.finish()
+    return history
+
+
+def log(**damage: Entry | None) -> list[Entry]:
+    """`LOG` with some of it damaged (`s13=…`) or gone (None)."""
+    entries = {sequence: entry(sequence, commit) for sequence, commit in LOG.items()}
+    for name, one in damage.items():
+        entries.pop(int(name[1:]), None)
+        if one is not None:
+            entries[int(name[1:])] = one
+    return [entries[sequence] for sequence in sorted(entries)]
+
+
+def costs(history: History) -> list[tuple[int, Cost]]:
+    return [(finding.sequence, finding.cost) for finding in history.findings]
+
+
+def test_a_whole_log_folds_as_for_every_reader() -> None:
+    state = ChangeSetState()
+    for sequence, commit in LOG.items():
+        state.fold(sequence, commit)
+    history = folded(*log())
+    assert history.findings == []
+    assert history.whole_until == 22
+    assert vars(history.state) | {"cells": 0} == vars(state) | {"cells": 0}
+    assert history.state.cells == state.cells
+
+
+@pytest.mark.parametrize(
+    ("sequence", "values", "outcomes"),
+    [
+        (10, {"a", "c", "x"}, {"r2", "r3"}),
+        (12, {"a", "b", "c", "x"}, {"r1", "r2", "r3"}),
+        (13, {"a", "b", "x"}, {"r1", "r3"}),
+        (20, {"a", "b", "c", "x"}, {"r1", "r2", "r3"}),
+        (21, {"a", "b", "c"}, {"r1", "r2"}),
+    ],
+)
+@pytest.mark.parametrize("gone", [False, True])
+def test_one_commit_less_loses_its_edits_and_no_others(
+    sequence: int, values: set[str], outcomes: set[str], gone: bool
+) -> None:
+    history = folded(*log(**{f"s{sequence}": None if gone else damaged(sequence, LOG[sequence])}))
+    state = history.state
+    assert (set(state.cells), set(state.outcomes)) == (values, outcomes)
+    assert (state.last, state.applied) == (22, Applied("epoch", 3))
+    edits = LOG[sequence].kind is Kind.REBASE
+    # What follows an update that is gone decides something itself.
+    assert costs(history) == [(sequence, Cost.EDITS if edits else Cost.UNKNOWN if gone else Cost.NOTHING)]
+    assert (state.stale(), state.covers) == (values & {"b", "c"}, 0)
+
+
+def test_where_nothing_is_derived_nothing_is_owed() -> None:
+    first = rebase(10, 0, 1, Set("a", 1))
+    history = folded(entry(10, first), damaged(12, dvu(12, 10, 1)))
+    assert (history.state.owes, history.state.covers, history.state.last) == (False, 12, 12)
+
+
+def test_what_a_commit_that_says_nothing_cost_is_told_by_the_next() -> None:
+    """Where that one decides nothing itself."""
+    mute = {"applied": None, "debt": None}
+    assert costs(folded(*log(s13=damaged(13, LOG[13], **mute)))) == [(13, Cost.EDITS)]
+    attempt = replace(LOG[22], kind=Kind.ATTEMPT, previous=22)
+    quiet = log(s22=damaged(22, LOG[22], **mute), s30=entry(30, attempt))
+    assert costs(folded(*quiet)) == [(22, Cost.NOTHING)]
+    assert costs(folded(*log(s20=damaged(20, LOG[20], **mute)))) == [(20, Cost.UNKNOWN)]
+    both = log(s12=damaged(12, LOG[12], **mute), s13=damaged(13, LOG[13]))
+    assert costs(folded(*both)) == [(12, Cost.UNKNOWN), (13, Cost.EDITS)]
+
+
+@pytest.mark.parametrize("applied", ["epoch:101", "epoch:2", "other:5", "5", "epoch:x"])
+def test_what_cannot_be_true_is_not_believed(applied: str) -> None:
+    history = folded(*log(s30=damaged(30, LOG[22], applied=applied)))
+    assert costs(history) == [(30, Cost.UNKNOWN)]
+    assert history.state.applied == Applied("epoch", 3)
+
+
+def test_what_a_lost_commit_decided_is_passed_over() -> None:
+    history = folded(*log(s30=damaged(30, LOG[22], applied="epoch:9")))
+    assert costs(history) == [(30, Cost.EDITS)]
+    assert (history.state.applied, history.state.last) == (Applied("epoch", 9), 30)
+    assert history.state.recompute == {Recompute(): 30}
+
+
+def test_nothing_is_applied_twice() -> None:
+    copy = entry(30, LOG[13])
+    again = entry(31, replace(rebase(31, 12, 2, Set("a", 9)), id="other"))
+    past = entry(32, replace(dvu(32, 13, 2, Computed("b", 9)), id="another"))
+    history = folded(*log(), copy, again, past)
+    assert costs(history) == [(30, Cost.NOTHING), (31, Cost.EDITS), (32, Cost.EDITS)]
+    assert history.state.cells["a"].value == 2
+    assert history.state.applied == Applied("epoch", 3)
+    assert history.carried == 0
+
+
+def test_a_log_whose_messages_were_numbered_anew_keeps_all_edits() -> None:
+    entries = [entry(number, commit) for number, commit in enumerate(LOG.values(), 1)]
+    history = folded(*entries)
+    assert {id_: cell.value for id_, cell in history.state.cells.items()} == {"a": 2, "b": 2, "c": 2, "x": 3}
+    assert set(history.state.outcomes) == {"r1", "r2", "r3"}
+    assert history.state.stale() == {"b", "c"}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_stood_before_all_that_can_be_read_is_lost(whole: bool) -> None:
+    first = entry(13, LOG[13]) if whole else damaged(13, LOG[13])
+    history = folded(first, *log()[3:])
+    sequence, cost = costs(history)[0]
+    assert (sequence, cost) == (12 if whole else 13, Cost.EDITS)
+    assert "before" in history.findings[0].problem
+
+
+def test_what_has_no_headers_is_a_commit_only_where_it_fits() -> None:
+    headers: dict[str, str] = {}
+    data = encode_commit(LOG[13])[1]
+    here, elsewhere = read_entry(13, 0, headers, data), read_entry(23, 0, headers, data)
+    assert here.nameless
+    history = folded(*log(s13=here))
+    assert costs(history) == [(13, Cost.NOTHING)]
+    assert history.state.cells["a"].value == 2
+    assert folded(*log(s23=elsewhere)).findings == []
+    foreign = read_entry(23, 0, headers, b"hello")
+    assert foreign.reading is Reading.FOREIGN
+    assert folded(*log(s23=foreign)).whole_until == 23
+
+
+@pytest.mark.parametrize("content_type", ContentType)
+def test_what_can_be_read_of_a_damaged_commit(content_type: ContentType) -> None:
+    whole = replace(LOG[13], checkpoint=CheckpointRef(ADDRESS, 12, 5))
+    headers, data = encode_commit(whole, content_type)
+    broken = data.replace(b'"c"' if content_type is JSON else b"ac", b'""' if content_type is JSON else b"`", 1)
+    found = read_entry(13, 0, headers, broken)
+    assert (found.reading, found.reason) == (Reading.DAMAGED, "update 1: id is missing")
+    told = found.told()
+    assert (told.kind, told.at_ms, told.owner, told.previous) == (Kind.REBASE, 7, "owner", 12)
+    assert (told.applied, told.checkpoint, told.decisions) == (Applied("epoch", 2), ADDRESS, whole.requests)
+    assert (told.changes, told.ids) == (2, ("a",))
+
+
+def test_a_commit_that_is_cut_off_tells_more_the_more_is_left() -> None:
+    headers, data = encode_commit(LOG[13])
+    seen: list[tuple[bool, int, int]] = []
+    for length in range(len(data)):
+        found = read_entry(13, 0, headers, data[:length])
+        assert found.reading is Reading.DAMAGED
+        told = found.told()
+        seen.append((told.kind is not None, len(told.decisions), len(told.ids)))
+    assert seen == sorted(seen)
+    assert seen[0] == (False, 0, 0)
+    assert seen[-1] == (True, 1, 1)
+
+
+def test_a_newer_commit_is_not_damaged() -> None:
+    headers, data = encode_commit(LOG[20])
+    assert read_entry(20, 0, headers | {MESSAGE_VERSION: "99"}, data).reading is Reading.NEWER
+    assert read_entry(20, 0, headers, data.replace(b"cdvu", b"cdvx")).reading is Reading.NEWER
+
+
+@given(st.data())
+def test_whatever_stands_on_a_log_is_told_and_folded(data: st.DataObject) -> None:
+    """No bytes and no headers end the doctor."""
+    history = History(ChangeSetState(), QUEUE, {})
+    for sequence, commit in LOG.items():
+        headers, payload = encode_commit(commit)
+        for name in data.draw(st.sets(st.sampled_from([CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, APPLIED, DEBT]))):
+            headers[name] = data.draw(st.sampled_from(["", "1", "x", "epoch:50", "Commit", "application/json"]))
+        at = data.draw(st.integers(0, len(payload)))
+        payload = payload[:at] + data.draw(st.binary(max_size=4)) + payload[at + data.draw(st.integers(0, 4)) :]
+        found = read_entry(sequence, 0, headers, payload)
+        found.told()
+        if found.reading is Reading.DAMAGED:
+            history.damaged(found)
+        elif found.reading is Reading.COMMIT:
+            history.commit(found, found.full())
+        else:
+            history.foreign(found)
+    assert history.finish().last == 22
