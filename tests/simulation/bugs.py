@@ -252,6 +252,14 @@ BUGS = (
         "        if True:\n",
     ),
     bug(
+        "a request is given up when one server died of it",
+        "harsh",
+        5,
+        PROBATION,
+        "if before.deaths >= self._context.settings.max_deaths:",
+        "if before.deaths:",
+    ),
+    bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
         41,
