@@ -12,6 +12,7 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer, ordered_calls
+from rebaser_client.jetstream.connection import TICK
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_core.errors import ConfigError, TransientError
 from rebaser_core.subjects import Subjects
@@ -328,6 +329,23 @@ async def test_deletes_and_other_subjects_leave_gaps_that_are_none(js: JetStream
     async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
         assert await read(consumer, 8) == [1, 2, 3, 5, 6, 7, 8, 9]
     assert not events.named("ordered_reset")
+
+
+async def test_one_silence_is_one_reset(js: JetStream, stream: str, events: Events) -> None:
+    """A new consumer has as long as the first had to be heard."""
+    async with OrderedConsumer(js, stream, f"{stream}.k", idle_heartbeat=60) as consumer:
+        silence, real = int(2 * 60 / TICK), int(30 / TICK)  # ticks; those that may come by themselves meanwhile
+        with anyio.fail_after(30):
+            for resets in (1, 2):
+                for _ in range(silence - real):
+                    consumer._tick()
+                assert len(events.named("ordered_reset")) == resets - 1
+                for _ in range(real):
+                    consumer._tick()
+                while await count_consumers(js, stream) != 1 or consumer._replacing is not None:
+                    await anyio.lowlevel.checkpoint()
+                assert len(events.named("ordered_reset")) == resets
+    assert {entry["reason"] for entry in events.named("ordered_reset")} == {"heartbeats were missed"}
 
 
 async def test_missed_heartbeats_start_a_new_consumer(

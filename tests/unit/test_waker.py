@@ -1,6 +1,7 @@
 """Every wake-up is served by a task that is published after it, and those that wait share one."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import anyio
@@ -8,7 +9,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from rebaser_client import waker as waking
+from rebaser_client.jetstream import Msg
 from rebaser_client.waker import Waker
+from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
@@ -21,11 +24,15 @@ class Tasks:
     """Publishes that began, each of which ends when it may."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.keys: list[ChangeSetKey] = []
         self.may_end = anyio.Semaphore(0)
 
-    async def publish(self, *_: object) -> bool:
-        self.begun += 1
+    @property
+    def begun(self) -> int:
+        return len(self.keys)
+
+    async def publish(self, _: object, __: object, key: ChangeSetKey) -> bool:
+        self.keys.append(key)
         await self.may_end.acquire()
         return True
 
@@ -43,7 +50,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
 
 @pytest.fixture
 async def waker(tasks: Tasks) -> AsyncIterator[Waker]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
             yield Waker(cast("Any", None), Subjects(""), group)
 
@@ -68,3 +75,48 @@ async def test_calls_before_it_begins_share_it(waker: Waker, tasks: Tasks) -> No
     for one in [waker.start(KEY) for _ in range(3)]:
         await one.wait()
     assert tasks.begun == 1
+
+
+def failed(reply: asyncio.Future[Msg]) -> None:
+    reply.set_exception(TransientError("the connection is closed"))
+
+
+def cancelled(reply: asyncio.Future[Msg]) -> None:
+    reply.cancel()
+
+
+def still_waits(_: asyncio.Future[Msg]) -> None:
+    """Nobody answered."""
+
+
+@pytest.mark.parametrize("ends", [failed, cancelled, still_waits])
+async def test_whoever_is_not_answered_wakes_an_owner(
+    waker: Waker, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, ends: Callable[[asyncio.Future[Msg]], None]
+) -> None:
+    """Its request may be stored all the same. From then on nobody counts on the owner, until it answers again."""
+    monkeypatch.setattr(waking, "PATIENCE", 0.0)
+    reply, next_reply = (asyncio.get_running_loop().create_future() for _ in range(2))
+    waker.answered(KEY)
+    waker.start_unless_answered(KEY, reply)
+    assert tasks.begun == 0
+    ends(reply)
+    await tasks.begin(1)
+    monkeypatch.setattr(waking, "PATIENCE", 3600.0)
+    waker.start_unless_answered(KEY, next_reply)
+    tasks.may_end.release()
+    await tasks.begin(2)
+    tasks.may_end.release()
+
+
+async def test_whoever_is_answered_wakes_nobody(waker: Waker, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waking, "PATIENCE", 0.0)
+    reply, late = (asyncio.get_running_loop().create_future() for _ in range(2))
+    other = ChangeSetKey("ws", "other")
+    waker.answered(KEY)
+    waker.answered(other)
+    waker.start_unless_answered(KEY, reply)
+    waker.start_unless_answered(other, late)  # looked at after the first
+    reply.set_result(Msg("inbox", "", b"", {}))
+    await tasks.begin(1)
+    assert tasks.keys == [other]
+    tasks.may_end.release()

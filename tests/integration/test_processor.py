@@ -1,0 +1,67 @@
+"""What shares a commit, and when a dead request is answered."""
+
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from rebaser_client.jetstream import JetStream
+from rebaser_core.address import address_of
+from rebaser_core.commit import Kind
+from rebaser_core.envelope import REPLY_INBOX
+from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Set
+from tests.integration.test_probation import KEY, Fleet
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+ROOM = 2048  # bytes of blobs in one commit
+
+
+@pytest.fixture
+def fleet(js: JetStream, subjects: Subjects) -> Fleet:
+    fleet = Fleet(js, subjects)
+    settings = fleet.context.settings.model_copy(update={"batch_max_bytes": ROOM, "batch_max_requests": 32})
+    fleet.context = replace(fleet.context, settings=settings)
+    return fleet
+
+
+async def send_blob(fleet: Fleet, id_: str, data: bytes, inbox: str | None = None) -> None:
+    """A request whose updates are in a blob of `data`."""
+    await fleet.context.blobs.put(data)
+    headers, payload = encode(EnqueueUpdatesRequest(id_, KEY.workspace, KEY.change_set, None, address_of(data)))
+    if inbox is not None:
+        headers[REPLY_INBOX] = inbox
+    await fleet.js.publish(fleet.subjects.requests(KEY), payload, headers)
+
+
+async def test_a_large_blob_fills_its_own_commit_and_no_later_one(fleet: Fleet) -> None:
+    large = encode_updates_blob([Set("large", "x" * 2 * ROOM)])
+    small = encode_updates_blob([Set("small", 1)])
+    await fleet.send("a", "b")
+    await send_blob(fleet, "large", large)
+    await fleet.send("c", "d")
+    await send_blob(fleet, "e", small)
+    await fleet.send("f")
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+    assert await fleet.log() == [(Kind.REBASE, ["a", "b", "large"]), (Kind.REBASE, ["c", "d", "e", "f"])]
+
+
+async def test_a_dead_request_sent_again_is_answered_when_its_copy_is_stored(fleet: Fleet) -> None:
+    connection = fleet.js.connection
+    inbox = connection.new_inbox()
+    for _ in range(2):
+        await send_blob(fleet, "dead", b"no updates", inbox)
+    with anyio.fail_after(30):
+        async with connection.subscribe(inbox) as replies, fleet.owner(redelivered=False) as owner:
+            first, again = owner.queued
+            [buried] = (await owner.processor.process([first])).buried
+            assert (await owner.processor.process([again])).buried == []
+            await connection.publish(inbox, b"nobody was told before this")
+            assert (await anext(replies)).data == b"nobody was told before this"
+            await owner.processor.bury(buried)
+            assert len([await anext(replies) for _ in range(2)]) == 2
+            await owner.processor.process([again])  # from now on at once
+            await anext(replies)

@@ -1,0 +1,61 @@
+"""What is decided is deleted, also if the stream cannot be reached for a while."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from rebaser.change_set import deleter as deleting
+from rebaser.change_set.deleter import GROUP, Deleter
+from rebaser_core.errors import TransientError
+
+pytestmark = pytest.mark.anyio
+
+
+class Stream:
+    """Deletes what it is told, but not in the calls whose numbers are in `fails`."""
+
+    def __init__(self, fails: set[int]) -> None:
+        self.fails = fails
+        self.calls = 0
+        self.deleted: set[int] = set()
+        self.wanted = 0
+        self.done = anyio.Event()
+
+    async def delete_many(self, _: str, sequences: Sequence[int]) -> None:
+        self.calls += 1
+        if self.calls in self.fails:
+            raise TransientError("no answer")
+        self.deleted.update(sequences)
+        if len(self.deleted) >= self.wanted:
+            self.done.set()
+
+
+@pytest.mark.parametrize("fails", [set(), {1}, {2}, {3}, {1, 2, 3, 4, 5}])
+async def test_a_group_that_failed_is_deleted_later(monkeypatch: pytest.MonkeyPatch, fails: set[int]) -> None:
+    monkeypatch.setattr(deleting, "RETRY", 0.0)
+    stream = Stream(fails)
+    deleter = Deleter(cast("Any", stream), "requests")
+    sequences = range(1, 2 * GROUP + 2)
+    deleter.add(sequences)
+    with anyio.fail_after(30):
+        await deleter.flush()
+    assert stream.deleted == set(sequences)
+    assert stream.calls == 3 + len(fails)
+
+
+async def test_what_is_added_while_others_are_deleted_is_deleted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleting, "RETRY", 0.0)
+    monkeypatch.setattr(deleting, "GATHER", 0.0)
+    stream = Stream({1})
+    deleter = Deleter(cast("Any", stream), "requests")
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(deleter.run)
+            for wanted in (1, 2, 3):
+                stream.wanted, stream.done = wanted, anyio.Event()
+                deleter.add([wanted])
+                await stream.done.wait()
+            group.cancel_scope.cancel()
+    assert stream.deleted == {1, 2, 3}
