@@ -86,15 +86,31 @@ class Settings(BaseSettings):
         None, description="What data survives, see README; not given: `fast`, and existing streams stay as they are."
     )
     replicas: int | None = Field(None, ge=1, le=5, description="Copies of each stream; by default as durability needs.")
-    max_requests_per_change_set: int = Field(100_000, ge=1, description="Requests that may wait in one change set.")
-    requests_max_msgs: int = Field(-1, ge=-1, description="Requests that may wait in all; -1: no limit, as below.")
-    requests_max_bytes: int = Field(-1, ge=-1, description="Bytes of requests that may wait in all.")
-    requests_max_msg_size: int = Field(-1, ge=-1, description="Bytes of one request message, its headers included.")
-    commits_max_bytes: int = Field(-1, ge=-1, description="Bytes of all logs; when it is full, requests wait.")
-    duplicate_window: float = Field(
-        120.0, ge=0.1, description="A request sent twice within this is stored once; saves traffic, promises nothing."
+    # Not given, each of these leaves the streams as they are; what new ones begin with stands in the README.
+    max_requests_per_change_set: int | None = Field(
+        None, ge=1, description="Requests that may wait in one change set; 100,000 in a new stream."
     )
-    ack_sample: int = Field(0, ge=0, le=100, description="Percent of task acks that NATS reports on.")
+    requests_max_msgs: int | None = Field(
+        None, ge=-1, description="Requests that may wait in all; -1: no limit, as below."
+    )
+    requests_max_bytes: int | None = Field(None, ge=-1, description="Bytes of requests that may wait in all.")
+    requests_max_msg_size: int | None = Field(
+        None, ge=-1, description="Bytes of one request message, its headers included."
+    )
+    commits_max_bytes: int | None = Field(None, ge=-1, description="Bytes of all logs; when it is full, requests wait.")
+    dlq_max_bytes: int | None = Field(
+        None, ge=-1, description="Bytes of all dead letters; when it is full, what is dead stays in its queue."
+    )
+    dlq_max_age: float | None = Field(
+        None, ge=0, description="Dead letters are deleted after so many seconds; 0: never."
+    )
+    blobs_max_bytes: int | None = Field(
+        None, ge=-1, description="Bytes of blobs in NATS; when it is full, large requests and checkpoints fail."
+    )
+    duplicate_window: float | None = Field(
+        None, ge=0.1, description="A request sent twice within this is stored once; saves traffic, promises nothing."
+    )
+    ack_sample: int | None = Field(None, ge=0, le=100, description="Percent of task acks that NATS reports on.")
     checkpoint_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Smallest log tail that earns a checkpoint.")
 
     # Logging
@@ -124,6 +140,9 @@ class Settings(BaseSettings):
             requests_max_bytes=self.requests_max_bytes,
             requests_max_msg_size=self.requests_max_msg_size,
             commits_max_bytes=self.commits_max_bytes,
+            dlq_max_bytes=self.dlq_max_bytes,
+            dlq_max_age=self.dlq_max_age,
+            blobs_max_bytes=self.blobs_max_bytes,
             ack_sample=self.ack_sample,
             duplicate_window=self.duplicate_window,
             ack_wait=self.ack_wait,

@@ -4,10 +4,10 @@ A request is stranded if its client died between publishing it and its task; a d
 died in its last look. Both are seen from outside: requests stand in REQUESTS or the newest commit tells of debt, and
 TASKS holds no task.
 
-One server of the fleet sweeps: TASKS holds one message that is never acknowledged, and it goes to the client that
-JetStream has pinned (ADR-42). Giving it back with a delay is the timer of the next sweep; a holder who dies loses the
-pin, and the message comes to another. If several sweep all the same nothing is wrong, because a task that is there
-already is refused.
+One server of the fleet sweeps: a stream of its own, SWEEP, holds one message that is never acknowledged, and it goes
+to the client that JetStream has pinned (ADR-42). Giving it back with a delay is the timer of the next sweep; a holder
+who dies loses the pin, and the message comes to another. If several sweep all the same nothing is wrong, because a task
+that is there already is refused.
 
 What stands in REQUESTS under a subject that names no change set is moved to the dead letters meanwhile (`strays`).
 """
@@ -23,6 +23,7 @@ from rebaser.strays import Strays
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
 from rebaser_client.tasks import publish_task
+from rebaser_client.topology import retire_old_sweep
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, is_key
 from rebaser_core.messages import read_sweep_headers
@@ -47,13 +48,14 @@ class Sweeper:
         self._lease = max(interval, MIN_SWEEP_LEASE)
         self._debts = Debts(js, subjects)
         self._strays = strays
+        self._alone = False  # no server of a release that kept its sweep message in TASKS waits any more
         self.pinned = False
 
     async def run(self) -> None:
         """Wait to be pinned, sweep, and go on so until cancelled; then somebody else is pinned at once."""
         consumer = PullConsumer(
             self._js,
-            self._subjects.tasks_stream,
+            self._subjects.sweep_stream,
             SWEEP_CONSUMER,
             group=SWEEP_GROUP,
             expires=max(self._lease / 2, 1.0),
@@ -120,6 +122,7 @@ class Sweeper:
                 group.start_soon(self._progress, message)
                 try:
                     await self.sweep()
+                    self._alone = self._alone or await retire_old_sweep(self._js, self._subjects)
                 except RebaserError as error:
                     log.warning("sweep_failed", code=error.code, reason=error.message)
                 group.cancel_scope.cancel()
@@ -155,7 +158,7 @@ class Sweeper:
 
     async def _unpin(self) -> None:
         try:
-            await self._js.unpin(self._subjects.tasks_stream, SWEEP_CONSUMER, SWEEP_GROUP)
+            await self._js.unpin(self._subjects.sweep_stream, SWEEP_CONSUMER, SWEEP_GROUP)
         except RebaserError as error:
             log.debug("unpin_failed", reason=error.message)
 

@@ -64,8 +64,17 @@ class Subjects:
         return f"{self.root}.dlq.{key.workspace}.{key.change_set}"
 
     @cached_property
+    def sweep_stream(self) -> str:
+        return self.stream("REBASER_SWEEP")
+
+    @cached_property
     def sweep(self) -> str:
         """Subject of the one message whose holder sweeps."""
+        return f"{self.root}.sweep"
+
+    @cached_property
+    def sweep_before(self) -> str:
+        """The same in releases that kept it in the tasks stream."""
         return f"{self.root}.tasks.sweep"
 
     @cached_property

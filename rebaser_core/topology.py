@@ -9,6 +9,8 @@ from rebaser_core.subjects import Subjects
 NANOS = 1_000_000_000
 TASKS_CONSUMER = "rebaser-tasks"
 Durability = Literal["memory", "fast", "safe"]
+MAX_REQUESTS_PER_CHANGE_SET = 100_000  # of a new stream
+SEQUENCE_GAP = 1_000_000  # more messages than a stream gets between two looks at it
 SAFE_COPIES = 3  # a majority of them outlives any one
 TASKS_GROUP = "servers"
 SWEEP_CONSUMER = "rebaser-sweep"
@@ -18,22 +20,25 @@ MIN_SWEEP_LEASE = 2.0  # seconds; a sweeper that is silent for longer is replace
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """What an operator may choose. Times are seconds, sizes bytes; -1 is no limit.
+    """What an operator may choose. Times are seconds, sizes bytes; -1 is no limit, an age of 0 is for ever.
 
-    `durability` and `replicas` (copies of each stream): None makes new streams on disk, with one copy, and leaves those
-    that are there as they are. `ack_sample` is the share of acks (percent) that the server tells about.
+    None leaves what is there as it is. New streams are then on disk, with one copy and without limits, but for
+    `MAX_REQUESTS_PER_CHANGE_SET`. `replicas`: copies of each stream. `ack_sample` is the share of acks (percent) that
+    the server tells about.
     """
 
     durability: Durability | None = None
     replicas: int | None = None
-    max_requests_per_change_set: int = 100_000
-    requests_max_bytes: int = -1
-    requests_max_msgs: int = -1
-    requests_max_msg_size: int = -1
-    commits_max_bytes: int = -1
-    ack_sample: int = 0
-    duplicate_window: float = 120.0
-    dlq_max_age: float = 30 * 24 * 3600.0
+    max_requests_per_change_set: int | None = None
+    requests_max_bytes: int | None = None
+    requests_max_msgs: int | None = None
+    requests_max_msg_size: int | None = None
+    commits_max_bytes: int | None = None
+    dlq_max_bytes: int | None = None
+    dlq_max_age: float | None = None
+    blobs_max_bytes: int | None = None
+    duplicate_window: float | None = None
+    ack_sample: int | None = None
     ack_wait: float = 6.0
     sweep_interval: float = 10.0
     max_consumers: int = 1_000_000
@@ -57,64 +62,90 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
 
 
 def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = False) -> list[dict[str, Any]]:
-    """JetStream `StreamConfig` objects (JSON API, docs.nats.io) of the four streams and the blob bucket's stream.
+    """JetStream `StreamConfig` objects (JSON API, docs.nats.io) of the streams and the blob bucket's stream.
 
+    They name what the promises rest on, and what the operator chose; what they do not name is left as it is.
     `clustered`: NATS is a cluster, so that a stream may have copies.
     """
     root = subjects.root
     base = storage(options, clustered=clustered) | {
+        "retention": "limits",
         "discard": "new",
-        "max_msgs": -1,
-        "max_bytes": -1,
         "max_age": 0,
-        "duplicate_window": int(options.duplicate_window * NANOS),
         # 2.15 counts an unset limit as 1000, and every owned change set is a consumer.
         "max_consumers": options.max_consumers,
         "allow_direct": False,
+        **_given(duplicate_window=_nanos(options.duplicate_window)),
     }
+    dead_letters = {name: value for name, value in base.items() if name != "max_age"}  # nothing rests on old ones
+    if options.dlq_max_age:
+        dead_letters["max_age"] = _nanos(options.dlq_max_age)
+        # NATS wants it so.
+        dead_letters["duplicate_window"] = _nanos(min(options.dlq_max_age, options.duplicate_window or 120.0))
     return [
         base
         | {
             "name": subjects.requests_stream,
             "subjects": [f"{root}.requests.*.*"],
-            "retention": "limits",
-            "max_msgs_per_subject": options.max_requests_per_change_set,
             "discard_new_per_subject": True,
-            "max_bytes": options.requests_max_bytes,
-            "max_msgs": options.requests_max_msgs,
-            "max_msg_size": options.requests_max_msg_size,
-        },
+        }
+        | _given(
+            max_msgs_per_subject=options.max_requests_per_change_set,
+            max_bytes=options.requests_max_bytes,
+            max_msgs=options.requests_max_msgs,
+            max_msg_size=options.requests_max_msg_size,
+        ),
         base
         | {
             "name": subjects.tasks_stream,
-            "subjects": [f"{root}.tasks.*.*.process", subjects.sweep],
+            "subjects": [f"{root}.tasks.*.*.process"],
             "retention": "workqueue",
             "max_msgs_per_subject": 1,
             "discard_new_per_subject": True,
         },
         base
-        | {
-            "name": subjects.commits_stream,
-            "subjects": [f"{root}.commits.*.*"],
-            "retention": "limits",
-            "max_bytes": options.commits_max_bytes,
-        },
-        base
-        | {
-            "name": subjects.dlq_stream,
-            "subjects": [f"{root}.dlq.*.*"],
-            "retention": "limits",
-            "max_age": int(options.dlq_max_age * NANOS),
-        },
+        | {"name": subjects.commits_stream, "subjects": [f"{root}.commits.*.*"]}
+        | _given(max_bytes=options.commits_max_bytes),
+        dead_letters
+        | {"name": subjects.dlq_stream, "subjects": [f"{root}.dlq.*.*"]}
+        | _given(max_bytes=options.dlq_max_bytes, max_age=_nanos(options.dlq_max_age)),
         base
         | {
             # The layout of a NATS object store (ADR-20), so that its tools can look inside.
             "name": f"OBJ_{subjects.blobs_bucket}",
             "subjects": [f"$O.{subjects.blobs_bucket}.C.>", f"$O.{subjects.blobs_bucket}.M.>"],
-            "retention": "limits",
             "allow_rollup_hdrs": True,
+        }
+        | _given(max_bytes=options.blobs_max_bytes),
+        base
+        | {
+            "name": subjects.sweep_stream,
+            "subjects": [subjects.sweep],
+            "max_msgs_per_subject": 1,
+            "discard_new_per_subject": True,
         },
     ]
+
+
+def beginnings(subjects: Subjects) -> dict[str, dict[str, Any]]:
+    """By stream: fields that a new one begins with, and that are the operator's from then on."""
+    return {subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET}}
+
+
+def first_sequence_after(last: int) -> int:
+    """Where a stream begins that replaces one whose newest message was seen at `last`.
+
+    What was said of a message of the old stream (acks, deletes, expected sequences) must not hit one of the new.
+    """
+    return (last // SEQUENCE_GAP + 2) * SEQUENCE_GAP + 1
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _nanos(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * NANOS)
 
 
 def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
@@ -126,7 +157,7 @@ def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
         "max_waiting": 65_536,
         "priority_policy": "overflow",
         "priority_groups": [TASKS_GROUP],
-        "sample_freq": str(options.ack_sample) if options.ack_sample else "",
+        **_given(sample_freq=None if options.ack_sample is None else str(options.ack_sample or "")),
     }
 
 
@@ -137,6 +168,14 @@ def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
         "priority_groups": [SWEEP_GROUP],
         "priority_timeout": int(max(options.sweep_interval, MIN_SWEEP_LEASE) * NANOS),
     }
+
+
+def consumers(subjects: Subjects, options: TopologyOptions) -> list[tuple[str, dict[str, Any]]]:
+    """The durable consumers, each with its stream."""
+    return [
+        (subjects.tasks_stream, tasks_consumer(subjects, options)),
+        (subjects.sweep_stream, sweep_consumer(subjects, options)),
+    ]
 
 
 def _durable(name: str, filter_subject: str, ack_wait: float) -> dict[str, Any]:

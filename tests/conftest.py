@@ -20,7 +20,7 @@ from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions
+from rebaser_core.topology import TopologyOptions, streams
 from tests.cluster import Cluster, cluster_in
 
 # A machine at work on something else is no defect: no example has a deadline, nor is making one ever too slow.
@@ -197,6 +197,5 @@ async def topology(js: JetStream, subjects: Subjects) -> AsyncIterator[TopologyO
     options = TopologyOptions()
     await ensure_topology(js, subjects, options)
     yield options
-    names = (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream, subjects.dlq_stream)
-    for name in (*names, f"OBJ_{subjects.blobs_bucket}"):
-        await js.call(f"STREAM.DELETE.{name}")
+    for config in streams(subjects, options):
+        await js.delete_stream(config["name"])

@@ -177,9 +177,12 @@ class JetStream(Calls):
         async for info in self.pages("STREAM.LIST", "streams", {"subject": subject} if subject else None):
             yield StreamInfo.of(info)
 
-    async def ensure_stream(self, config: Mapping[str, Any]) -> None:
-        """Create the stream, or update what may be; raises `ConfigError` where it cannot be made as wanted."""
-        await ensure_stream(self.call, config)
+    async def ensure_stream(self, config: Mapping[str, Any], beginning: Mapping[str, Any] | None = None) -> None:
+        """Create the stream, or update what may be; raises `ConfigError` where it cannot be made as wanted.
+
+        What `config` does not name is left as it is; `beginning`: further fields of one that is created.
+        """
+        await ensure_stream(self.call, config, beginning or {})
 
     async def stream_info(self, stream: str) -> StreamInfo:
         info = StreamInfo.of(await self.call(f"STREAM.INFO.{path(stream)}"))

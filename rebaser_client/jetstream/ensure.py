@@ -7,9 +7,13 @@ succeed, because create and update of the same configuration are no-ops.
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
+import structlog
+
 from rebaser_client.jetstream.errors import CONSUMER_EXISTS, CONSUMER_NAME_IN_USE, STREAM_NAME_IN_USE, ApiError
 from rebaser_client.jetstream.names import path
 from rebaser_core.errors import ConfigError
+
+log = structlog.get_logger(__name__)
 
 NO_PEERS = 10005  # code 400, but a cluster that is still starting says so too
 
@@ -20,23 +24,24 @@ class Call(Protocol):
     def __call__(self, subject: str, body: Mapping[str, Any] | None = None, /) -> Awaitable[dict[str, Any]]: ...
 
 
-async def ensure_stream(call: Call, config: Mapping[str, Any]) -> None:
+async def ensure_stream(call: Call, config: Mapping[str, Any], beginning: Mapping[str, Any]) -> None:
     """See `JetStream.ensure_stream`."""
     name = config["name"]
     what = f"stream {name}"
     try:
-        await call(f"STREAM.CREATE.{path(name)}", config)
+        await call(f"STREAM.CREATE.{path(name)}", {**beginning, **config})
     except ApiError as error:
         if error.err_code != STREAM_NAME_IN_USE:
             raise _final(error, what) from error
     else:
         return
     found = (await call(f"STREAM.INFO.{path(name)}"))["config"]
-    if _differences(found, config):
+    if differences := _differences(found, config):
+        log.warning("stream_changed", stream=name, fields=_texts(differences))
         try:
             await call(f"STREAM.UPDATE.{path(name)}", {**found, **config})
         except ApiError as error:
-            raise _final(error, what, _differences(found, config)) from error
+            raise _final(error, what, differences) from error
 
 
 async def ensure_consumer(call: Call, stream: str, config: Mapping[str, Any]) -> None:
@@ -79,5 +84,8 @@ def _final(error: ApiError, what: str, differences: Mapping[str, tuple[Any, Any]
         return error
     if not differences:
         return ConfigError(f"{what} cannot be created: {error.description}")
-    fields = "; ".join(f"{name} is {found!r}, wanted {value!r}" for name, (found, value) in differences.items())
-    return ConfigError(f"{what} cannot be changed ({error.description}): {fields}")
+    return ConfigError(f"{what} cannot be changed ({error.description}): {'; '.join(_texts(differences))}")
+
+
+def _texts(differences: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    return [f"{name} is {found!r}, wanted {value!r}" for name, (found, value) in differences.items()]

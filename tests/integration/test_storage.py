@@ -149,5 +149,5 @@ async def test_acks_of_tasks_are_sampled_where_the_setting_says_so(
     assert acks.latency_p50 is not None
     assert acks.latency_max is not None
     assert 0 < acks.latency_p50 <= acks.latency_max
-    await ensure_topology(js, subjects, TopologyOptions())
+    await ensure_topology(js, subjects, TopologyOptions(ack_sample=0))
     assert (await client.task_acks(60)).percent == 0

@@ -228,7 +228,7 @@ async def test_one_of_many_sweeps_again_and_again(
             await until_task(js, subjects, key)
         await until_one_is_pinned(one, two)
         assert one.pinned != two.pinned
-        info = await js.consumer_info(subjects.tasks_stream, SWEEP_CONSUMER)
+        info = await js.consumer_info(subjects.sweep_stream, SWEEP_CONSUMER)
         assert len(info.priority_groups) == 1
         assert info.num_ack_pending <= 1
 

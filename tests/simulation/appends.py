@@ -41,9 +41,8 @@ class Appends:
         elif subject.startswith("$JS.ACK.") and data[:4] in FINAL:
             sequence = int(subject.split(".")[5])
             task = self._streams[subject.split(".")[2]].messages.get(sequence)
-            kind, key = (
-                self._subjects.parse(task.subject) if task and task.subject != self._subjects.sweep else ("", None)
-            )
+            ours = task is not None and task.subject != self._subjects.sweep
+            kind, key = self._subjects.parse(task.subject) if task is not None and ours else ("", None)
             if key is not None and (process, self._subjects.commits(key)) in self._open:
                 self._broken(f"{process} ends its {kind} of {key} before its last append was answered")
 

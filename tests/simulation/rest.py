@@ -31,8 +31,7 @@ class Rest:
                 if decision.outcome is Outcome.DEAD and sequence not in history.dead:
                     return f"request {sequence} of {history.key} is dead, and no copy is stored"
         for subject in self._tasks.subjects:
-            if subject != self._subjects.sweep:
-                return f"{subject} is held"
+            return f"{subject} is held"
         return ""
 
     def stranded(self, now: float, bound: float) -> str:

@@ -48,7 +48,7 @@ async def strike(world: "World", kind: str) -> None:
         model.streams[stream].full = False
     elif kind == "task gone":
         tasks = model.streams.get(world.subjects.tasks_stream)
-        subjects = [] if tasks is None else [one for one in tasks.subjects if one != world.subjects.sweep]
+        subjects = [] if tasks is None else list(tasks.subjects)
         if tasks is not None and subjects:
             subject = rng.choice(subjects)
             world.faults.note("nats", f"task gone: {subject}")

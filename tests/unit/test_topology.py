@@ -7,7 +7,14 @@ import pytest
 from rebaser.settings import load_settings
 from rebaser_core.errors import ConfigError
 from rebaser_core.subjects import Subjects
-from rebaser_core.topology import TopologyOptions, streams, tasks_consumer
+from rebaser_core.topology import (
+    NANOS,
+    SEQUENCE_GAP,
+    TopologyOptions,
+    first_sequence_after,
+    streams,
+    tasks_consumer,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,15 +49,33 @@ def test_every_limit_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
         "requests_max_msg_size": ("REBASER_REQUESTS", "max_msg_size"),
         "max_requests_per_change_set": ("REBASER_REQUESTS", "max_msgs_per_subject"),
         "commits_max_bytes": ("REBASER_COMMITS", "max_bytes"),
+        "dlq_max_bytes": ("REBASER_DLQ", "max_bytes"),
+        "blobs_max_bytes": ("OBJ_REBASER_BLOBS", "max_bytes"),
     }
     for number, setting in enumerate(given, 1):
         monkeypatch.setenv(f"REBASER_{setting.upper()}", str(number * 1000))
     monkeypatch.setenv("REBASER_DUPLICATE_WINDOW", "7")
     monkeypatch.setenv("REBASER_ACK_SAMPLE", "25")
+    monkeypatch.setenv("REBASER_DLQ_MAX_AGE", "3600")
     options = load_settings().topology()
     found = {stream["name"]: stream for stream in streams(Subjects(), options)}
     for number, (stream, field) in enumerate(given.values(), 1):
         assert found[stream][field] == number * 1000
         assert found[stream]["discard"] == "new"
     assert {stream["duplicate_window"] for stream in found.values()} == {7_000_000_000}
+    assert found["REBASER_DLQ"]["max_age"] == 3600 * NANOS
     assert tasks_consumer(Subjects(), options)["sample_freq"] == "25"
+
+
+def test_what_nobody_chose_is_not_named_and_so_left_as_it_is() -> None:
+    limits = {"max_bytes", "max_msgs", "max_msg_size", "duplicate_window", "storage", "num_replicas"}
+    for stream in streams(Subjects(), load_settings().topology()):
+        assert not limits & stream.keys()
+        assert stream["name"] == "REBASER_DLQ" or stream["max_age"] == 0, "what is acknowledged is not forgotten"
+    assert "max_age" not in next(one for one in streams(Subjects(), TopologyOptions()) if one["name"] == "REBASER_DLQ")
+    assert "sample_freq" not in tasks_consumer(Subjects(), TopologyOptions())
+
+
+@pytest.mark.parametrize("last", [0, 1, 999_999, 1_000_000, 5_500_000])
+def test_a_stream_that_replaces_another_begins_far_behind_its_end(last: int) -> None:
+    assert first_sequence_after(last) - last > SEQUENCE_GAP

@@ -176,6 +176,23 @@ async def an_emptied_stream_remembers_its_last_sequence(js: JetStream, name: str
 
 
 @case
+async def a_stream_can_begin_with_another_sequence(js: JetStream, name: str) -> None:
+    """Nothing of a stream that was there before means anything in it."""
+    await js.ensure_stream(config(name))
+    old = (await js.publish(f"{name}.a", b"old")).sequence
+    await js.delete_stream(name)
+    await js.ensure_stream(config(name), {"first_seq": 1_000_001})
+    info = await js.stream_info(name)
+    assert (info.messages, info.first_sequence, info.last_sequence) == (0, 1_000_001, 1_000_000)
+    refused = await refusal(js.publish(f"{name}.a", b"", expected_last_subject_sequence=old))
+    assert refused.err_code == WRONG_LAST_SEQUENCE
+    assert (await js.publish(f"{name}.a", b"", expected_last_subject_sequence=0)).sequence == 1_000_001
+    await js.delete_message(name, old)
+    await js.ensure_stream(config(name))
+    assert (await js.stream_info(name)).messages == 1
+
+
+@case
 async def the_same_configuration_again_is_fine_and_another_is_not(js: JetStream, name: str) -> None:
     await js.ensure_stream(config(name))
     await js.ensure_stream(config(name))

@@ -63,7 +63,7 @@ class Stream:
         self.created = created
         self.messages: dict[int, Stored] = {}
         self.subjects: dict[str, dict[int, None]] = {}
-        self.last = 0
+        self.last = max(config.get("first_seq", 1) - 1, 0)
         self.bytes = 0
         self.full = False  # the disk is
         self.replica: Stream | None = None  # one that lags, while there is one
