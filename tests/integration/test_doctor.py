@@ -347,6 +347,47 @@ async def test_what_only_a_lost_checkpoint_held_is_lost_and_what_followed_is_not
     assert await patient.goes_on() == {"b": 20, "c": 5}
 
 
+@pytest.mark.parametrize("lost", ["base", "delta"])
+async def test_a_part_of_a_checkpoint_that_is_lost(patient: Patient, lost: str) -> None:
+    """With the newest one the checkpoint before is as good; with the base both are gone."""
+    many: list[Update] = [Set(f"v{number}", number) for number in range(50)]
+    await patient.live()
+    async with serving(patient.js, patient.subjects, patient.engine):
+        await patient.client.enqueue_updates_with_reply("ws", "cs", many, wait="derived")
+    base = await patient.write_checkpoint()
+    async with serving(patient.js, patient.subjects, patient.engine):
+        await patient.client.enqueue_updates_with_reply("ws", "cs", [Set("a", 11)], wait="derived")
+    delta = await patient.write_checkpoint()
+    assert delta.size - base.size < base.size, "it has two parts"
+    async with serving(patient.js, patient.subjects, patient.engine):
+        await patient.client.enqueue_updates_with_reply("ws", "cs", [Set("b", 21)], wait="derived")
+    await patient.log.lose_blob((base if lost == "base" else delta).address)
+    told = await patient.repaired()
+    values = await patient.goes_on()
+    if lost == "delta":
+        assert [one["lost"] for one in told["findings"]] == ["nothing"]
+        assert values.items() >= {"a": 11, "b": 21, "s": 32, "t": 53, "v49": 49}.items()
+    else:
+        assert [one["lost"] for one in told["findings"]] == ["nothing", "nothing", "edits"]
+        assert values == {"a": 11, "b": 21}
+
+
+async def test_a_repair_with_the_blob_store_of_somebody_else_can_be_undone(
+    patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It finds no blob, and says where it looked; as it deletes nothing, another repair has all of it again."""
+    await patient.live(checkpoint_after=2)
+    for sequence in range(1, 5):  # what a second checkpoint would purge
+        del patient.log.messages[sequence]
+    await patient.log.store()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("REBASER_BLOBS", f"file://{tmp_path}/blobs")
+        assert (await patient.visit(repair=True, yes=True))["loses"]
+        assert f"blobs were looked for in file://{tmp_path}/blobs; if servers keep theirs" in capsys.readouterr().out
+    assert not (await patient.repaired())["loses"]
+    assert await patient.goes_on() == ALL
+
+
 async def test_a_checkpoint_that_is_said_to_be_of_another_commit_is_read_and_written_anew(patient: Patient) -> None:
     await patient.live(checkpoint_after=2)
     for raw in patient.log.messages.values():

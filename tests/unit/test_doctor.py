@@ -158,8 +158,10 @@ def test_nothing_is_applied_twice() -> None:
     copy = entry(30, LOG[13])
     again = entry(31, replace(rebase(31, 12, 2, Set("a", 9)), id="other"))
     past = entry(32, replace(dvu(32, 13, 2, Computed("b", 9)), id="another"))
-    history = folded(*log(), copy, again, past)
-    assert costs(history) == [(30, Cost.NOTHING), (31, Cost.EDITS), (32, Cost.EDITS)]
+    forgotten = rebase(33, 12, 3, Set("a", 9))
+    forgotten = replace(forgotten, requests=(replace(forgotten.requests[0], request_id="forgotten"),))
+    history = folded(*log(), copy, again, past, entry(33, forgotten))
+    assert costs(history) == [(30, Cost.NOTHING), *[(sequence, Cost.EDITS) for sequence in (31, 32, 33)]]
     assert history.state.cells["a"].value == 2
     assert history.state.applied == Applied("epoch", 3)
     assert history.carried == 0
@@ -226,6 +228,39 @@ def test_a_newer_commit_is_not_damaged() -> None:
     headers, data = encode_commit(LOG[20])
     assert read_entry(20, 0, headers | {MESSAGE_VERSION: "99"}, data).reading is Reading.NEWER
     assert read_entry(20, 0, headers, data.replace(b"cdvu", b"cdvx")).reading is Reading.NEWER
+
+
+@given(st.data())
+def test_edits_of_all_commits_that_can_be_read_are_kept_in_their_order(data: st.DataObject) -> None:
+    """Whichever are damaged, gone or there again, compared with what the edits say by themselves."""
+    entries: list[Entry] = []
+    expected: dict[str, int] = {}
+    decided: set[str] = set()
+    previous = 0
+    for number in range(1, data.draw(st.integers(2, 12))):
+        id_, sequence = data.draw(st.sampled_from("abcd")), previous + data.draw(st.integers(1, 3))
+        commit = rebase(number, previous, number, Set(id_, number))
+        previous = sequence
+        fate = data.draw(st.sampled_from(["whole", "whole", "damaged", "mute", "gone", "nameless"]))
+        if fate == "gone":
+            continue
+        if fate in ("damaged", "mute"):
+            more = {"applied": None, "debt": None} if fate == "mute" else {}
+            entries.append(damaged(sequence, commit, **more))
+            continue
+        one = entry(sequence, commit)
+        if fate == "nameless" and entries and entries[-1].sequence == commit.previous:
+            one = read_entry(sequence, 0, {}, one.data)
+        entries.append(one)
+        expected[id_] = number
+        decided.add(f"r{number}")
+    whole = [one for one in entries if one.reading is Reading.COMMIT]
+    for one in data.draw(st.lists(st.sampled_from(whole), max_size=2)) if whole else ():
+        previous += 1
+        entries.append(replace(one, sequence=previous))
+    history = folded(*entries)
+    assert {id_: cell.value for id_, cell in history.state.cells.items()} == expected
+    assert set(history.state.outcomes) == decided
 
 
 @given(st.data())
