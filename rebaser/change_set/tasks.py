@@ -57,13 +57,19 @@ class Lease:
         self._subjects = subjects
 
     async def release(self) -> None:
-        """Ack the task, confirmed, and wait until the stream's leader says it is gone."""
-        task, subjects = self.task, self._subjects
+        """Ack the task, confirmed, and wait until the stream's leader says it is gone.
+
+        What was acked is waited for also if the lease is lost meanwhile: as long as it stands there, no other task can
+        be published, and then it is gone.
+        """
+        task, subjects, said = self.task, self._subjects, False
         for attempt in range(ACK_TRIES):
-            if self.lost:
+            if self.lost and not said:
                 return
             try:
-                await self.task.ack()
+                if not self.lost:
+                    said = True
+                    await self.task.ack()
                 left = await task.js.last(subjects.tasks_stream, subjects.task(task.key))
                 if left is None or left.sequence != self.task.sequence:
                     return

@@ -1,5 +1,6 @@
 """A lease that was lost: acks go by stream sequence, and would hit the delivery that another owner holds."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,6 +33,25 @@ async def test_once_a_lease_is_lost_nothing_is_said_about_its_task() -> None:
     lease = leased(lost=True)
     await lease.release()
     await lease.give_back(0.0)
+
+
+async def test_what_was_acked_when_the_lease_was_lost_is_waited_for_and_not_acked_again() -> None:
+    """A task that is published while the old one still stands there is refused, and then there is none."""
+    task = SimpleNamespace(stream_sequence=7)
+    stands, acks = [True, True, False], 0
+
+    class Server:
+        async def ack_sync(self, _: object) -> None:
+            nonlocal acks
+            acks += 1
+            lease.lost = True
+
+        async def last(self, *_: object) -> object:
+            return SimpleNamespace(sequence=7) if stands.pop(0) else None
+
+    lease = Lease(Task(ChangeSetKey("ws", "cs"), cast("Any", task), cast("Any", Server())), Subjects(""))
+    await lease.release()
+    assert (stands, acks) == ([], 1)
 
 
 async def test_while_it_is_held_it_is_acked_or_given_back() -> None:
