@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import cbor2
 import pytest
 
@@ -43,6 +44,7 @@ EDITS: list[list[Update]] = [
     [Set("c", 5), Derive("u", "sum", {"of": ["c", "a"]}), Set("e", 1)],
     [Set("b", 20), Remove("e")],
 ]
+EMPTY = "the log is empty: nothing was ever decided here, or all of it was purged"
 ALL = {"a": 10, "b": 20, "c": 5, "s": 30, "t": 50, "u": 15}
 
 
@@ -420,9 +422,7 @@ async def test_a_checkpoint_from_behind_the_commit_that_names_it_is_not_used(
 
 
 async def test_what_is_no_damage_is_left_alone(patient: Patient, js: JetStream) -> None:
-    assert (await patient.visit())["notes"] == [
-        "the log is empty: nothing was ever decided here, or all of it was purged"
-    ]
+    assert (await patient.visit())["notes"] == [EMPTY]
     await patient.live(checkpoint_after=2)
     assert (await patient.visit())["notes"] == []
     patient.log.messages[2].data = b"\xff"
@@ -486,6 +486,27 @@ async def test_who_writes_meanwhile_is_not_written_over_and_it_can_be_run_again(
         await repair(patient.stores, found, "doctor")
     await patient.repaired()
     assert await patient.goes_on() == ALL
+
+
+async def test_nothing_is_wrong_with_a_log_that_is_written_and_purged_while_it_is_read(patient: Patient) -> None:
+    stop = False
+
+    async def edit() -> None:
+        number = 0
+        while not stop:
+            number += 1
+            updates = [Set("a", number), Set(f"v{number % 7}", "x" * 500), Derive("d", "sum", {"of": ["a"]})]
+            await patient.client.enqueue_updates_with_reply("ws", "cs", updates)
+
+    owners = serving(patient.js, patient.subjects, patient.engine, checkpoint_bytes=1024)
+    async with owners, anyio.create_task_group() as group:
+        group.start_soon(edit)
+        firsts = set()
+        while len(firsts) < 8:
+            told = await patient.visit()
+            assert (told["damaged"], told["notes"] in ([], [EMPTY])) == (False, True)
+            firsts.add(told["first"])
+        stop = True
 
 
 async def test_an_owner_that_holds_the_change_set_goes_on_with_what_the_repair_left(patient: Patient) -> None:
