@@ -35,7 +35,7 @@ class Dice(Protocol):
     def random(self) -> float: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Thresholds:
     """Sizes at which another way begins. Bytes are of what is encoded unless it says otherwise."""
 
@@ -198,6 +198,11 @@ class Thresholds:
     def drawn(cls, rng: Dice) -> "Thresholds":
         """Each by itself: lowest, highest, small, or as it is by default."""
         return cls(**{one.name: _drawn(rng, **one.metadata, default=one.default) for one in fields(cls)})
+
+    def __repr__(self) -> str:
+        """Those that are not as they are by default."""
+        given = (f"{one.name}={value}" for one in fields(self) if (value := getattr(self, one.name)) != one.default)
+        return f"Thresholds({', '.join(given)})"
 
     def many(self, inputs: int) -> int:
         """How many of `inputs` are much of a large change set."""

@@ -7,19 +7,19 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core.thresholds import Thresholds
-from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.thresholds import Thresholds, forced
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import canonical
+from tests.property.forcing import Logged, forcing
 from tests.spark.graphs import Book, expected, run_here, typed
 
 IDS = "abcdefgh"
-LIMITS = [
-    Thresholds(),
+LIMITS = forcing(
     Thresholds(packet_bytes=1),  # a packet a value: as many waves as levels
     Thresholds(packet_bytes=150, parallelism=1, task_work=1),  # islands share packets, and do not always fit
     Thresholds(packet_bytes=400, parallelism=3, task_work=3),
     Thresholds(whole=0, share=1 << 30, slow=1.0),  # everything over the structure of the whole
-]
+)
 
 ids = st.sampled_from(IDS)
 # Few and close to each other, so that results are often the same, and often nearly the same.
@@ -37,11 +37,11 @@ class Again:
 Step: TypeAlias = Sequence[Update | Again]
 
 
-def edit_book(book: Book, step: Step) -> None:
+def edit_book(book: Book, step: Step, *recompute: Recompute) -> None:
     updates: list[Update] = []
     for one in step:
         updates += book.again([one.id]) or [Remove("nowhere")] if isinstance(one, Again) else [one]
-    book.edit(*updates)
+    book.edit(*updates, recompute=recompute)
 
 
 def derive(id_: str, inputs: list[str], how: str) -> Derive:
@@ -90,8 +90,9 @@ FIRST: list[Update] = [
 edits = st.lists(updates | st.builds(Again, ids), min_size=1, max_size=3)
 
 
-def check_at_rest(book: Book) -> None:
+def check_at_rest(book: Logged) -> None:
     assert not book.state.owes
+    book.check_reader()
     fresh = Book(book.state.updates())
     fresh.update()
     found = typed(book.values())
@@ -100,27 +101,22 @@ def check_at_rest(book: Book) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(edits, min_size=1, max_size=8), st.sampled_from(LIMITS))
+@given(st.lists(edits, min_size=1, max_size=8), LIMITS)
 def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[Step], limits: Thresholds) -> None:
-    book = Book(FIRST)
-    book.update()
-    for step in script:
-        edit_book(book, step)
-        book.update(limits)
-        check_at_rest(book)
+    with forced(limits):
+        book = Logged(FIRST)
+        book.update()
+        for step in script:
+            edit_book(book, step)
+            book.update()
+            check_at_rest(book)
 
 
 @settings(deadline=None)
-@given(st.lists(edits, min_size=1, max_size=4), edits, st.lists(edits, max_size=3), st.sampled_from(LIMITS))
+@given(st.lists(edits, min_size=1, max_size=4), edits, st.lists(edits, max_size=3), LIMITS)
 def test_an_update_planned_before_later_edits_is_mended_by_the_next(
     before: list[Step], owed: Step, later: list[Step], limits: Thresholds
 ) -> None:
-    book = Book(FIRST)
-    book.update()
-    for step in before:
-        edit_book(book, step)
-        book.update()
-    edit_book(book, owed)
     todo = iter(later)
 
     def edit() -> None:
@@ -128,18 +124,26 @@ def test_an_update_planned_before_later_edits_is_mended_by_the_next(
             edit_book(book, step)
             return
 
-    with book.state.view() as view:
-        computed = run_here(view, limits, edit)
-        for step in todo:
+    with forced(limits):
+        book = Logged(FIRST)
+        book.update()
+        for step in before:
             edit_book(book, step)
-        book.commit(computed, view.sequence)
-    while book.state.owes:
-        book.update(limits)
-    check_at_rest(book)
+            book.update()
+        edit_book(book, owed)
+        with book.state.view() as view:
+            computed = run_here(view, between=edit)
+            for step in todo:
+                edit_book(book, step)
+            book.commit(computed, view.sequence)
+        book.check_reader()
+        while book.state.owes:
+            book.update()
+        check_at_rest(book)
 
 
 @settings(deadline=None)
-@given(st.lists(edits, min_size=2, max_size=6), st.sampled_from(LIMITS))
+@given(st.lists(edits, min_size=2, max_size=6), LIMITS)
 def test_how_the_work_is_cut_does_not_show(script: list[Step], limits: Thresholds) -> None:
     book = Book(FIRST)
     book.update()
@@ -149,7 +153,8 @@ def test_how_the_work_is_cut_does_not_show(script: list[Step], limits: Threshold
     edit_book(book, script[-1])
     with book.state.view() as one, book.state.view() as other:
         whole = {computed.id: computed for computed in run_here(one)}
-        cut = {computed.id: computed for computed in run_here(other, limits)}
+        with forced(limits):
+            cut = {computed.id: computed for computed in run_here(other)}
     assert {id_: (canonical(c.value), c.fault) for id_, c in whole.items()} == {
         id_: (canonical(c.value), c.fault) for id_, c in cut.items()
     }

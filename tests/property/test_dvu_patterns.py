@@ -4,17 +4,22 @@ evaluator makes, whatever came and went."""
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core.thresholds import Thresholds
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Input, Match, Remove, Set, Unset, Update
-from tests.property.test_dvu_incremental import LIMITS as UNCOMPILED
+from tests.property.forcing import Logged, forcing
 from tests.property.test_dvu_incremental import check_at_rest
-from tests.spark.graphs import Book, run_here
+from tests.spark.graphs import run_here
 
 IDS = ["s/1", "s/2", "s/t/1", "t/1", "d/1", "d/2", "d/e/1", "e/1", "top"]
 # By level: who matches only what stands above in no cycle.
 GLOBS = ["s/*", "s/**", "*/1", "**1", "s/*/1", "d/*", "d/**", "**/e/*", "t/1", "z/*", "t*", "*"]
 
-LIMITS = [*UNCOMPILED, Thresholds(whole=0, share=1 << 30, slow=1.0, few=-1), Thresholds(few=-1)]  # and compiled
+LIMITS = forcing(
+    Thresholds(packet_bytes=1),
+    Thresholds(whole=0, share=1 << 30, slow=1.0),
+    Thresholds(whole=0, share=1 << 30, slow=1.0, few=-1),
+    Thresholds(few=-1),
+)
 
 ids = st.sampled_from(IDS)
 globs = st.sampled_from(GLOBS).map(Match)
@@ -68,29 +73,31 @@ FIRST: list[Update] = [
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(edits, min_size=1, max_size=8), st.sampled_from(LIMITS))
+@given(st.lists(edits, min_size=1, max_size=8), LIMITS)
 def test_edit_and_update_gives_what_a_full_recompute_gives(script: list[list[Update]], limits: Thresholds) -> None:
-    book = Book(FIRST)
-    book.update()
-    for step in script:
-        book.edit(*step)
-        owed, before = book.state.stale(), book.values()
-        book.update(limits)
-        check_at_rest(book)
-        for id_, value in book.values().items():  # what nobody called stale has not changed
-            assert id_ in owed or before[id_] == value
+    with forced(limits):
+        book = Logged(FIRST)
+        book.update()
+        for step in script:
+            book.edit(*step)
+            owed, before = book.state.stale(), book.values()
+            book.update()
+            check_at_rest(book)
+            for id_, value in book.values().items():  # what nobody called stale has not changed
+                assert id_ in owed or before[id_] == value
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(edits, min_size=2, max_size=6), st.sampled_from(LIMITS))
+@given(st.lists(edits, min_size=2, max_size=6), LIMITS)
 def test_edits_while_an_update_is_planned_are_caught_by_the_next(
     script: list[list[Update]], limits: Thresholds
 ) -> None:
-    book = Book(FIRST)
-    for step in script:
-        with book.state.view() as view:
-            book.edit(*step)
-            book.commit(run_here(view, limits), view.sequence)
-    while book.state.owes:
-        book.update(limits)
-    check_at_rest(book)
+    with forced(limits):
+        book = Logged(FIRST)
+        for step in script:
+            with book.state.view() as view:
+                book.edit(*step)
+                book.commit(run_here(view), view.sequence)
+        while book.state.owes:
+            book.update()
+        check_at_rest(book)

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.plan import plan
 from rebaser_core.state import View
-from rebaser_core.thresholds import Thresholds
+from rebaser_core.thresholds import NEVER, Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Update
+from tests.property.forcing import forcing
 from tests.spark.graphs import Book
 
 IDS = [f"v{at}" for at in range(12)]
-LIMITS = [Thresholds(), Thresholds(packet_bytes=150, parallelism=2, task_work=4), Thresholds(packet_bytes=1)]
+LIMITS = forcing(Thresholds(packet_bytes=150, parallelism=2, task_work=4), Thresholds(packet_bytes=1))
 
 ids = st.sampled_from(IDS)
 updates: st.SearchStrategy[Update] = st.one_of(
@@ -34,12 +35,12 @@ def packets(view: View, limits: Thresholds) -> list[list[bytes]]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(updates, min_size=1, max_size=20), min_size=1, max_size=3), st.sampled_from(LIMITS))
+@given(st.lists(st.lists(updates, min_size=1, max_size=20), min_size=1, max_size=3), LIMITS)
 def test_compiled_or_not_the_packets_are_the_same(edits: list[list[Update]], limits: Thresholds) -> None:
     book = Book()
     for some in edits:
         book.edit(*some)
         with book.state.view() as view:
-            plain = packets(view, limits)
-            assert packets(view, replace(limits, few=-1)) == plain
+            plain = packets(view, replace(limits, whole=NEVER, few=NEVER))
+            assert packets(view, replace(limits, whole=NEVER, few=-1)) == plain
         book.update()

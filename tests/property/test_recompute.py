@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from rebaser.dvu import evaluate, plan
 from rebaser.dvu.functions.base import Function, Inputs, Params
 from rebaser.dvu.functions.registry import Registry, registry
-from rebaser_core.thresholds import Thresholds
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Set, Update
 from rebaser_core.values import Json
-from tests.property.test_dvu_incremental import FIRST, IDS, LIMITS, check_at_rest, edits
+from tests.property.forcing import Logged
+from tests.property.test_dvu_incremental import FIRST, IDS, LIMITS, Step, check_at_rest, edit_book, edits
 from tests.spark import graphs
-from tests.spark.graphs import Book, run_here
+from tests.spark.graphs import run_here
 
 
 class Drift:
@@ -61,49 +62,47 @@ EVERYTHING, THOSE = Recompute(), Recompute("drift")
     some_edits,
     st.sampled_from([EVERYTHING, THOSE]),
     some_edits,
-    st.sampled_from(LIMITS),
+    LIMITS,
 )
 def test_what_is_recomputed_is_what_a_full_evaluation_makes(
-    before: list[list[Update]], along: list[Update], asked: Recompute, later: list[Update], limits: Thresholds
+    before: list[Step], along: Step, asked: Recompute, later: Step, limits: Thresholds
 ) -> None:
     """Asked for along with edits, with more edits before the update, and once more while one is under way."""
-    with drifting() as drift:
-        book = Book([*FIRST, *DRIFTING])
+    with drifting() as drift, forced(limits):
+        book = Logged([*FIRST, *DRIFTING])
         book.update()
         for step in before:
-            book.edit(*step)
-            book.update(limits)
+            edit_book(book, step)
+            book.update()
         drift.release = 1
-        book.edit(*along, recompute=[asked])
-        book.edit(*later)
-        book.update(limits)
+        edit_book(book, along, asked)
+        edit_book(book, later)
+        book.update()
         check_at_rest(book)
 
         book.edit(Set("b", "other"))
         with book.state.view() as view:
-            computed = run_here(view, limits)
+            computed = run_here(view)
             drift.release = 2
-            book.edit(*along, recompute=[asked])
+            edit_book(book, along, asked)
             book.commit(computed, view.sequence)
         assert book.state.owes
-        book.update(limits)
+        book.update()
         check_at_rest(book)
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(some_edits, max_size=3), st.sampled_from([EVERYTHING, THOSE]), st.sampled_from(LIMITS))
-def test_where_nothing_changed_nothing_is_written(
-    before: list[list[Update]], asked: Recompute, limits: Thresholds
-) -> None:
-    with drifting():
-        book = Book([*FIRST, *DRIFTING])
+@given(st.lists(some_edits, max_size=3), st.sampled_from([EVERYTHING, THOSE]), LIMITS)
+def test_where_nothing_changed_nothing_is_written(before: list[Step], asked: Recompute, limits: Thresholds) -> None:
+    with drifting(), forced(limits):
+        book = Logged([*FIRST, *DRIFTING])
         book.update()
         for step in before:
-            book.edit(*step)
+            edit_book(book, step)
             book.update()
         book.edit(recompute=[asked])
         assert book.state.owes
-        assert tuple(book.update(limits)) == ()
+        assert tuple(book.update()) == ()
         check_at_rest(book)
 
 
@@ -116,7 +115,7 @@ def test_what_depends_on_it_is_computed_only_if_it_changed() -> None:
             Derive(f"c{at}", "drift", {"x": f"b{at}"}),
         ]
     with drifting() as drift:
-        book = Book(graph)
+        book = Logged(graph)
         book.update()
         drift.calls = 0
         book.edit(recompute=[Recompute("sum")])
@@ -133,7 +132,7 @@ def test_what_depends_on_it_is_computed_only_if_it_changed() -> None:
 
 def test_a_value_of_another_function_is_left_alone() -> None:
     with drifting() as drift:
-        book = Book([Set("a", 1), Derive("b", "drift", {"x": "a"}), Derive("c", "sum", {"x": "a"})])
+        book = Logged([Set("a", 1), Derive("b", "drift", {"x": "a"}), Derive("c", "sum", {"x": "a"})])
         book.update()
         drift.release = 1
         book.edit(recompute=[Recompute("sum")])

@@ -29,12 +29,8 @@ class Book:
         asked = tuple(recompute)
         settled = not state.owes and not state.wakes(updates) and not asked
         covers = None if settled else state.covers
-        sequence = state.last + 1
-        applied = Applied("s", sequence)
-        state.fold(
-            sequence,
-            Commit("e", state.last, Kind.REBASE, 0, "o", applied, covers, delta=updates, recompute=asked),
-        )
+        applied = Applied("s", state.last + 1)
+        self.fold(Commit("e", state.last, Kind.REBASE, 0, "o", applied, covers, delta=updates, recompute=asked))
 
     def again(self, ids: Iterable[str]) -> list[Update]:
         """The definitions of those of `ids` that have one, to be given anew as they are."""
@@ -44,8 +40,12 @@ class Book:
     def commit(self, computed: Iterable[Computed], planned_at: int) -> tuple[Computed, ...]:
         state = self.state
         valid = still_valid(state, computed, planned_at)
-        state.fold(state.last + 1, Commit("d", state.last, Kind.DVU, 0, "o", None, planned_at, delta=valid))
+        self.fold(Commit("d", state.last, Kind.DVU, 0, "o", None, planned_at, delta=valid))
         return valid
+
+    def fold(self, commit: Commit) -> None:
+        """Add a commit, as its writer does it."""
+        self.state.fold(self.state.last + 1, commit)
 
     def update(self, limits: Thresholds | None = None) -> tuple[Computed, ...]:
         """Bring everything up to date; what was written."""

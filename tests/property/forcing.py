@@ -1,0 +1,57 @@
+"""Whatever thresholds are, and whoever reads what was written: what tests of updates run with.
+
+Invariant: what an owner has folded and what a reader of its log folds is the same.
+"""
+
+import random
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from rebaser_core import thresholds
+from rebaser_core.commit import Commit
+from rebaser_core.computed import ComputedTable
+from rebaser_core.messages import decode_commit, decode_delta, encode_commit, encode_delta
+from rebaser_core.state import ChangeSetState
+from rebaser_core.thresholds import Thresholds
+from tests.spark.graphs import Book
+from tests.wire.examples import parts
+
+ENDS = [Thresholds.lowest(), Thresholds.highest()]
+drawn = st.integers(0, 2**32).map(lambda seed: Thresholds.drawn(random.Random(seed)))
+
+
+def forcing(*some: Thresholds) -> st.SearchStrategy[Thresholds]:
+    """Thresholds to run a test with: as they are, `some`, all of them lowest or highest, each drawn by itself."""
+    return st.sampled_from([Thresholds(), *some, *ENDS]) | drawn
+
+
+class Logged(Book):
+    """A book whose commits are encoded as an owner encodes them, and folded by a reader as well."""
+
+    def __init__(self, *args: object) -> None:
+        self.reader = ChangeSetState()
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def fold(self, commit: Commit) -> None:
+        read = as_read(commit)
+        super().fold(commit)
+        self.reader.fold(self.state.last, read)
+
+    def check_reader(self) -> None:
+        """The reader has what the owner has."""
+        read, own = parts(self.reader), parts(self.state)
+        assert read == own
+        assert repr(read) == repr(own)
+
+
+def as_read(commit: Commit) -> Commit:
+    """`commit` as a reader finds it, having seen that it is the same in the message and in a blob."""
+    inline = decode_commit(*encode_commit(commit))
+    if not commit.delta:
+        return inline
+    blob = decode_delta(commit.kind, encode_delta(commit.delta))
+    assert tuple(blob) == tuple(inline.delta) == tuple(commit.delta)
+    limits = thresholds.now
+    most = limits.inline_table if isinstance(commit.delta, ComputedTable) else limits.inline_updates
+    return replace(inline, delta=blob) if len(commit.delta) > most else inline
