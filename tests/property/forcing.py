@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from rebaser_core import thresholds
-from rebaser_core.commit import Commit
+from rebaser_core.commit import Commit, Kind
 from rebaser_core.computed import ComputedTable
 from rebaser_core.messages import decode_commit, decode_delta, encode_commit, encode_delta
 from rebaser_core.state import ChangeSetState
@@ -35,6 +35,9 @@ class Logged(Book):
 
     def fold(self, commit: Commit) -> None:
         read = as_read(commit)
+        if commit.kind is Kind.DVU:
+            edited = {id_ for id_, at in self.state.roots.items() if at > (commit.covers or 0)}
+            assert edited.isdisjoint(one.id for one in read.delta), "a result for what was edited meanwhile"
         super().fold(commit)
         self.reader.fold(self.state.last, read)
 

@@ -12,6 +12,7 @@ from rebaser_core.patterns import matcher
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import MARK, Derive, Match, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical
+from tests.property.forcing import forcing
 
 IDS = "abc"  # few, so that much happens to each
 ids = st.sampled_from(IDS)
@@ -105,8 +106,13 @@ def check(cells: Cells, model: Model) -> None:
 
 
 @settings(max_examples=300)
-@given(st.lists(steps, min_size=10, max_size=40))
-def test_cells_are_a_map(script: list[Any]) -> None:
+@given(st.lists(steps, min_size=10, max_size=40), forcing())
+def test_cells_are_a_map(script: list[Any], limits: Thresholds) -> None:
+    with forced(limits):
+        check_cells(script)
+
+
+def check_cells(script: list[Any]) -> None:
     cells, model = Cells(), Model()
     for step in script:
         if step == "freeze":

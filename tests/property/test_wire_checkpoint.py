@@ -15,9 +15,10 @@ from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state import ChangeSetState
-from rebaser_core.thresholds import NEVER, forced
+from rebaser_core.thresholds import NEVER, Thresholds, forced
 from rebaser_core.updates import MARK, Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault
+from tests.property.forcing import forcing
 from tests.wire.checkpoints import Stored, restored, written
 from tests.wire.examples import parts
 from tests.wire.strategies import json_values
@@ -91,12 +92,8 @@ def assert_same(left: ChangeSetState, right: ChangeSetState) -> None:
     assert repr(parts(left)) == repr(parts(right))
 
 
-@contextmanager
-def small() -> Iterator[None]:
-    """Several of everything."""
-    few = {"part_rows": 5, "batch_outcomes": 2, "batch_rows": 3, "batch_inputs": 4, "batch_bytes": 16, "copied": 2}
-    with forced(replace(thresholds.now, **few)):
-        yield
+# Several of everything, and else.
+some_limits = forcing(Thresholds(part_rows=5, batch_outcomes=2, batch_rows=3, batch_inputs=4, batch_bytes=16, copied=2))
 
 
 @contextmanager
@@ -106,15 +103,15 @@ def never_compacted() -> Iterator[None]:
 
 
 @settings(deadline=None)
-@given(st.lists(steps, max_size=12), st.lists(steps, max_size=12), st.lists(steps, max_size=12))
+@given(st.lists(steps, max_size=12), st.lists(steps, max_size=12), st.lists(steps, max_size=12), some_limits)
 def test_a_checkpoint_is_the_state_when_it_was_begun(
-    before: list[Any], meanwhile: list[Any], copied: list[Any]
+    before: list[Any], meanwhile: list[Any], copied: list[Any], limits: Thresholds
 ) -> None:
     """Commits folded while it is written are not in it, and fold onto what is read back with the same result."""
-    state, expected = folded(before), folded(before)
-    late: list[tuple[int, Commit]] = []
-    stored = Stored()
-    with small():
+    with forced(limits):
+        state, expected = folded(before), folded(before)
+        late: list[tuple[int, Commit]] = []
+        stored = Stored()
         with state.view() as view:
             draft = Draft(state, view, stored.chain)
             for step in meanwhile:
@@ -127,14 +124,14 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(
         state.cells.columns.edges.lost = 1 << 20  # as after many edits, so that inputs are brought together
         state.cells.columns.tidy()
         stored.put(draft.write())
-    again = stored.read()
-    assert_same(again, expected)
-    for sequence, commit in late:
-        again.fold(sequence, commit)
-    assert_same(again, state)
-    with small(), never_compacted():
-        stored.write(state)
-    assert_same(stored.read(), state)
+        again = stored.read()
+        assert_same(again, expected)
+        for sequence, commit in late:
+            again.fold(sequence, commit)
+        assert_same(again, state)
+        with never_compacted():
+            stored.write(state)
+        assert_same(stored.read(), state)
 
 
 @settings(deadline=None)
@@ -145,11 +142,12 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(
         max_size=12,
     ),
     st.booleans(),
+    some_limits,
 )
-def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool) -> None:
+def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool, limits: Thresholds) -> None:
     """Whoever goes on from it, the writer or who loaded it; and if a checkpoint in between came to nothing."""
     state, stored = ChangeSetState(), Stored()
-    with small(), nullcontext() if compacted else never_compacted():
+    with forced(limits), nullcontext() if compacted else never_compacted():
         for entry in script:
             if entry == "load":
                 state = stored.read() if stored.chain.base else ChangeSetState()
