@@ -171,6 +171,29 @@ def test_constants_that_do_not_fit_into_one_packet_are_spread() -> None:
     assert wave == [4, 4, 4, 4, 4]
 
 
+@pytest.mark.parametrize("few", [300, -1])
+def test_what_an_earlier_wave_found_counts_in_the_packets_of_a_later_one(few: int) -> None:
+    count, text, room = 20, "x" * 50_000, 500_000
+    book = Book(
+        [
+            *(Set(f"t{at}", text) for at in range(count)),
+            *(Derive(f"n{at}", "concat", {"t": (f"t{at}", f"t{at}")}) for at in range(count)),
+            *(Derive(f"m{at}", "concat", {"n": (f"n{at}", f"n{(at + 7) % count}")}) for at in range(count)),
+            *(Derive(f"o{at}", "length", {"m": f"m{at}"}) for at in range(count)),
+        ]
+    )
+    sizes: list[list[int]] = []
+    with book.state.view() as view:
+        made = plan(view, Thresholds(packet_bytes=room, few=few))
+        while packets := made.next_wave():
+            sizes.append([len(packet) for packet in packets])
+            made.absorb([result for packet in packets for result in evaluate_packet(packet)])
+        book.commit(made.computed(), view.sequence)
+    assert len(sizes) > 1
+    assert max(max(wave) for wave in sizes) < room + 10_000
+    assert [book.values()[f"o{at}"].value for at in range(count)] == [4 * len(text)] * count
+
+
 def test_one_value_with_more_inputs_than_a_packet_goes_alone() -> None:
     book = Book([*(Set(f"v{at}", at) for at in range(1000)), total("all", *(f"v{at}" for at in range(1000)))])
     assert cut(book, Thresholds(packet_bytes=100)) == [[1]]
