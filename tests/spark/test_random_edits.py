@@ -1,0 +1,54 @@
+"""Random edits beside updates, on a real server and Spark, leave exactly what their definitions amount to.
+
+`python -m tests.driver` runs any number of seeds; a few that nobody ran before are run here each time, and told.
+"""
+
+import random
+import time
+
+import pytest
+
+from rebaser.dvu.engine import Engine
+from tests.driver.removals import Removals
+from tests.driver.story import Story, run_seed
+
+pytestmark = [pytest.mark.anyio, pytest.mark.spark]
+
+FRESH = random.SystemRandom().randrange(10_000, 10_000_000)
+ENOUGH = 12.0  # seconds after which no further fresh seed begins
+LONG = 200
+
+
+async def check(seed: int, story: type[Story], nats_url: str, engine: Engine) -> None:
+    name = story.__name__.lower()
+    again = f"python -m tests.driver --story {name} --seed {seed}"
+    print(again)
+    report = await run_seed(seed, nats_url, engine, story)
+    if report.violation is not None:
+        pytest.fail(f"{report.told}\n{report.violation}\nagain: {again}", pytrace=False)
+
+
+@pytest.mark.parametrize("seed", [4, 15, 20])
+async def test_edits_beside_updates(nats_url: str, engine: Engine, seed: int) -> None:
+    await check(seed, Story, nats_url, engine)
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+async def test_removals_while_many_results_are_computed(nats_url: str, engine: Engine, seed: int) -> None:
+    await check(seed, Removals, nats_url, engine)
+
+
+async def test_seeds_that_nobody_ran_before(nats_url: str, engine: Engine) -> None:
+    end = time.monotonic() + ENOUGH
+    for seed in range(FRESH, FRESH + 4):
+        await check(seed, (Story, Removals)[seed % 2], nats_url, engine)
+        if time.monotonic() > end:
+            break
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+async def test_many_seeds(nats_url: str, engine: Engine) -> None:
+    for seed in range(FRESH, FRESH + LONG):
+        await check(seed, Story, nats_url, engine)
+        await check(seed, Removals, nats_url, engine)
