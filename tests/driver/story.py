@@ -20,12 +20,12 @@ from rebaser_client import RebaserClient, Recompute, RequestRejected
 from rebaser_client.client import Wait
 from rebaser_core.updates import parse_updates
 from rebaser_core.values import State
+from tests.driver import ways
 from tests.driver.edits import BARRIER, Editor, Shape
 from tests.driver.formulas import Meaning
 from tests.driver.installation import Hesitant, Installation, heard, installed
 from tests.driver.oracle import Wire
 from tests.driver.watched import WS, Sent, Violation, Watched
-from tests.driver.ways import Ways
 
 PATIENCE = 60.0  # seconds for all that was sent to be decided and covered; a measure of hanging, never of speed
 CLIENTS = 3
@@ -147,7 +147,7 @@ class Story:
     def __init__(self, seed: int, nats_url: str, engine: Any) -> None:
         rng = random.Random(seed)
         self.plan = self.drawn(rng)
-        self.ways = Ways.drawn(rng)
+        self.thresholds = ways.drawn(rng, max(shape.size for shape in self.plan.shapes))
         self.counts: Counter[str] = Counter()
         self._seed = seed
         self._url = nats_url
@@ -173,7 +173,7 @@ class Story:
         return Plan.drawn(rng)
 
     async def run(self) -> None:
-        with self.ways.forced(self.counts):
+        with ways.taken(self.thresholds, self.counts):
             await self._run()
 
     async def _run(self) -> None:
@@ -272,7 +272,7 @@ class Story:
 async def run_seed(seed: int, nats_url: str, engine: Any, kind: type[Story] = Story) -> Report:
     """Run a seed to its end or first violation."""
     story = kind(seed, nats_url, engine)
-    report = Report(seed, f"{story.plan}, {story.ways}", story.counts)
+    report = Report(seed, f"{story.plan}, {ways.told(story.thresholds)}", story.counts)
     try:
         await story.run()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding

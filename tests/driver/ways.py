@@ -1,56 +1,49 @@
-"""The thresholds that pick how an update is done, drawn for each seed, so that small graphs take every way there is."""
+"""The thresholds of a seed: small graphs take every way there is from edits to results."""
 
 import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import fields, replace
+from typing import Any
 from unittest.mock import patch
 
-from rebaser.change_set import commit_log
-from rebaser.dvu import plan, run, whole
-from rebaser.dvu.graph import FEW
-from rebaser.dvu.limits import PlanLimits
-from rebaser_core.state import View
+from rebaser.dvu import run
+from rebaser_core.thresholds import Thresholds, forced
+
+PARTS = 500  # packets of an update, or parts of a checkpoint, at most: each is a message of its own
 
 
-@dataclass(frozen=True)
-class Ways:
-    """`table`: results from which on they stand in columns; `rows` of one from which on it is a blob."""
+def drawn(rng: random.Random, size: int) -> Thresholds:
+    """Those of a seed whose largest change set has `size` values."""
+    those = rng.choice([Thresholds, Thresholds.lowest, Thresholds.highest, *[lambda: Thresholds.drawn(rng)] * 5])()
+    least = size // PARTS + 1
+    return replace(
+        those,
+        packet_bytes=max(those.packet_bytes, 40 * least),
+        part_rows=max(those.part_rows, least),
+        part_bytes=max(those.part_bytes, 40 * least),
+        batch_rows=max(those.batch_rows, least),
+        copied=max(those.copied, least),
+    )
 
-    limits: PlanLimits
-    table: int
-    rows: int
-    little: int
 
-    @classmethod
-    def drawn(cls, rng: random.Random) -> "Ways":
-        if rng.random() < 0.2:
-            return cls(PlanLimits(), 256, commit_log.ROWS, run.LITTLE)
-        limits = PlanLimits(
-            packet_bytes=rng.choice([3_000, 50_000, 8 * 1024 * 1024]),
-            task_work=rng.choice([500, 150_000]),
-            few=rng.choice([-1, FEW, 1 << 30]),
-            whole=rng.choice([0, 0, 500, 20_000]),
-            share=rng.choice([1, 32, 1 << 30]),
-            slow=rng.choice([1 / 16, 1.0, 1.0]),
-        )
-        return cls(limits, rng.choice([1, 20, 256]), rng.choice([1, 100, commit_log.ROWS]), rng.choice([0, run.LITTLE]))
+def told(those: Thresholds) -> str:
+    """What is not as it is by default."""
+    plain = Thresholds()
+    names = [one.name for one in fields(those) if getattr(those, one.name) != getattr(plain, one.name)]
+    return ", ".join(f"{name}={getattr(those, name)}" for name in names) or "default thresholds"
 
-    @contextmanager
-    def forced(self, counts: Counter[str]) -> Iterator[None]:
-        """What is planned in this process is planned so meanwhile; `counts` tells which ways were taken."""
 
-        def planned(view: View, limits: PlanLimits = self.limits) -> plan.Plan | whole.WholePlan:
-            made = plan.plan(view, limits)
-            counts[f"way {type(made).__name__}"] += 1
-            return made
+@contextmanager
+def taken(those: Thresholds, counts: Counter[str]) -> Iterator[None]:
+    """What is done in this process is done so meanwhile; `counts` tells how it was planned."""
+    plan = run.plan
 
-        with (
-            patch.object(run, "plan", planned),
-            patch.object(run, "LITTLE", self.little),
-            patch.object(plan, "_TABLE", self.table),
-            patch.object(whole, "_TABLE", self.table),
-            patch.object(commit_log, "ROWS", self.rows),
-        ):
-            yield
+    def planned(*given: Any, **named: Any) -> Any:
+        made = plan(*given, **named)
+        counts[f"way {type(made).__name__}"] += 1
+        return made
+
+    with forced(those), patch.object(run, "plan", planned):
+        yield
