@@ -10,8 +10,10 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from threading import Lock
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from rebaser_core.values import Json
 _FOLDER = "NUMBA_CACHE_DIR"  # as Numba has it: where compiled code is kept
 _KEPT_FOR = 14 * 24 * 3600.0  # seconds that code nobody loads is kept
 
+_keeping: Final = Lock()
 _kernel: Any = None
 _absent = False
 
@@ -46,15 +49,10 @@ def load() -> bool:
     global _kernel, _absent  # noqa: PLW0603 - once for a process
     if _kernel is None and not _absent:
         try:
-            from numba import config  # noqa: PLC0415 - a second to load
-
             folder = _folder()
-            had, before = kept(), config.CACHE_DIR
-            config.CACHE_DIR = folder
-            try:
+            had = kept()
+            with _kept_in(folder):
                 _kernel = importlib.import_module("rebaser.dvu.kernel")
-            finally:
-                config.CACHE_DIR = before
             if folder and not had:
                 _prune(Path(folder))
         except Exception as error:  # noqa: BLE001 - no Numba for this Python or machine: Python can do it all
@@ -183,16 +181,25 @@ def module(functions: Any) -> Any:
 
     try:
         import numba  # noqa: PLC0415 - a second to load
-        from numba import config  # noqa: PLC0415
     except ImportError:
         return functions
-    kept, config.CACHE_DIR = config.CACHE_DIR, _folder()
-    try:
+    with _kept_in(_folder()):
         compile_ = numba.njit(cache=True, nogil=True)
         found = {name: compile_(one) for name, one in vars(functions).items() if callable(one)}
-    finally:
-        config.CACHE_DIR = kept
     return SimpleNamespace(**found)
+
+
+@contextlib.contextmanager
+def _kept_in(folder: str) -> Iterator[None]:
+    """What is compiled inside is kept in `folder`. Numba has one folder for all threads, so they take turns."""
+    from numba import config  # noqa: PLC0415 - a second to load
+
+    with _keeping:
+        before, config.CACHE_DIR = config.CACHE_DIR, folder
+        try:
+            yield
+        finally:
+            config.CACHE_DIR = before
 
 
 if __name__ == "__main__":  # as a process of its own, beside a server

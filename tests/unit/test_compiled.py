@@ -2,10 +2,13 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -90,6 +93,34 @@ def test_compiled_code_is_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
     assert compiled._folder() == ""
     assert not compiled.kept()
+
+
+def test_threads_that_compile_at_once_keep_it_where_it_belongs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None puts back what Numba had before while another is at it: with no folder, it writes where the process runs."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    first_is_in, second_is_in, first_is_done = Event(), Event(), Event()
+    folders: list[str] = []
+
+    def first(one: Any) -> Any:
+        first_is_in.set()
+        second_is_in.wait(0.2)  # it must not come in; if it does, what it sees changes when the first one ends
+        return one
+
+    def second(one: Any) -> Any:
+        second_is_in.set()
+        first_is_done.wait(10)
+        folders.append(numba.config.CACHE_DIR)
+        return one
+
+    kinds = iter((first, second))
+    monkeypatch.setattr(numba, "njit", lambda **_: next(kinds))
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(compiled.module, SimpleNamespace(twice=lambda x: 2 * x))
+        one.add_done_callback(lambda _: first_is_done.set())
+        first_is_in.wait(10)
+        two = threads.submit(compiled.module, SimpleNamespace(twice=lambda x: 2 * x))
+        assert one.result().twice(2) == two.result().twice(2) == 4
+    assert folders == [compiled._folder()]
 
 
 def test_compiled_code_of_other_releases_goes_once_nobody_looks_for_it(
