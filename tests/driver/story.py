@@ -27,7 +27,7 @@ from tests.driver.installation import Hesitant, Installation, heard, installed
 from tests.driver.oracle import Wire
 from tests.driver.watched import WS, Sent, Violation, Watched
 
-PATIENCE = 60.0  # seconds for all that was sent to be decided and covered; a measure of hanging, never of speed
+PATIENCE = 120.0  # seconds for all that was sent to be decided and covered; a measure of hanging, never of speed
 CLIENTS = 3
 SERVERS = ("one", "two")
 

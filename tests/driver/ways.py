@@ -11,7 +11,7 @@ from unittest.mock import patch
 from rebaser.dvu import run
 from rebaser_core.thresholds import Thresholds, forced
 
-PARTS = 500  # packets of an update, or parts of a checkpoint, at most: each is a message of its own
+PARTS = 20  # packets of an update, or parts of a checkpoint, about: each is a message of its own
 
 
 def drawn(rng: random.Random, size: int) -> Thresholds:
