@@ -4,6 +4,7 @@ Invariant: a fault is a function of the graph and its values only, never of root
 was updated step by step carries the very fault that a full recompute would give it.
 """
 
+import re
 from collections.abc import Iterable
 
 from rebaser_core.values import Fault
@@ -22,6 +23,8 @@ FROM_INPUTS = frozenset({CYCLE, MISSING_INPUT, FAILED_INPUT})
 
 _NAMED_MEMBERS = 32
 _SHOWN_ID = 80
+_SHOWN_TEXT = 300
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 
 def quote(id_: str) -> str:
@@ -71,3 +74,17 @@ def too_many_inputs(limit: int) -> tuple[str, str]:
 def inputs_too_large(limit: int) -> tuple[str, str]:
     """Code and message for inputs that together weigh more than `limit` bytes."""
     return TOO_LARGE, f"inputs take more than {limit} bytes together"
+
+
+def text_of(error: BaseException) -> str:
+    """What was raised, and its text."""
+    return _ADDRESS.sub("0x…", f"{type(error).__name__}: {words_of(error)}")
+
+
+def words_of(error: BaseException) -> str:
+    """The text of what was raised, with a bound and in characters that can be stored and shown."""
+    try:
+        text = str(error)[:_SHOWN_TEXT]
+    except BaseException:  # noqa: BLE001 - the text of a foreign exception is foreign code too
+        text = ""
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -13,7 +13,6 @@ they need nothing from each other (`rebaser.dvu.groups`). What a function does, 
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -35,7 +34,6 @@ MAX_INPUT_BYTES = 64 * 1024 * 1024  # all inputs of one value together
 _MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer cannot be too large
 
 _AS_THEY_STAND = np.empty(0, np.int32)
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 _Caller = Callable[[list[Json]], Json]
 Told = Callable[[int], None]
@@ -298,9 +296,4 @@ def _fault_of(error: Exception) -> tuple[str, str]:
             return faults.OVERFLOW, "an integer in the result does not fit in 64 bits"
         code = faults.TOO_LARGE if error.code == "too_large" else faults.FAILED
         return code, f"the result cannot be stored: {error.message}"
-    try:
-        text = str(error)[:300]
-    except Exception:  # noqa: BLE001 - the text of a foreign exception is foreign code too
-        text = ""
-    text = "".join(char if char.isprintable() else " " for char in text)
-    return faults.FAILED, _ADDRESS.sub("0x…", f"{type(error).__name__}: {text}")
+    return faults.FAILED, faults.text_of(error)

@@ -13,7 +13,8 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
 from rebaser.dvu.functions.registry import GROUP, Registry, load
-from rebaser.dvu.packet import NEVER, Packet, Results, Shape
+from rebaser.dvu.packet import IN_ERROR, NEVER, Packet, Results, Shape
+from rebaser_core.values import Json
 
 Install = Callable[..., Registry]
 
@@ -33,6 +34,17 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         return load(importlib.metadata.entry_points(group=GROUP))
 
     return make
+
+
+def computed(known: Registry, given: list[Json], *functions: str, **params: Json) -> Results:
+    """What each of `functions` gives for each of `given`."""
+    packet = Packet(1, fingerprint.code(), known.fingerprints(functions), constants=[*given])
+    packet.shapes = [Shape(name, (("x", -1),), params) for name in functions]
+    packet.shape = [number for number in range(len(functions)) for _ in given]
+    packet.refs = [~at for at in range(len(given))] * len(functions)
+    packet.dirty, packet.old = bytearray([1] * len(packet.shape)), [NEVER] * len(packet.shape)
+    [data] = evaluate_packet(packet.encode(), known)
+    return Results.decode(data)
 
 
 def test_a_callable_is_a_function_named_by_its_entry(install: Install) -> None:
@@ -137,3 +149,73 @@ def test_a_process_finds_what_is_installed(install: Install, tmp_path: Path) -> 
         check=True,
     )
     assert done.stdout == "42 {}\n"
+
+
+@pytest.mark.parametrize("error", ["SystemExit(3)", "KeyboardInterrupt()", "GeneratorExit('x')", "Own('no')"])
+@pytest.mark.parametrize("form", ["call", "vector"])
+def test_what_is_no_exception_fails_its_own_value_only(install: Install, error: str, form: str) -> None:
+    module = "plugin_raises_" + str(abs(hash((error, form))))
+    source = (
+        "from rebaser.dvu.functions import Function\n"
+        "class Own(BaseException): pass\n"
+        "def one(x):\n"
+        f"    if x == 'bad': raise {error}\n"
+        "    return x\n"
+        "def call(inputs, params): return one(inputs['x'])\n"
+        "def vector(inputs, params): return [one(x) for x in inputs['x']]\n"
+        f"F = Function(name='f', {form}={form})\n"
+    )
+    known = install(source, {"f": f"{module}:F"}, module)
+    results = computed(known, ["good", "bad", "other"] * 20, "f")
+    assert results.values.tolist() == ["good", IN_ERROR, "other"] * 20
+    name, _, text = error.rstrip(")").partition("(")
+    words = text.strip("'")
+    assert results.faults == [("failed", f"{name}: {words}")] * 20
+
+
+def test_an_interrupt_from_outside_fails_nothing(install: Install) -> None:
+    source = (
+        "seen = []\n"
+        "def f(inputs, params):\n"
+        "    seen.append(1)\n"
+        "    if len(seen) == 1: raise KeyboardInterrupt\n"
+        "    return 5\n"
+    )
+    known = install(source, {"f": "plugin_interrupted:f"}, "plugin_interrupted")
+    assert computed(known, [1], "f").values.tolist() == [5]
+
+
+@pytest.mark.parametrize("code", ["7", "'own'", "None"])
+def test_a_fault_of_a_plug_in_can_always_be_stored(install: Install, code: str) -> None:
+    module = "plugin_fault_" + str(abs(hash(code)))
+    source = (
+        "from rebaser.dvu.functions import FunctionError\n"
+        f"def f(inputs, params): raise FunctionError('bad \\ud800', {code})\n"
+    )
+    known = install(source, {"f": f"{module}:f"}, module)
+    assert computed(known, [1], "f").faults == [("own" if "own" in code else "failed", "bad  ")]
+
+
+@pytest.mark.parametrize("form", ["call", "vector"])
+def test_what_a_plug_in_does_with_its_inputs_changes_no_other_value(install: Install, form: str) -> None:
+    source = (
+        "from rebaser.dvu.functions import Function\n"
+        "def call(inputs, params):\n"
+        "    inputs['x'].append(1)\n"
+        "    inputs['x'][0]['a'] += 1\n"
+        "    params['p'].append(1)\n"
+        "    return [inputs['x'][0]['a'], len(inputs['x']), len(params['p'])]\n"
+        "def vector(inputs, params): return [call({'x': one}, {'p': [*params['p']]}) for one in inputs['x']]\n"
+        f"F = Function(name='f', {form}={form})\n"
+    )
+    known = install(source, {"f": f"plugin_mutates_{form}:F"}, f"plugin_mutates_{form}")
+    given: list[Json] = [[{"a": 1}]] * 40
+    values = computed(known, given, "f", "list", p=[]).values.tolist()
+    assert values == [[2, 2, 1]] * 40 + [[[{"a": 1}]]] * 40
+
+
+def test_what_a_plug_in_does_with_its_results_changes_none(install: Install) -> None:
+    source = "kept = []\ndef f(inputs, params):\n    kept.append(inputs['x'])\n    return kept\n"
+    known = install(source, {"f": "plugin_keeps:f"}, "plugin_keeps")
+    values = computed(known, list(range(30)), "f").values.tolist()
+    assert values == [list(range(at + 1)) for at in range(30)]

@@ -1,7 +1,7 @@
 """What a function is.
 
-Invariant: a function is pure (same inputs and params, same result, on any machine and in any order of calls) and never
-changes what it is given: inputs are shared between the values that depend on them.
+Invariant: a function is pure (same inputs and params, same result, on any machine and in any order of calls). Built-in
+ones never change what they are given, which the values that depend on it share; others get copies (`foreign`).
 """
 
 import inspect

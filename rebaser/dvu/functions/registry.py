@@ -15,6 +15,7 @@ from types import MappingProxyType
 from rebaser.dvu import fingerprint
 from rebaser.dvu.functions import formula, numbers, structure, text
 from rebaser.dvu.functions.base import Function
+from rebaser.dvu.functions.foreign import contained
 
 GROUP = "rebaser.functions"
 
@@ -83,7 +84,7 @@ def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Fu
         loaded = Function(name=entry.name, call=loaded, doc=inspect.getdoc(loaded) or "")
     if loaded.name in taken:
         raise ValueError(f"there is a function {loaded.name!r} already")
-    return replace(loaded, fingerprint=_fingerprint(entry, loaded))
+    return replace(contained(loaded), fingerprint=_fingerprint(entry, loaded))
 
 
 def _fingerprint(entry: importlib.metadata.EntryPoint, function: Function) -> str:
