@@ -4,6 +4,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.dead_letters import DeadLetter, DeadLetterBox
 from rebaser_client.entries import Entry, Newest
 from rebaser_client.errors import (
+    ClientClosedError,
     NotConnectedError,
     NotReadyError,
     QueueFull,
@@ -17,6 +18,7 @@ from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, U
 from rebaser_core.values import Fault, State, Value
 
 __all__ = [
+    "ClientClosedError",
     "Commit",
     "Conflicts",
     "DeadLetter",

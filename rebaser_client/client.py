@@ -7,108 +7,111 @@ stays good: sending the same one again is answered, never applied twice.
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Literal, Self, TypeAlias, Unpack
 
 import anyio
 from anyio.abc import TaskGroup
 
-from rebaser_client.acks import TaskAcks, watch_task_acks
 from rebaser_client.blobs import BlobStore, open_blobs
-from rebaser_client.covers import Covers
 from rebaser_client.dead_letters import DeadLetterBox
-from rebaser_client.entries import Entry, read_entries
-from rebaser_client.entries import Kind as EntryKind
-from rebaser_client.entries import Start as EntryStart
 from rebaser_client.errors import RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, Msg
-from rebaser_client.log_reader import LogReader
-from rebaser_client.overview import Overview, read_overview
+from rebaser_client.opening import Held, check_asyncio
+from rebaser_client.options import ClientOptions
 from rebaser_client.pressure import Pressure
-from rebaser_client.sender import Outgoing, Sender, no_stream_means_not_ready
+from rebaser_client.reads import Reads
+from rebaser_client.sender import Outgoing, Sender
 from rebaser_client.unanswered import Unanswered
 from rebaser_client.waker import Waker
-from rebaser_core.commit import Commit
-from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, check_token, ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
-from rebaser_core.messages import (
-    DvuProgress,
-    EnqueueUpdatesResponse,
-    Failure,
-    Success,
-    decode,
-)
-from rebaser_core.state import ChangeSetState
+from rebaser_core.messages import EnqueueUpdatesResponse, Failure, Success, decode
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Recompute, Update
-from rebaser_core.values import Value
 
 Wait: TypeAlias = Literal["applied", "derived"]
 
+DEFAULT_URL = "nats://127.0.0.1:4222"
 SEND_AGAIN_BOUND = 5.0  # seconds; after that it waits for the next look
 
 
-class RebaserClient:
+class RebaserClient(Reads):
     """A connection to one installation. Safe to share between the tasks of an event loop.
 
     Make one with `connect`:
 
         async with RebaserClient.connect("nats://127.0.0.1:4222") as client:
             await client.enqueue_updates("shop", "main", [Set("price", 9.5)])
+
+    It needs asyncio (uvloop, too).
     """
 
     def __init__(
         self, connection: Connection, subjects: Subjects, blobs: BlobStore, limits: Limits, group: TaskGroup
     ) -> None:
-        self._connection = connection
-        self._js = JetStream(connection)
-        self._subjects = subjects
-        self._limits = limits
+        super().__init__(connection, subjects, blobs, limits, group)
         self._loop = asyncio.get_running_loop()
-        self._reader = LogReader(self._js, subjects, blobs)
         self._id_time = self._id_random = 0
         self._waker = Waker(self._js, subjects, group)
-        self._covers = Covers(self._reader, group)
         pressure = Pressure(self._loop.time)
         self._sender = Sender(self._js, subjects, blobs, limits, pressure)
         self._unanswered = Unanswered(self._js, subjects, group, self._send_again)
         self.dead_letters = DeadLetterBox(self._js, subjects, blobs, pressure)
+        self._held: Held[Self] | None = None
 
     @classmethod
     @asynccontextmanager
-    async def connect(
-        cls,
-        url: str = "nats://127.0.0.1:4222",
-        *,
-        prefix: str = "",
-        blobs: str | None = None,
-        inbox_prefix: str = "_INBOX",
-        creds: Path | None = None,
-        token: str | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> AsyncIterator[Self]:
-        """Connect to NATS at `url` (several: separated by commas).
+    async def connect(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> AsyncGenerator[Self, None]:
+        """Connect to NATS at `url` (several: separated by commas), for as long as the body runs.
 
-        `prefix` and `blobs` must be those of the servers. Raises `NotConnectedError` if nobody answers.
+        `options` are those of `ClientOptions`. Raises `NotConnectedError` if nobody answers, `ConfigError` for options
+        that cannot be right. What the body raises leaves as it is.
         """
-        subjects = Subjects(prefix)
-        failure: Exception | None = None
-        async with (
-            Connection.connect(url, name="rebaser-client", inbox_prefix=inbox_prefix, creds=creds, token=token) as nats,
-            anyio.create_task_group() as group,
-        ):
-            store = open_blobs(blobs, JetStream(nats), subjects.blobs_bucket)
+        client = await cls.open(url, **options)
+        try:
+            yield client
+        except BaseException:
+            with suppress(Exception):  # what the body raised is what the caller has to see
+                await client.aclose()
+            raise
+        await client.aclose()
+
+    @classmethod
+    async def open(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> Self:
+        """As `connect`, for those who cannot hold one task, as in notebooks and frameworks: end it with `aclose`.
+
+        Any task of the event loop may do so. Who forgets leaves a connection behind until the loop ends.
+        """
+        check_asyncio()
+        held = Held(cls._connected(url, **options))
+        client = await held.open()
+        client._held = held  # noqa: SLF001 - of its own class
+        return client
+
+    async def aclose(self) -> None:
+        """Close it. What still waits for something raises `ClientClosedError`, as all later calls do."""
+        if self._held is not None:
+            await self._held.close()
+
+    @classmethod
+    @asynccontextmanager
+    async def _connected(cls, url: str, **options: Unpack[ClientOptions]) -> AsyncGenerator[Self, None]:
+        subjects = Subjects(options.get("prefix", ""))
+        connection = Connection.connect(
+            url,
+            name="rebaser-client",
+            inbox_prefix=options.get("inbox_prefix", "_INBOX"),
+            creds=options.get("creds"),
+            token=options.get("token"),
+        )
+        async with connection as nats, anyio.create_task_group() as group:
+            blobs = open_blobs(options.get("blobs"), JetStream(nats), subjects.blobs_bucket)
             try:
-                yield cls(nats, subjects, store, limits, group)
-            except Exception as error:  # noqa: BLE001 - raised again below, free of the group that it passed through
-                failure = error
+                yield cls(nats, subjects, blobs, options.get("limits", DEFAULT_LIMITS), group)
             finally:
                 group.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
 
     async def enqueue_updates(
         self,
@@ -211,93 +214,6 @@ class RebaserClient:
         return await self.enqueue_updates_with_reply(
             workspace, change_set, (), wait=wait, timeout=timeout, request_id=request_id, recompute=asked
         )
-
-    async def exists(self, workspace: str, change_set: str) -> bool:
-        """Whether anything was ever asked of the change set."""
-        key, subjects = ChangeSetKey.of(workspace, change_set), self._subjects
-        with no_stream_means_not_ready():
-            # In this order: a request leaves the queue after its commit.
-            waiting = await self._js.next(subjects.requests_stream, subjects.requests(key), 1)
-            return (
-                waiting is not None or await self._js.last(subjects.commits_stream, subjects.commits(key)) is not None
-            )
-
-    async def values(self, workspace: str, change_set: str) -> dict[str, Value]:
-        """All values by id, as of the newest commit; empty for a change set that nobody wrote to."""
-        return (await self.state(workspace, change_set)).values()
-
-    async def state(self, workspace: str, change_set: str) -> ChangeSetState:
-        """The folded state as of the newest commit: values with their definitions, and what is owed."""
-        with no_stream_means_not_ready():
-            return (await self._reader.load(ChangeSetKey.of(workspace, change_set))).state
-
-    async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncIterator[Commit]:
-        """Commits as they are appended, their deltas included: those behind log sequence `after`, or from now on.
-
-        Commits below the checkpoint before the current one are purged; a watcher that comes later begins behind them.
-        """
-        key = ChangeSetKey.of(workspace, change_set)
-        with no_stream_means_not_ready():
-            if after is None:
-                last = await self._reader.last(key)
-                after = 0 if last is None else last.sequence
-            async for commit in self._reader.follow(key, after):
-                yield await self._reader.with_delta(commit)
-
-    async def watch_progress(
-        self, workspace: str | None = None, change_set: str | None = None
-    ) -> AsyncGenerator[DvuProgress, None]:
-        """How far updates are that take some seconds or more; of one change set, of a workspace, or of all.
-
-        Best effort: told now and then by who computes, and kept nowhere. That one has ended is told by its commit.
-        """
-        names = (workspace, "workspace"), (change_set, "change set")
-        tokens = ["*" if name is None else check_token(name, what) for name, what in names]
-        async with self._connection.subscribe(self._subjects.progress(*tokens)) as told:
-            async for message in told:
-                try:
-                    yield decode(message.headers, message.data, self._limits, expect=DvuProgress)
-                except RebaserError:
-                    continue  # of a newer server, or none of ours
-
-    async def wait_covered(
-        self,
-        workspace: str,
-        change_set: str,
-        commit: int,
-        *,
-        timeout: float = 60.0,  # noqa: ASYNC109 - part of the client's vocabulary
-    ) -> None:
-        """Return when derived values are true as of the commit at log sequence `commit`; raises `TimeoutError`."""
-        with anyio.fail_after(timeout):
-            await self._covers.wait(ChangeSetKey.of(workspace, change_set), commit)
-
-    async def entries(
-        self,
-        kind: EntryKind,
-        workspace: str | None = None,
-        change_set: str | None = None,
-        *,
-        start: EntryStart = "all",
-        follow: bool = False,
-    ) -> AsyncGenerator[Entry, None]:
-        """What a stream holds (commits, requests that wait, dead letters), as `rebaser tail` shows it; see there."""
-        with no_stream_means_not_ready():
-            async for entry in read_entries(
-                self._js, self._subjects, kind, workspace, change_set, start=start, follow=follow
-            ):
-                yield entry
-
-    async def status(self, workspace: str | None = None) -> Overview:
-        """Servers that answer, change sets with what they wait for, and the streams."""
-        if workspace is not None:
-            check_token(workspace, "workspace")
-        return await read_overview(self._connection, self._js, self._subjects, self._reader, workspace)
-
-    async def task_acks(self, seconds: float) -> TaskAcks:
-        """Listen for `seconds` to what NATS tells about finished tasks; the setting `ack_sample` has it told."""
-        with no_stream_means_not_ready():
-            return await watch_task_acks(self._js, self._subjects, seconds)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup
 
+from rebaser_client.errors import ClientClosedError
 from rebaser_client.log_reader import LogReader
 from rebaser_client.logs import get_logger
 from rebaser_core.commit import Commit
@@ -24,6 +25,7 @@ class _Follower:
     covers: int = 0
     waiters: dict[anyio.Event, int] = field(default_factory=dict)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    ended: bool = False
 
     def saw(self, commit: Commit) -> None:
         self.covers = max(self.covers, commit.sequence if commit.covers is None else commit.covers)
@@ -52,6 +54,8 @@ class Covers:
         follower.waiters[reached] = commit
         try:
             await reached.wait()
+            if follower.ended and commit > follower.covers:
+                raise ClientClosedError
         finally:
             del follower.waiters[reached]
             if not follower.waiters:
@@ -59,14 +63,22 @@ class Covers:
                 follower.scope.cancel()
 
     async def _follow(self, key: ChangeSetKey, follower: _Follower) -> None:
-        with follower.scope:
-            while True:
-                try:
-                    last = await self._reader.last(key)
-                    if last is not None:
-                        follower.saw(last)
-                    async for commit in self._reader.follow(key, 0 if last is None else last.sequence):
-                        follower.saw(commit)
-                except RebaserError as error:
-                    log.warning("follow_failed", workspace=key.workspace, change_set=key.change_set, reason=str(error))
-                await anyio.sleep(RETRY)
+        try:
+            with follower.scope:
+                await self._read(key, follower)
+        finally:
+            follower.ended = True
+            for event in follower.waiters:
+                event.set()
+
+    async def _read(self, key: ChangeSetKey, follower: _Follower) -> None:
+        while True:
+            try:
+                last = await self._reader.last(key)
+                if last is not None:
+                    follower.saw(last)
+                async for commit in self._reader.follow(key, 0 if last is None else last.sequence):
+                    follower.saw(commit)
+            except RebaserError as error:
+                log.warning("follow_failed", workspace=key.workspace, change_set=key.change_set, reason=str(error))
+            await anyio.sleep(RETRY)

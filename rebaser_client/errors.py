@@ -22,6 +22,15 @@ class NotReadyError(TransientError):
         super().__init__("NATS answers, but Rebaser's streams are not there: has a server been started?")
 
 
+class ClientClosedError(RebaserError):
+    """The client, or its connection, was closed. What was sent before may have been stored and applied."""
+
+    default_code = "closed"
+
+    def __init__(self) -> None:
+        super().__init__("the client is closed")
+
+
 Scope: TypeAlias = Literal["change set", "all"]
 
 

@@ -5,7 +5,7 @@ Reads that decide something go to the stream leader.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -77,7 +77,7 @@ class LogReader:
         stored = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
         return None if stored is None else self.decode(stored.sequence, stored.headers, stored.data)
 
-    async def follow(self, key: ChangeSetKey, after: int) -> AsyncIterator[Commit]:
+    async def follow(self, key: ChangeSetKey, after: int) -> AsyncGenerator[Commit, None]:
         """Commits (deltas not loaded) behind log sequence `after`, for ever, as they are appended."""
         async with self._consumer(key, after + 1) as consumer:
             async for message in consumer:

@@ -91,10 +91,14 @@ class Waker:
     async def _run(self, key: ChangeSetKey) -> None:
         try:
             while done := self._next.pop(key, None):
-                await self._publish(key)
-                done.set()
+                try:
+                    await self._publish(key)
+                finally:
+                    done.set()  # where the client is closed, too: nothing more is to come
         finally:
             self._running.discard(key)
+            if left := self._next.pop(key, None):
+                left.set()
 
     async def _publish(self, key: ChangeSetKey) -> None:
         pause, started = PAUSE_MIN, self._loop.time()

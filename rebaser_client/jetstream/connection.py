@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVarTuple
 import anyio
 from anyio.abc import TaskGroup
 
-from rebaser_client.errors import NotConnectedError
+from rebaser_client.errors import ClientClosedError, NotConnectedError
 from rebaser_client.jetstream.errors import NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.link import Link, Options, parse_servers, translated, without_secrets
@@ -50,6 +50,8 @@ class Connection:
         self._interests: dict[Interest, None] = {}
         self._on_reconnect: dict[Callable[[], None], None] = {}
         self._on_tick: dict[Callable[[], None], None] = {}
+        self._on_close: dict[Callable[[], None], None] = {}
+        self._closed = False
         self._silence = Silence()
         self._id = secrets.token_hex(8)
         self._count = 0
@@ -81,15 +83,16 @@ class Connection:
         """
         servers = parse_servers(url)
         options = Options(servers, name, inbox_prefix, ping_interval, creds, user, password, token, tls, tls_hostname)
-        failure: Exception | None = None
+        failure: BaseException | None = None
         async with anyio.create_task_group() as group:
             connection = cls(options, group)
             try:
                 await connection._open(timeout)
                 yield connection
-            except Exception as error:  # noqa: BLE001 - raised again below, free of the group that it passed through
+            except BaseException as error:  # noqa: BLE001 - raised again below, free of the group that it passed through
                 failure = error
             finally:
+                connection._closed = True
                 group.cancel_scope.cancel()
                 await connection._close()
         if failure is not None:
@@ -101,9 +104,15 @@ class Connection:
     def connected(self) -> bool:
         return self._link is not None
 
+    def check_open(self) -> None:
+        """Raise `ClientClosedError` if nothing can be sent any more."""
+        if self._closed:
+            raise ClientClosedError
+
     async def wait_connected(self) -> None:
-        """Return when there is a connection. Waits for ever; cancel it."""
+        """Return when there is a connection. Waits for ever, cancel it; raises `ClientClosedError`."""
         while self._link is None:
+            self.check_open()
             await self._linked.wait()
 
     async def publish(
@@ -115,6 +124,7 @@ class Connection:
         """
         link = self._link
         if link is None:
+            self.check_open()
             raise NotConnectedError("there is no connection to NATS")
         if headers:
             # The server counts headers as payload, nats-py does not: it would lose the connection over this.
@@ -193,6 +203,7 @@ class Connection:
         A `lasting` interest may begin without a connection and outlives a reconnect; another is gone with its link.
         """
         link = self._link
+        self.check_open()
         if link is None and not lasting:
             raise NotConnectedError("there is no connection to NATS")
         interest = Interest(self, subject, handler, lasting)
@@ -208,7 +219,10 @@ class Connection:
 
     @asynccontextmanager
     async def subscribe(self, subject: str, *, max_pending: int = QUEUE) -> AsyncIterator[AsyncIterator[Msg]]:
-        """Messages on `subject` as they come. What a slow reader has no room for is dropped, loudly."""
+        """Messages on `subject` as they come, until the connection is closed.
+
+        What a slow reader has no room for is dropped, loudly.
+        """
         send, receive = anyio.create_memory_object_stream[Msg](max_pending)
 
         def handle(got: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
@@ -217,13 +231,15 @@ class Connection:
             except anyio.WouldBlock:
                 log.warning("message_dropped", subject=got, pending=max_pending)
 
-        interest = await self.listen(subject, handle)
-        try:
-            with send, receive:
+        with send, receive:
+            interest = await self.listen(subject, handle)
+            forget = self.on_close(send.close)
+            try:
                 yield receive
-        finally:
-            with anyio.CancelScope(shield=True):
-                await interest.close()
+            finally:
+                forget()
+                with anyio.CancelScope(shield=True):
+                    await interest.close()
 
     def wants(self, interest: Interest) -> bool:
         """Part of `Interest`, as `forget` is."""
@@ -243,6 +259,11 @@ class Connection:
         """Call `callback` each `TICK` seconds that this loop really ran; returns what takes that back."""
         self._on_tick[callback] = None
         return lambda: self._on_tick.pop(callback, None)
+
+    def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` when the connection is closed; returns what takes that back."""
+        self._on_close[callback] = None
+        return lambda: self._on_close.pop(callback, None)
 
     def spawn(self, run: Callable[[*Args], Coroutine[Any, Any, None]], *args: *Args) -> None:
         """Run in the background for as long as the connection is open. `run` must handle its errors."""
@@ -310,7 +331,10 @@ class Connection:
         self._detach()
         if link is not None:
             await link.close()
+        self._linked.set()
         self._replies.close_all()
+        for callback in list(self._on_close):
+            callback()
         log.debug("nats_closed", name=self._options.name)
 
     async def _ticks(self) -> None:

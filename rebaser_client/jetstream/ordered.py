@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import anyio
 
+from rebaser_client.errors import ClientClosedError
 from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import TICK
 from rebaser_client.jetstream.messages import DESCRIPTION, STATUS, Message, as_int
@@ -67,7 +68,7 @@ class OrderedConsumer:
         self._generations = 0
         self._filled = asyncio.Event()
         self._on_ready = on_ready
-        self._failure: TransientError | None = None
+        self._failure: RebaserError | None = None
         self._full = False
         self._heard = False
         self._silent_ticks = 0
@@ -89,7 +90,11 @@ class OrderedConsumer:
         self._replacing = None
         if self._generation is None and not self._full:
             self._replace()
-        self._hooks = [self._connection.on_tick(self._tick), self._connection.on_reconnect(self._reconnected)]
+        self._hooks = [
+            self._connection.on_tick(self._tick),
+            self._connection.on_reconnect(self._reconnected),
+            self._connection.on_close(self._gone),
+        ]
         return self
 
     async def __aexit__(
@@ -124,7 +129,7 @@ class OrderedConsumer:
         return len(self._queue)
 
     @property
-    def failure(self) -> TransientError | None:
+    def failure(self) -> RebaserError | None:
         """What ended the consumer, if anything did; messages may be queued all the same."""
         return self._failure
 
@@ -235,6 +240,10 @@ class OrderedConsumer:
     def _reconnected(self) -> None:
         if self._generation is not None:
             self._reset("reconnected")
+
+    def _gone(self) -> None:
+        self._failure = self._failure or ClientClosedError()
+        self._tell()
 
     def _reset(self, reason: str) -> None:
         """Throw the generation away. Its successor comes at once, or when a full queue has been worked off."""

@@ -5,6 +5,7 @@ Invariant: every subject that was handed out is either awaited or closed, so not
 
 import asyncio
 
+from rebaser_client.errors import ClientClosedError
 from rebaser_client.jetstream.errors import RequestTimeoutError
 from rebaser_client.jetstream.messages import Msg
 
@@ -44,8 +45,10 @@ class Replies:
                 future.exception()  # seen, even if nobody awaited it
 
     def close_all(self) -> None:
+        """Nothing comes any more; who waits is told."""
         for future in self._waiting.values():
-            future.cancel()
+            if not future.done():
+                future.set_exception(ClientClosedError())
 
     def lose(self) -> None:
         """The connection is gone, and with it the answers to requests."""
