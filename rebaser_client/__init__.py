@@ -1,6 +1,6 @@
 """Talk to Rebaser from Python: send updates, read values, follow commits."""
 
-from rebaser_client.client import RebaserClient
+from rebaser_client.client import RebaserClient, Wait
 from rebaser_client.dead_letters import DeadLetter, DeadLetterBox
 from rebaser_client.entries import Entry, Newest
 from rebaser_client.errors import (
@@ -8,42 +8,68 @@ from rebaser_client.errors import (
     NotConnectedError,
     NotReadyError,
     QueueFull,
+    RequestConflicts,
     RequestRejected,
     RequestTimeout,
     TooLarge,
 )
-from rebaser_core.commit import Commit
-from rebaser_core.messages import Conflicts, DvuProgress, EnqueueUpdatesResponse, Failure, Success
+from rebaser_client.options import ClientOptions
+from rebaser_client.overview import Overview
+from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
+from rebaser_core.limits import Limits
+from rebaser_core.messages import Conflict, Conflicts, DvuProgress, EnqueueUpdatesResponse, Failure, Success
+from rebaser_core.selecting import Item
+from rebaser_core.state import ChangeSetState
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
-from rebaser_core.values import Fault, State, Value
+from rebaser_core.values import Fault, Json, JsonInput, State, Value
 
 __all__ = [
+    "ChangeSetState",
     "ClientClosedError",
+    "ClientOptions",
     "Commit",
+    "Computed",
+    "ConfigError",
+    "Conflict",
     "Conflicts",
     "DeadLetter",
     "DeadLetterBox",
+    "Decision",
     "Derive",
     "DvuProgress",
     "EnqueueUpdatesResponse",
     "Entry",
     "Failure",
     "Fault",
+    "Item",
+    "Json",
+    "JsonInput",
+    "Kind",
+    "Limits",
     "Match",
     "Newest",
     "NotConnectedError",
     "NotReadyError",
+    "Outcome",
+    "Overview",
     "QueueFull",
     "RebaserClient",
+    "RebaserError",
     "Recompute",
     "Remove",
+    "RequestConflicts",
     "RequestRejected",
     "RequestTimeout",
     "Set",
     "State",
     "Success",
     "TooLarge",
+    "TransientError",
+    "UnprocessableError",
     "Unset",
+    "UnsupportedVersion",
     "Update",
     "Value",
+    "Wait",
 ]

@@ -9,14 +9,14 @@ import os
 import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Literal, Self, TypeAlias, Unpack
+from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 import anyio
 from anyio.abc import TaskGroup
 
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.dead_letters import DeadLetterBox
-from rebaser_client.errors import RequestRejected, RequestTimeout
+from rebaser_client.errors import RequestConflicts, RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_client.opening import Held, check_asyncio
 from rebaser_client.options import ClientOptions
@@ -25,9 +25,10 @@ from rebaser_client.reads import Reads
 from rebaser_client.sender import Outgoing, Sender
 from rebaser_client.unanswered import Unanswered
 from rebaser_client.waker import Waker
+from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, check_token, ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
-from rebaser_core.messages import EnqueueUpdatesResponse, Failure, Success, decode
+from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success, decode
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Recompute, Update
 
@@ -130,15 +131,16 @@ class RebaserClient(Reads):
         computed anew after the updates, all or those of a function, though nothing that they rest on changed.
 
         Raises `UnprocessableError` for an invalid update (`TooLarge` for too much at once), `QueueFull`,
-        `NotReadyError`, `NotConnectedError`, or `RequestTimeout` (with the id: it may still be applied). That nobody
-        could be woken is no error: the request is stored, and the sweeper will find it.
+        `NotReadyError`, `NotConnectedError` (there was no connection for all of `timeout`; nothing was stored), or
+        `RequestTimeout` (with the id: it may still be applied). That nobody could be woken is no error: the request is
+        stored, and the sweeper will find it.
         """
         key = ChangeSetKey.of(workspace, change_set)
         request_id = self._request_id(request_id)
         deadline = self._loop.time() + timeout
         try:
             request = await self._sender.prepare(
-                key, request_id, updates, from_change_set=from_change_set, recompute=recompute
+                key, request_id, updates, deadline, from_change_set=from_change_set, recompute=recompute
             )
             await self._sender.store(request, deadline)
         except TimeoutError:
@@ -161,8 +163,12 @@ class RebaserClient(Reads):
     ) -> EnqueueUpdatesResponse:
         """Send a request and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
-        Raises as `enqueue_updates`, and `RequestRejected` if the request cannot be processed.
+        Raises as `enqueue_updates`; `RequestRejected` if the request cannot be processed, `RequestConflicts` if updates
+        of `from_change_set` do not fit here. What is returned is a success. A `RequestTimeout` has the commit if the
+        request was applied, and only its DVU is still to come.
         """
+        if wait not in get_args(Wait):
+            raise UnprocessableError(f"wait is 'applied' or 'derived', not {wait!r}", code="invalid_argument")
         key = ChangeSetKey.of(workspace, change_set)
         request_id = self._request_id(request_id)
         deadline = self._loop.time() + timeout
@@ -170,9 +176,10 @@ class RebaserClient(Reads):
         # A timer, not a cancel scope: this is the hot path, and a scope costs as much as encoding the request.
         timer = self._loop.call_at(deadline, _expire, reply)
         request: Outgoing | None = None
+        commit: int | None = None
         try:
             request = await self._sender.prepare(
-                key, request_id, updates, from_change_set=from_change_set, recompute=recompute, inbox=inbox
+                key, request_id, updates, deadline, from_change_set=from_change_set, recompute=recompute, inbox=inbox
             )
             await self._sender.store(request, deadline)
             self._waker.start_unless_answered(key, reply)
@@ -182,15 +189,18 @@ class RebaserClient(Reads):
             self._waker.answered(key)
             response = decode(message.headers, message.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):
+                commit = response.status.commit
                 with anyio.fail_after(deadline - self._loop.time()):
-                    await self._covers.wait(key, response.status.commit)
+                    await self._covers.wait(key, commit)
         except TimeoutError:
-            raise RequestTimeout(request_id, timeout) from None
+            raise RequestTimeout(request_id, timeout, commit) from None
         finally:
             timer.cancel()
             self._connection.close_reply(inbox)
             if request is not None:
                 self._unanswered.remove(request)
+        if isinstance(response.status, Conflicts):
+            raise RequestConflicts(request_id, response)
         if isinstance(response.status, Failure):
             raise RequestRejected(request_id, response)
         return response

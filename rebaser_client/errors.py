@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from rebaser_core.errors import Disposition, RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import EnqueueUpdatesResponse, Failure
+from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
 
 
 class NotConnectedError(TransientError):
@@ -64,24 +64,50 @@ class TooLarge(UnprocessableError):  # noqa: N818 - a state of the request
 
 
 class RequestTimeout(TransientError):  # noqa: N818 - as above
-    """No answer in time. The request may still be applied: send it again with the same `request_id` to find out."""
+    """Not all that was asked for happened in time; `commit` says what did.
+
+    None: there was no answer, and the request may still be applied; send it again with the same `request_id` to find
+    out. A log sequence: it was applied in that commit, but derived values were not up to date yet; `wait_covered`
+    waits for them.
+    """
 
     default_code = "request_timeout"
 
-    def __init__(self, request_id: str, timeout: float) -> None:
-        super().__init__(f"request {request_id} was not answered within {timeout:g} s; it may still be applied")
+    def __init__(self, request_id: str, timeout: float, commit: int | None = None) -> None:
+        became = (
+            f"was not answered within {timeout:g} s; it may still be applied"
+            if commit is None
+            else f"was applied in commit {commit}, but derived values were not up to date within {timeout:g} s"
+        )
+        super().__init__(f"request {request_id} {became}")
         self.request_id = request_id
+        self.commit = commit
 
 
 class RequestRejected(RebaserError):  # noqa: N818 - as above
-    """The server decided that the request cannot be applied; `response` says why. Sending it again changes nothing."""
+    """Nothing was applied, and sending it again changes nothing; `response` says why."""
 
     disposition: ClassVar[Disposition] = Disposition.REJECT
     default_code = "rejected"
 
     def __init__(self, request_id: str, response: EnqueueUpdatesResponse) -> None:
         status = response.status
-        code, message = (status.code, status.message) if isinstance(status, Failure) else (None, "rejected")
+        message = "" if isinstance(status, Success) else status.message
+        code = status.code if isinstance(status, Failure) else None
         super().__init__(f"request {request_id} was rejected: {message}", code=code)
         self.request_id = request_id
         self.response = response
+
+
+class RequestConflicts(RequestRejected):
+    """Updates from another change set (`from_change_set`) do not fit here: they remove what is not here any more.
+
+    `conflicts`: which values do not fit, and why: the first 100. Empty in an answer given again; the message names ten.
+    """
+
+    default_code = "conflicts"
+
+    def __init__(self, request_id: str, response: EnqueueUpdatesResponse) -> None:
+        super().__init__(request_id, response)
+        status = response.status
+        self.conflicts = status.conflicts if isinstance(status, Conflicts) else ()

@@ -83,12 +83,16 @@ class Sender:
         key: ChangeSetKey,
         request_id: str,
         updates: Iterable[Update],
+        deadline: float,
         *,
         from_change_set: str | None,
         recompute: Recompute | None = None,
         inbox: str = "",
     ) -> Outgoing:
-        """Updates too large for a message go to the blob store. Raises `UnprocessableError`, `TooLarge`."""
+        """Updates too large for a message go to the blob store.
+
+        Raises `UnprocessableError`, `TooLarge`, and `TimeoutError` at `deadline` (of the loop's clock).
+        """
         checked = check_updates(updates, self._limits)
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
@@ -100,7 +104,7 @@ class Sender:
             blob = encode_updates_blob(checked)
             if len(blob) > self._limits.max_request_bytes:
                 raise TooLarge(len(blob), self._limits.max_request_bytes)
-            with no_stream_means_not_ready():
+            with no_stream_means_not_ready(), anyio.fail_after(deadline - self._loop.time()):
                 address = await self._blobs.put(blob)
             headers, payload = encode(replace(request, updates=None, updates_address=address))
         return Outgoing(key, request_id, inbox, headers, payload)
@@ -108,12 +112,12 @@ class Sender:
     async def store(self, request: Outgoing, deadline: float) -> None:
         """Store it, confirmed, before `deadline` (of the loop's clock).
 
-        Raises `TimeoutError`: it may be stored. After `NotConnectedError`, `QueueFull`, `TooLarge` and `NotReadyError`
-        it is not.
+        Raises `TimeoutError`: it may be stored. After `NotConnectedError`, which comes only then, too, and `QueueFull`,
+        `TooLarge` and `NotReadyError` it is not.
         """
         subject = self._subjects.requests(request.key)
         pause, started = 0.05, self._loop.time()
-        maybe_stored = False
+        maybe_stored, unsent = False, None
         request.repeat_until = request.repeat_until or started + REPEAT_FOR
         deadline = min(deadline, request.repeat_until)
         while (left := deadline - self._loop.time()) > 0:
@@ -130,9 +134,8 @@ class Sender:
                 if self._loop.time() - started > NOT_READY_AFTER and not maybe_stored:
                     with anyio.move_on_after(left):
                         await self._check_ready()
-            except NotConnectedError:
-                if not maybe_stored:
-                    raise
+            except NotConnectedError as error:
+                unsent = error
             except TransientError:
                 maybe_stored = True
             else:
@@ -145,6 +148,8 @@ class Sender:
                 continue
             await anyio.sleep(pause)
             pause = min(pause * 2, RETRY_MAX)
+        if unsent is not None and not maybe_stored:
+            raise unsent
         raise TimeoutError
 
     async def _check_ready(self) -> None:

@@ -45,6 +45,7 @@ class Decision:
     message: str = ""
     redrive: int = 0
     attempts: int = 0
+    gone: tuple[str, ...] = field(default=(), compare=False)  # ids in conflict, for the first answer; not in the log
 
 
 @dataclass(frozen=True, slots=True)

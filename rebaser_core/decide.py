@@ -17,6 +17,7 @@ from rebaser_core.state import ChangeSetState, Recorded
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 MAX_MESSAGE = 1000  # characters of a recorded error message
+MAX_CONFLICTS = 100  # that an answer names: it has to fit in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ def _tried_anew(decision: Decision, sequence: int, redrive: int, epoch: Applied)
 
 def _decide_one(branch: "_Branch", request: Incoming, delta: list[Update]) -> Decision:
     outcome, performed, code, message = Outcome.SUCCESS, len(request.updates), "", ""
+    gone: list[str] = []
     if request.error is not None:
         outcome, performed, code, message = Outcome.DEAD, 0, request.error.code, request.error.message
     elif request.from_change_set is not None and (gone := branch.gone(request.updates)):
@@ -146,6 +148,7 @@ def _decide_one(branch: "_Branch", request: Incoming, delta: list[Update]) -> De
         message[:MAX_MESSAGE],
         request.redrive,
         request.attempts if outcome is Outcome.DEAD else 0,
+        tuple(gone[:MAX_CONFLICTS]),
     )
 
 

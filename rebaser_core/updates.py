@@ -5,11 +5,11 @@ Invariant: an `Update` object that exists is valid; applying it to any state suc
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
-from rebaser_core.values import Json, check_json
+from rebaser_core.values import Json, JsonInput, check_json
 
 # In front of a pattern where it stands among ids: no id has it, because it is not printable.
 MARK: Final = "\0"
@@ -46,6 +46,10 @@ class Set:
     id: str
     value: Json
 
+    if TYPE_CHECKING:  # what may be given is more than what is read: `check_updates` makes JSON of it
+
+        def __init__(self, id: str, value: JsonInput) -> None: ...  # noqa: A002 - the field's name
+
     def to_wire(self) -> dict[str, Any]:
         return {"op": "set", "id": self.id, "value": self.value}
 
@@ -61,6 +65,16 @@ class Derive:
     function: str
     inputs: Inputs = field(default_factory=dict)
     params: Mapping[str, Json] = field(default_factory=dict)
+
+    if TYPE_CHECKING:  # as above
+
+        def __init__(
+            self,
+            id: str,  # noqa: A002 - the field's name
+            function: str,
+            inputs: Inputs = ...,
+            params: Mapping[str, JsonInput] = ...,
+        ) -> None: ...
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -113,6 +127,7 @@ class Remove:
 
 
 Update: TypeAlias = Set | Derive | Unset | Remove
+_UPDATES = (Set, Derive, Unset, Remove)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +207,20 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
 
 def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
     """Updates made in a program, checked as the server will check them."""
-    return parse_updates([update.to_wire() for update in updates], limits)
+    if not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping)):
+        raise _invalid(f"updates are an iterable of Set, Derive, Unset and Remove, not {_named(updates)}")
+    raw = []
+    for position, update in enumerate(updates):
+        if not isinstance(update, _UPDATES):
+            raise _invalid(f"update {position} is {_named(update)}; make it with Set, Derive, Unset or Remove")
+        raw.append(update.to_wire())
+    return parse_updates(raw, limits)
+
+
+def _named(thing: object) -> str:
+    """What a thing of the wrong type is."""
+    kind = type(thing).__name__
+    return f"a {kind}" if kind in {"Set", "Derive", "Unset", "Remove", "dict", "list", "tuple", "str"} else kind
 
 
 def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
@@ -243,8 +271,8 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
             raise UnprocessableError(f"{id_!r} has more than {limits.max_inputs} inputs", code="too_large")
     if type(raw_params) is not dict:
         raise _invalid(f"params of {id_!r} are not a map")
-    check_json(raw_params, limits)
-    return Derive(id_, function, inputs, raw_params)
+    params: Any = check_json(raw_params, limits)
+    return Derive(id_, function, inputs, params)
 
 
 def _parse_input(raw: object, limits: Limits) -> Input:

@@ -6,17 +6,31 @@ Unicode text, arrays, and maps with text keys - and "the same" means the same ty
 
 import math
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias, Union
+from typing import Any, Protocol, TypeAlias, Union
+
+import numpy as np
 
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 
 Json: TypeAlias = Union[bool, int, float, str, list["Json"], dict[str, "Json"], None]
 
+
+class Scalar(Protocol):
+    """A NumPy scalar: what makes a Python object of itself."""
+
+    def item(self, /) -> Any: ...
+
+
+# What a program may give for a value. Sequences become lists, mappings maps, NumPy's numbers and texts Python's.
+JsonInput: TypeAlias = Union[bool, int, float, str, Sequence["JsonInput"], Mapping[str, "JsonInput"], Scalar, None]
+
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
+_SIMPLE = frozenset({bool, int, float, str, type(None)})
 
 
 class State(StrEnum):
@@ -55,9 +69,9 @@ class Value:
 
 
 def check_json(value: object, limits: Limits = DEFAULT_LIMITS) -> Json:
-    """Return `value` if it is a storable JSON value within `limits`, else raise `UnprocessableError`.
+    """Return the storable JSON value that `value` is or stands for; `UnprocessableError` if there is none in `limits`.
 
-    Iterative, so that depth is bounded by `limits` and never by the interpreter's stack.
+    What a program may have in place of a list, a map, a number or a text (`JsonInput`) is replaced by that.
     """
     kind = type(value)
     if kind is int:
@@ -68,11 +82,47 @@ def check_json(value: object, limits: Limits = DEFAULT_LIMITS) -> Json:
             return value  # type: ignore[return-value]
     elif kind is bool or value is None:
         return value  # type: ignore[return-value]
-    _check_nested(value, limits)
+    try:
+        _check_nested(value, limits)
+    except _Foreign:
+        value = _Plain(limits).of(value)
+        _check_nested(value, limits)
     return value  # type: ignore[return-value]
 
 
+class _Foreign(UnprocessableError):  # noqa: N818 - what it is
+    """This is no JSON type, but may stand for a value of one."""
+
+
+class _Plain:
+    """Makes JSON types of others that stand for them, as many as a value may have; what stands for none it leaves."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._room = limits.max_value_bytes
+
+    def of(self, value: object, depth: int = 0) -> object:
+        self._room -= 1
+        if self._room < 0:
+            raise UnprocessableError(f"value is larger than {self._limits.max_value_bytes} bytes", code="too_large")
+        if type(value) in _SIMPLE or depth > self._limits.max_depth:
+            return value
+        if isinstance(value, np.generic):
+            stands = isinstance(value, (np.number, np.bool_, np.str_)) and not isinstance(value, np.timedelta64)
+            return value.item() if stands else value
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, (int, float)):
+            return int(value) if isinstance(value, int) else float(value)
+        if isinstance(value, Mapping):
+            return {self.of(key, depth + 1): self.of(child, depth + 1) for key, child in value.items()}
+        if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+            return [self.of(child, depth + 1) for child in value]
+        return value
+
+
 def _check_nested(value: object, limits: Limits) -> None:
+    """Iterative, so that depth is bounded by `limits` and never by the interpreter's stack."""
     room = limits.max_value_bytes
     stack: list[tuple[object, int]] = [(value, 0)]
     while stack:
@@ -84,7 +134,7 @@ def _check_nested(value: object, limits: Limits) -> None:
             if isinstance(item, dict):
                 for key in item:
                     if type(key) is not str:
-                        raise UnprocessableError("a map key is not text", code="invalid_value")
+                        raise _Foreign("a map key is not text", code="invalid_value")
                     room -= _check_one(key)
                 stack.extend((child, depth + 1) for child in item.values())
             else:
@@ -113,7 +163,7 @@ def _check_one(item: object) -> int:
         return 1
     if kind is list or kind is dict:
         return 2
-    raise UnprocessableError(f"{kind.__name__} is not a JSON value", code="invalid_value")
+    raise _Foreign(f"{kind.__name__} is not a JSON value", code="invalid_value")
 
 
 def canonical(value: Json) -> bytes:

@@ -6,7 +6,7 @@ configured inbox prefix; anything else would let a caller write to the log, the 
 
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
+from rebaser_core.messages import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Success
 
 MAX_INBOX = 256  # characters
 
@@ -24,7 +24,8 @@ def response(key: ChangeSetKey, decision: Decision, commit: int) -> EnqueueUpdat
     if decision.outcome is Outcome.SUCCESS:
         status = Success(decision.performed, commit)
     elif decision.outcome is Outcome.CONFLICTS:
-        status = Conflicts(decision.message, commit)
+        found = tuple(Conflict(id_, "is not here any more") for id_ in decision.gone)
+        status = Conflicts(decision.message, commit, found)
     else:
         status = Failure(decision.code, decision.message, commit)
     request_id = "" if decision.request_id.startswith("@") else decision.request_id

@@ -117,10 +117,6 @@ class Sender:
         self.updates += len(updates)
 
     def _count(self, status: Any) -> None:
-        from rebaser_core.messages import Success
-
-        if not isinstance(status, Success):
-            raise UnprocessableError(f"not applied: {status.message or 'it conflicts with what is there'}")
         self.performed += status.performed
         self.commit = status.commit
 

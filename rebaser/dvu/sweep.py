@@ -192,7 +192,7 @@ class Sweep:
     def _give(self, slot: int, value: Any) -> bool:
         """Settle a slot with what a function gave, which may be anything."""
         try:
-            _check(value)
+            value = _checked(value)
         except Exception as error:  # noqa: BLE001 - what cannot be stored is the value's fault too
             return self._fail(slot, _fault_of(error))
         return self._put(slot, value)
@@ -273,8 +273,8 @@ def _caller(shape: Shape, functions: Registry) -> _Caller | tuple[str, str]:
     return lambda values: call(groups.arranged(shape, function, values), params)
 
 
-def _check(value: Json) -> None:
-    """Raise unless `value` can be stored."""
+def _checked(value: Json) -> Json:
+    """`value` as it can be stored; raises if it cannot."""
     kind = type(value)
     if kind is float:
         if not math.isfinite(value):  # type: ignore[arg-type]
@@ -283,7 +283,8 @@ def _check(value: Json) -> None:
         if not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
             raise FunctionError("the result does not fit in 64 bits", faults.OVERFLOW)
     elif kind is not bool:
-        check_json(value)
+        return check_json(value)
+    return value
 
 
 def _fault_of(error: Exception) -> tuple[str, str]:

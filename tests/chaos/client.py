@@ -19,7 +19,6 @@ from typing import Any
 import anyio
 
 from rebaser_client import (
-    Conflicts,
     NotConnectedError,
     RebaserClient,
     Remove,
@@ -169,9 +168,6 @@ class Worker:
             self._book.note("stored", id=request.id)
             return
         status = response.status
-        if isinstance(status, Conflicts):
-            self._book.note("rejected", id=request.id, code="conflicts", commit=status.commit)
-            return
         if not isinstance(status, Success) or response.id != request.id:
             self._book.note("trouble", what=f"request {request.id} was answered by {response}")
             return

@@ -7,7 +7,6 @@ import sys
 
 import anyio
 import pytest
-import trio
 
 from rebaser_client import ClientClosedError, NotConnectedError, RebaserClient, Set
 from rebaser_client.jetstream import Connection, OrderedConsumer
@@ -95,13 +94,12 @@ async def test_opening_that_is_cancelled_leaves_no_task(nats_url: str) -> None:
     assert asyncio.all_tasks() == before
 
 
-def test_trio_is_told() -> None:
-    async def main() -> None:
-        async with RebaserClient.connect():
-            pass
-
+def test_another_event_loop_than_asyncio_is_refused() -> None:
+    """Driven by hand, as trio would drive it."""
     with pytest.raises(ConfigError, match="asyncio"):
-        trio.run(main)
+        RebaserClient.connect().__aenter__().send(None)
+    with pytest.raises(ConfigError, match="asyncio"):
+        RebaserClient.open().send(None)
 
 
 @pytest.mark.usefixtures("topology")

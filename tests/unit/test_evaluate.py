@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import numpy as np
 import pytest
 
 from rebaser.dvu import fingerprint, sweep
@@ -203,7 +204,7 @@ for _ in range(100):
         (lambda *_: [-(2**63) - 1], "overflow", "an integer in the result does not fit in 64 bits"),
         (lambda *_: "x" * 300_000, "too_large", "the result cannot be stored: value is larger than 262144 bytes"),
         (lambda *_: object(), "failed", "the result cannot be stored: object is not a JSON value"),
-        (lambda *_: (1, 2), "failed", "the result cannot be stored: tuple is not a JSON value"),
+        (lambda *_: {1, 2}, "failed", "the result cannot be stored: set is not a JSON value"),
         (lambda *_: {1: 2}, "failed", "the result cannot be stored: a map key is not text"),
         (lambda *_: "\ud800", "failed", "the result cannot be stored: text holds a lone surrogate"),
         (lambda *_: DEEP, "failed", "the result cannot be stored: value is nested deeper than 64"),
@@ -215,6 +216,20 @@ def test_what_goes_wrong_in_a_function_is_its_value_s_fault(
     results = Made(1).node("f", ~0).node("sum", ~0).run(functions(f=call))
     assert results.faults == [(code, message)]
     assert results.values == [IN_ERROR, 1]
+
+
+def test_what_a_function_gives_for_json_becomes_json() -> None:
+    calls: dict[str, Callable[[Any, Any], Any]] = {
+        "i": lambda *_: np.int64(7),
+        "f": lambda *_: np.float32(0.5),
+        "b": lambda *_: np.bool_(True),
+        "t": lambda *_: (np.int64(1), 2),
+    }
+    made = Made(0)
+    for name in calls:
+        made = made.node(name)
+    results = made.run(functions(**calls))
+    assert repr(results.values) == "[7, 0.5, True, [1, 2]]"
 
 
 # -- which code --------------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_a_wrong_update_is_refused_with_the_reason(raw: object, says: str) -> No
         (float("nan"), "invalid_value"),
         (float("-inf"), "invalid_value"),
         (b"bytes", "invalid_value"),
-        ((1, 2), "invalid_value"),
+        ({1, 2}, "invalid_value"),
         ({1: 2}, "invalid_value"),
         ({"a": {"b": {1, 2}}}, "invalid_value"),
         (["\ud800"], "invalid_value"),
@@ -167,3 +167,20 @@ def test_updates_made_in_a_program_are_checked_as_those_from_outside() -> None:
     assert check_updates([Set("a", 1), listed]) == (Set("a", 1), Derive("b", "sum", {"values": ("a",)}))
     with pytest.raises(UnprocessableError, match="update 1"):
         check_updates([Set("a", 1), Set("", 2)])
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([{"op": "set", "id": "a", "value": 1}], "update 0 is a dict; make it with Set, Derive, Unset or Remove"),
+        ([Set("a", 1), ("a", 1)], "update 1 is a tuple; make it with Set, Derive, Unset or Remove"),
+        (Set("a", 1), "updates are an iterable of Set, Derive, Unset and Remove, not a Set"),
+        ({"a": 1}, "updates are an iterable of Set, Derive, Unset and Remove, not a dict"),
+        ("a", "updates are an iterable of Set, Derive, Unset and Remove, not a str"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_update_is_named(given: Any, says: str) -> None:
+    with pytest.raises(UnprocessableError) as refused:
+        check_updates(given)
+    assert refused.value.message == says

@@ -2,8 +2,13 @@
 
 import math
 import struct
+from collections import OrderedDict
+from enum import IntEnum, StrEnum
+from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,3 +109,59 @@ def test_text_is_measured_in_bytes() -> None:
     limits = Limits(max_value_bytes=100)
     with pytest.raises(UnprocessableError):
         check_json("é" * 60, limits)
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Size(IntEnum):
+    LARGE = 3
+
+
+@pytest.mark.parametrize(
+    ("given", "stands_for"),
+    [
+        (np.int64(1), 1),
+        (np.uint8(255), 255),
+        (np.float64(0.5), 0.5),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.str_("x"), "x"),
+        ((1, (2,)), [1, [2]]),
+        (range(2), [0, 1]),
+        ([np.int64(1)], [1]),
+        (MappingProxyType({"a": (1,)}), {"a": [1]}),
+        (OrderedDict(a=np.int64(1)), {"a": 1}),
+        ({np.str_("a"): 1}, {"a": 1}),
+        (Colour.RED, "red"),
+        (Size.LARGE, 3),
+    ],
+    ids=repr,
+)
+def test_what_stands_for_json_becomes_json(given: Any, stands_for: Any) -> None:
+    assert typed(check_json(given)) == typed(stands_for)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (np.datetime64("2020-01-01T00:00:00", "ns"), "invalid_value"),
+        (np.timedelta64(1, "ns"), "invalid_value"),
+        (np.complex128(1), "invalid_value"),
+        (np.array([1]), "invalid_value"),
+        (np.float64("nan"), "invalid_value"),
+        (np.uint64(2**64 - 1), "invalid_value"),
+        (bytearray(b"x"), "invalid_value"),
+        ({1, 2}, "invalid_value"),
+        ({1: 2}, "invalid_value"),
+        (range(10**12), "too_large"),
+        (reduce(lambda inner, _: (inner, inner), range(60), ()), "too_large"),
+        (reduce(lambda inner, _: (inner,), range(100), ()), "too_deep"),
+    ],
+    ids=lambda given: type(given).__name__,  # one of them takes for ever to be shown
+)
+def test_what_stands_for_no_json_is_refused(given: Any, code: str) -> None:
+    with pytest.raises(UnprocessableError) as refused:
+        check_json(given)
+    assert refused.value.code == code

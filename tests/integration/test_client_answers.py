@@ -1,0 +1,142 @@
+"""What a program is told about its requests, and the parts of a change set that it asks for."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client import (
+    Conflict,
+    Derive,
+    NotConnectedError,
+    RebaserClient,
+    Remove,
+    RequestConflicts,
+    RequestTimeout,
+    Set,
+    State,
+    UnprocessableError,
+    sender,
+)
+from rebaser_client.jetstream import JetStream
+from rebaser_client.topology import ensure_topology
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TopologyOptions
+from tests.conftest import Events
+from tests.integration.test_owner import DOUBLE, Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+
+@pytest.fixture
+async def engine() -> Engine:
+    engine = Engine()
+    engine.go.set()
+    return engine
+
+
+@pytest.fixture
+async def client(js: JetStream, subjects: Subjects, nats_url: str, engine: Engine) -> AsyncIterator[RebaserClient]:
+    """With a server."""
+    async with serving(js, subjects, engine), RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+async def test_a_timeout_of_the_update_says_in_which_commit_the_request_was_applied(
+    client: RebaserClient, engine: Engine
+) -> None:
+    engine.go = anyio.Event()
+    with pytest.raises(RequestTimeout, match=r"was applied in commit \d+, but derived values were not") as late:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 21), DOUBLE], wait="derived", timeout=1)
+    commit = late.value.commit
+    assert commit == (await client.state("ws", "cs")).last
+    engine.go.set()
+    await client.wait_covered("ws", "cs", commit)
+    assert (await client.value("ws", "cs", "double")) is not None
+
+
+async def test_conflicts_are_raised_and_say_which_values_and_why(client: RebaserClient) -> None:
+    await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+    updates = [Remove("a"), Remove("b"), Remove("c"), Set("d", 1)]
+    with pytest.raises(RequestConflicts, match="not here any more: b, c") as raised:
+        await client.enqueue_updates_with_reply("ws", "cs", updates, from_change_set="draft")
+    assert raised.value.conflicts == tuple(Conflict(id_, "is not here any more") for id_ in ("b", "c"))
+    assert list(await client.values("ws", "cs")) == ["a"]
+
+
+async def test_no_answer_is_larger_than_a_message_however_much_is_in_conflict(client: RebaserClient) -> None:
+    updates = [Remove(f"{number:06}" + "x" * 500) for number in range(10_000)]
+    with pytest.raises(RequestConflicts) as raised:
+        await client.enqueue_updates_with_reply("ws", "cs", updates, from_change_set="draft")
+    assert [one.id for one in raised.value.conflicts] == [update.id for update in updates[:100]]
+
+
+async def test_an_unknown_word_to_wait_for_is_refused_before_anything_is_sent(client: RebaserClient) -> None:
+    wait: Any = "bogus"
+    with pytest.raises(UnprocessableError, match="wait is 'applied' or 'derived', not 'bogus'"):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], wait=wait)
+    assert not await client.exists("ws", "cs")
+
+
+async def test_what_numpy_and_collections_give_is_stored_as_json(client: RebaserClient) -> None:
+    given = {"a": np.int64(1), "b": (np.float32(0.5), np.bool_(True)), "c": range(2)}
+    await client.enqueue_updates_with_reply("ws", "cs", [Set("a", given)])
+    value = await client.value("ws", "cs", "a")
+    assert value is not None
+    assert repr(value.value) == "{'a': 1, 'b': [0.5, True], 'c': [0, 1]}"
+
+
+async def test_one_reads_what_one_needs(client: RebaserClient) -> None:
+    prices = [Set(f"cart/{number}/price", number) for number in range(1, 4)]
+    total = Derive("cart/total", "sum", {"values": ("cart/1/price", "cart/2/price")})
+    await client.enqueue_updates_with_reply("ws", "cs", [*prices, Set("fee", 1), total], wait="derived")
+
+    found = await client.value("ws", "cs", "cart/total")
+    assert found is not None
+    assert (found.value, found.state) == (3, State.OK)
+    assert await client.value("ws", "cs", "nothing") is None
+    by_pattern = await client.values("ws", "cs", "cart/*/price")
+    assert {id_: value.value for id_, value in by_pattern.items()} == {update.id: update.value for update in prices}
+    assert list(await client.values("ws", "cs", "cart/**")) == [*(update.id for update in prices), "cart/total"]
+    assert await client.values("ws", "cs", "no/*") == {}
+
+    first = await client.items("ws", "cs", limit=3)
+    rest = await client.items("ws", "cs", limit=3, after=first[-1].id)
+    assert [item.id for item in first] == [update.id for update in prices]
+    assert [(item.id, item.definition) for item in rest] == [("cart/total", total), ("fee", None)]
+    assert await client.items("ws", "cs", limit=3, after=rest[-1].id) == []
+
+
+async def test_the_time_given_is_used_to_wait_for_a_connection(
+    own_nats: EmbeddedNats, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "PUBLISH_TIMEOUT", 0.05)
+    tries = 0
+    tried = anyio.Event()
+    publish = JetStream.publish
+
+    async def count(*args: Any, **options: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries == 3:
+            tried.set()
+        return await publish(*args, **options)
+
+    monkeypatch.setattr(JetStream, "publish", count)
+    async with RebaserClient.connect(own_nats.url) as client:
+        await ensure_topology(client._js, Subjects(""), TopologyOptions())
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(events.wait_for, lambda entry: entry["event"] == "nats_disconnected")
+                await anyio.lowlevel.checkpoint()
+                await own_nats.kill()
+            with pytest.raises(NotConnectedError):
+                await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=0.2)
+            tries = 0
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.enqueue_updates, "ws", "cs", [Set("a", 1)])
+                await tried.wait()
+                await own_nats.start()
