@@ -9,12 +9,27 @@ import argparse
 import os
 import secrets
 import sys
+from collections import Counter
 
 from tests.simulation.bugs import BUGS, plant
 from tests.simulation.runs import Run, run_all
 from tests.simulation.setup import Mode
+from tests.simulation.ways import ELSEWHERE, WAYS
 
 FRESH = 10**12  # fresh seeds are below
+
+
+def tell_ways(done: list[Run]) -> list[str]:
+    """Print how often each way was taken. Those that never were."""
+    taken = sum((one.ways for one in done), Counter())
+    for way in WAYS:
+        print(f"{taken[way.name]:>10,}  {way.name}")
+    for way, test in ELSEWHERE.items():
+        print(f"{'-':>10}  {way}: {test}")
+    never = [way.name for way in WAYS if not taken[way.name]]
+    if never:
+        print(f"never taken: {', '.join(never)}")
+    return never
 
 
 def main() -> int:
@@ -30,6 +45,7 @@ def main() -> int:
         "--bug", choices=[bug.name for bug in BUGS], help="plant this one, see tests/simulation/bugs.py"
     )
     parser.add_argument("--digest", action="store_true", help="a line with the hash of its trace for each run")
+    parser.add_argument("--ways", action="store_true", help="count the ways that are taken; one that never is, fails")
     given = parser.parse_args()
     if given.bug is not None:
         bug = next(bug for bug in BUGS if bug.name == given.bug)
@@ -40,7 +56,8 @@ def main() -> int:
     if given.fresh:
         print(f"seeds {seed} to {seed + given.runs - 1}", flush=True)
     done: list[Run] = []
-    for one in run_all(range(seed, seed + given.runs), Mode(given.mode) if given.mode else None, given.jobs):
+    mode = Mode(given.mode) if given.mode else None
+    for one in run_all(range(seed, seed + given.runs), mode, given.jobs, count=given.ways):
         done.append(one)
         if given.digest:
             print(one.seed, one.digest)
@@ -48,13 +65,14 @@ def main() -> int:
             print(one.report, flush=True)
             if not given.keep_going:
                 return 1
+    never = tell_ways(done) if given.ways else []
     requests, commits, faults = (sum(getattr(one, name) for one in done) for name in ("requests", "commits", "faults"))
     violating = [one.seed for one in done if one.report]
     told = f"violated by seeds {violating}" if violating else "no violation"
     print(
         f"{given.runs} runs from seed {seed} on, {requests:,} requests, {commits:,} commits, {faults:,} faults, {told}"
     )
-    return 1 if violating else 0
+    return 1 if violating or never else 0
 
 
 if __name__ == "__main__":

@@ -3,43 +3,68 @@
 It shares nothing with the product's fold, plan and evaluation: definitions in a dict, values by recursion.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias
 
 from rebaser_core.cells import Cell
 from rebaser_core.commit import Computed
-from rebaser_core.updates import Derive, Remove, Set, Update
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 
 FAULT = "<fault>"  # a value that cannot be computed, whatever the reason
 Definition: TypeAlias = Set | Derive
 
 
 def recompute(definitions: dict[str, Definition]) -> dict[str, Any]:
-    """Every value from scratch. Knows sums and products of integers, without cycles."""
+    """Every value from scratch. Knows sums, products and counts of integers, texts put together, and patterns."""
     found: dict[str, Any] = {}
 
     def value(id_: str) -> Any:
         if id_ not in found:
+            found[id_] = FAULT  # for whoever asks before it is known: that is a cycle
             found[id_] = compute(definitions.get(id_))
         return found[id_]
+
+    def members(definition: Derive) -> list[str]:
+        ids = []
+        for given in definition.inputs.values():
+            for one in given if isinstance(given, tuple) else (given,):
+                ids += [one] if isinstance(one, str) else sorted(id_ for id_ in definitions if fits(one.glob, id_))
+        return ids
 
     def compute(definition: Definition | None) -> Any:
         if definition is None:
             return FAULT
         if isinstance(definition, Set):
             return definition.value
-        values = [value(id_) for id_ in definition.input_ids()]
+        values = [value(id_) for id_ in members(definition)]
         if FAULT in values:
             return FAULT
-        if definition.function == "sum":
-            return sum(values)
-        result = 1
-        for one in values:
-            result *= one
-        return result
+        values = [one for one in values if one is not None]
+        if definition.function == "count":
+            return len(values)
+        if definition.function == "concat":
+            return "".join(map(str, values))
+        if any(isinstance(one, str) for one in values):
+            return FAULT
+        result = sum(values) if definition.function == "sum" else math.prod(values)
+        return result if -(2**63) <= result < 2**63 else FAULT
 
     return {id_: value(id_) for id_ in definitions}
+
+
+@cache
+def fits(glob: str, text: str) -> bool:
+    """Whether `glob` matches `text`, by trying everything."""
+    if not glob:
+        return not text
+    if glob.startswith("**"):
+        return any(fits(glob[2:], text[at:]) for at in range(len(text) + 1))
+    if glob[0] == "*":
+        return any(fits(glob[1:], text[at:]) for at in range(len(text) + 1) if "/" not in text[:at])
+    return text[:1] == glob[0] and fits(glob[1:], text[1:])
 
 
 @dataclass
@@ -57,6 +82,8 @@ class Book:
     def edit(self, update: Update, sequence: int) -> None:
         if isinstance(update, Remove):
             self.definitions.pop(update.id, None)
+        elif isinstance(update, Unset):
+            self.definitions[update.id] = Set(update.id, None)
         else:
             assert isinstance(update, (Set, Derive))
             self.definitions[update.id] = update

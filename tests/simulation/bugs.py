@@ -436,7 +436,7 @@ def find(one: Bug, tries: Sequence[int] | None = None) -> tuple[int, str]:
 def plant(one: Bug, seed: int) -> Any:
     """The `Result` of one seed with it."""
     with planted(one.changes) as story:
-        return story.simulate(seed, story.Mode(one.mode))
+        return story.simulate(seed, story.Mode(one.mode), plain=True)
 
 
 def main() -> int:

@@ -15,7 +15,8 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import Derive, Remove, Set, Update
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
+from tests.simulation.growth import edited, grown
 
 BASE, DERIVED = 4, 4  # ids of values that are set, and of such that are derived
 TIMEOUT = 20.0  # virtual seconds
@@ -44,6 +45,7 @@ class Operation:
     garbage: bytes = b""
     version: int = 2
     twice: bool = False
+    recompute: Recompute | None = None
     told: Told = Told.NOTHING
     begun: bool = False
 
@@ -107,6 +109,7 @@ class Programme:
                 operation.updates,
                 request_id=operation.id,
                 from_change_set=operation.from_change_set,
+                recompute=operation.recompute,
                 timeout=TIMEOUT,
             )
             operation.told = Told.STORED
@@ -119,6 +122,7 @@ class Programme:
                     wait=operation.wait,
                     request_id=operation.id,
                     from_change_set=operation.from_change_set,
+                    recompute=operation.recompute,
                     timeout=TIMEOUT,
                 )
             except RequestRejected as rejected:
@@ -152,10 +156,12 @@ def draw_operations(
     large: bool,
     quiet: float | None,
     repeats: float,
+    size: int = 0,
 ) -> list[Operation]:
     """`count` requests to change sets of `keys`; `garbage`: some are none, `newer`: some of these than any server.
 
-    `quiet` (seconds): most pauses are about that. `repeats`: the chance that one is sent twice.
+    `size`: of a larger graph, which most of them make or edit. `quiet` (seconds): most pauses are about that.
+    `repeats`: the chance that one is sent twice.
     """
     operations = []
     hurry = rng.choice((0.0, 0.05, 0.5, 2.0))  # seconds between requests, about
@@ -171,11 +177,16 @@ def draw_operations(
             operations.append(Operation(id_, key, (), pause, None, garbage=rng.randbytes(20), version=version))
             continue
         updates = tuple(_update(rng) for _ in range(rng.choice((1, 1, 2, 5))))
+        if size and rng.random() < 0.8:
+            updates = grown(rng, size) if not number or rng.random() < 0.1 else edited(rng, size)
         if large and rng.random() < 0.2:
             updates = (*updates, *(Set(f"n{at}", rng.randrange(10**15)) for at in range(60)))
         elsewhere = "other" if rng.random() < 0.1 else None
         twice = rng.random() < repeats
         operations.append(Operation(id_, key, updates, pause, rng.choice(waits), elsewhere, twice=twice))
+        if size and rng.random() < 0.1:
+            operations[-1].recompute = Recompute()
+            operations[-1].updates = (*updates, Derive("again", "sum", {"values": "v/0"}))
     return operations
 
 

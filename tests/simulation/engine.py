@@ -1,11 +1,14 @@
 """Stands in for Spark: evaluates packets as its workers would, in process, slowly, and fails now and then."""
 
 import random
+from collections.abc import Sequence
 from typing import Any, Self
 
 import anyio
 
 from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.structure import Structure
+from rebaser.dvu.structures import Structures
 from rebaser_core.errors import DvuError
 from tests.simulation.checker import Checker
 from tests.simulation.faults import SeededFaults
@@ -23,6 +26,7 @@ class Engine:
         self._fails = fails
         self._rng = rng
         self.ready = anyio.Event()
+        self._kept = Structures(None)  # what its workers have
 
     async def __aenter__(self) -> Self:
         self.ready.set()
@@ -40,6 +44,20 @@ class Engine:
             await anyio.sleep(rng.choice((0.001, 0.05, 0.5)) if rng.random() < 0.9 else 3.0)
             if self._faults.on and rng.random() < self._fails:
                 raise DvuError("the simulated engine fails", code="simulated")
-            return [evaluate_packet(packet) for packet in packets]
+            if rng.random() < 0.1:
+                self._kept = Structures(None)  # they were started anew
+            return [self._parts(packet) for packet in packets]
         finally:
             self._checker.dvu_ended(process.name, label)
+
+    async def share(self, structure: Structure) -> str | None:
+        """Workers may find it, or not where they are told to look, or there is no place for it."""
+        where = self._rng.choice(("", "nowhere", None))
+        if where == "":
+            self._kept.put(structure.address, bytes(structure.data))
+        return where
+
+    def _parts(self, packet: bytes) -> Sequence[bytes]:
+        parts = evaluate_packet(packet, structures=self._kept)
+        self._rng.shuffle(parts)
+        return parts

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -24,6 +25,8 @@ import rebaser.dvu.run
 import rebaser_client.blobs.jetstream
 import rebaser_client.jetstream.connection
 from rebaser.change_set.reading import RequestReader
+from rebaser.dvu import compiled, fingerprint, plan
+from rebaser.dvu.functions.registry import registry
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.decide import Incoming
@@ -33,6 +36,7 @@ from tests.simulation.loop import PROCESS, SimLoop, scope_hash
 from tests.simulation.model.server import BEGAN_NS
 from tests.simulation.model.store import NANOS
 from tests.simulation.network import Network
+from tests.simulation.setup import USUAL
 
 Log = Callable[[str, dict[str, Any]], None]
 APPEND_TIMEOUT = 1.0  # seconds, so that what is late is repeated before it lands
@@ -40,6 +44,19 @@ BLOB_CHUNK = 1024  # bytes, so that blobs of some size have several
 
 
 async def _no_poison(_: str) -> None: ...
+
+
+def prepare(limits: Thresholds) -> None:
+    """Load what is loaded once for a process, so that no run differs from others because it is the first."""
+    registry()
+    fingerprint.code()
+    if min(limits.few, limits.cold) < USUAL.few and compiled.load():
+        _warm()
+
+
+@cache
+def _warm() -> None:
+    plan.warm()
 
 
 @contextmanager
@@ -50,10 +67,12 @@ def replaced(
     engine: Callable[..., Any],
     log: Log,
     taste: Callable[[str], Awaitable[None]] = _no_poison,
+    limits: Thresholds = USUAL,
 ) -> Iterator[None]:
     """Inside, the product lives in the world of `loop` and `network`.
 
-    `log` gets its log events; `taste` is awaited with the id of each request before it is read.
+    It takes the ways that `limits` say. `log` gets its log events; `taste` is awaited with the id of each request
+    before it is read.
     """
     rng = random.Random(f"environment {seed}")
 
@@ -91,7 +110,7 @@ def replaced(
         (rebaser_client.blobs.jetstream, "CHUNK", BLOB_CHUNK),
         (rebaser.change_set.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
         (rebaser.context, "Engine", engine),
-        (thresholds, "now", Thresholds(little=0)),  # each step of an update takes its time
+        (thresholds, "now", limits),
         (RequestReader, "read", read_poison),
     ]
     logging = structlog.get_config()

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.thresholds import Thresholds
+
+USUAL = Thresholds(little=0)  # each step of an update takes its time
 
 
 class Mode(Enum):
@@ -43,6 +46,8 @@ class Setup:
     engine_fails: float  # chance
     sweep_interval: float
     retry_window: float
+    size: int = 0  # derived values of a larger graph, 0 for none
+    thresholds: Thresholds = USUAL
 
     @classmethod
     def draw(cls, rng: random.Random, mode: Mode) -> "Setup":
@@ -75,3 +80,9 @@ class Setup:
             setup.servers = setup.concurrency = 1
             setup.keys = [ChangeSetKey("w", name) for name in "abc"]
         return setup
+
+    def draw_ways(self, rng: random.Random) -> None:
+        """Draw which ways are taken to the same results, and whether graphs are large enough for some of them."""
+        self.thresholds = rng.choice((USUAL, Thresholds.lowest(), Thresholds.highest(), *[Thresholds.drawn(rng)] * 5))
+        if rng.random() < 0.3:
+            self.size = rng.choice((20, 60, 60, 200))

@@ -11,7 +11,7 @@ from rebaser_client import RebaserClient
 from tests.simulation.book import FAULT
 from tests.simulation.checker import Violation
 from tests.simulation.clients import Programme, Told, draw_operations
-from tests.simulation.environment import replaced
+from tests.simulation.environment import prepare, replaced
 from tests.simulation.loop import Livelock, Process, State
 from tests.simulation.model.consumers import PushConsumer
 from tests.simulation.operators import Operator
@@ -46,9 +46,11 @@ class Result:
         return f"{lines}\n\nseed {self.seed}, {self.mode.value}: {self.violation}\n  {again}"
 
 
-def simulate(seed: int, mode: Mode | None = None) -> Result:
-    """One run; the seed decides on the mode as well if none is given."""
-    return Story(World(seed, mode or Mode.of(seed))).run()
+def simulate(seed: int, mode: Mode | None = None, *, plain: bool = False) -> Result:
+    """One run; the seed decides on the mode as well if none is given. `plain`: small graphs, and the usual ways."""
+    world = World(seed, mode or Mode.of(seed), plain=plain)
+    prepare(world.setup.thresholds)
+    return Story(world).run()
 
 
 class Story:
@@ -60,7 +62,8 @@ class Story:
 
     def run(self) -> Result:
         world = self._world
-        with replaced(world.loop, world.network, world.seed, world.engine, world.log, world.poison.taste):
+        taste, limits = world.poison.taste, self._setup.thresholds
+        with replaced(world.loop, world.network, world.seed, world.engine, world.log, taste, limits):
             try:
                 for number in range(self._setup.servers):
                     world.add_server(f"s{number + 1}")
@@ -101,6 +104,7 @@ class Story:
                     large=setup.max_payload < 10_000,
                     quiet=min(setup.quiescent_period, 1.0) if setup.timed else None,
                     repeats=0.0 if once else 0.15,
+                    size=setup.size,
                 )
                 for lane in range(rng.choice((1, 2)))
             ]

@@ -26,7 +26,8 @@ def run(*arguments: str) -> None:
 
 
 def test_no_seed_breaks_a_promise() -> None:
-    run("--seed", "1", "--runs", "40")
+    """And they take every way that there is."""
+    run("--seed", "1", "--runs", "40", "--ways")
 
 
 def test_no_fresh_seed_breaks_a_promise(record_property: Callable[[str, object], None]) -> None:

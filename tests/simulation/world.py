@@ -52,10 +52,12 @@ class Slot:
 
 
 class World:
-    def __init__(self, seed: int, mode: Mode) -> None:
+    def __init__(self, seed: int, mode: Mode, *, plain: bool = False) -> None:
         self.seed = seed
         self.rng = random.Random(f"world {seed}")
         self.setup = Setup.draw(self.rng, mode)
+        if not plain:
+            self.setup.draw_ways(random.Random(f"ways {seed}"))
         self.loop = SimLoop(max_steps=600_000)
         self.loop.set_exception_handler(self._unhandled)
         self.trace = Trace(self.loop.time)

@@ -1,0 +1,225 @@
+"""The ways that the product has to the same results, and how often each was taken.
+
+Invariant: counted from outside, by wrapping the functions of the product that only run on one way, or whose arguments
+and results tell which it was. A way that thresholds choose belongs here or to `ELSEWHERE`.
+"""
+
+import functools
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from rebaser_core import thresholds
+from rebaser_core.computed import ComputedTable
+
+Taken = Callable[[Any, Any], Any]  # arguments, result; whether the way was taken
+
+
+def _always(_: Any, __: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Way:
+    """Taken when `function` (module:name) ran, and `when` says so of its arguments and its result."""
+
+    name: str
+    function: str
+    when: Taken = _always
+
+
+def _now() -> Any:
+    return thresholds.now
+
+
+PLAN, WHOLE, RUN = "rebaser.dvu.plan:", "rebaser.dvu.whole:", "rebaser.dvu.run:"
+LOG, CORE = "rebaser.change_set.commit_log:", "rebaser_core."
+WAYS = [
+    # -- planning
+    Way("planned on the loop", f"{RUN}_work", lambda given, _: given[1]),
+    Way("planned in a thread", f"{RUN}_work", lambda given, _: not given[1]),
+    Way("a wave of one packet", f"{PLAN}Plan._fill_wave", lambda _, found: len(found) == 1),
+    Way("a wave of several packets", f"{PLAN}Plan._fill_wave", lambda _, found: len(found) > 1),
+    Way("a later wave", f"{PLAN}Plan._fill_wave", lambda given, found: found and given[0]._filled > len(found)),
+    Way("planned by Python", "rebaser.dvu.graph:loops", lambda given, _: given[0] <= given[1]),
+    Way("planned by compiled code", "rebaser.dvu.graph:loops", lambda given, _: given[0] > given[1]),
+    Way(
+        "ways back checked",
+        "rebaser.dvu.graph:reach",
+        lambda given, _: given[0].columns.edges.lost and given[2].checked,
+    ),
+    Way("swept as a whole", f"{WHOLE}WholePlan.next_wave", lambda _, found: found),
+    Way("a sweep of all", f"{WHOLE}WholePlan.next_wave", lambda given, found: found and given[0]._nodes is None),
+    Way(
+        "a sweep of what is reached",
+        f"{WHOLE}WholePlan.next_wave",
+        lambda given, found: found and given[0]._nodes is not None,
+    ),
+    Way("no sweep after all", f"{WHOLE}sweep", lambda _, found: found is None),
+    Way(
+        "a structure that workers have",
+        f"{WHOLE}WholePlan.next_wave",
+        lambda given, found: found and given[0]._way == 0,
+    ),
+    Way(
+        "a structure that goes along",
+        f"{WHOLE}WholePlan.next_wave",
+        lambda given, found: found and given[0]._way in (1, 3),
+    ),
+    Way("a structure that is shared", f"{WHOLE}WholePlan.shared"),
+    Way("a structure that is missing", "rebaser.dvu.packet:Results.encode", lambda given, _: given[0].missing),
+    Way("a structure too large to go along", f"{RUN}_planned", lambda given, _: len(given) > 1),
+    Way("a plan's results in columns", f"{PLAN}Plan.computed", lambda _, found: isinstance(found, ComputedTable)),
+    Way("a plan's results one by one", f"{PLAN}Plan.computed", lambda _, found: type(found) is tuple and found),
+    Way(
+        "a sweep's results in columns", f"{WHOLE}WholePlan.computed", lambda _, found: isinstance(found, ComputedTable)
+    ),
+    Way("a sweep's results one by one", f"{WHOLE}WholePlan.computed", lambda _, found: type(found) is tuple and found),
+    Way("ids as text", "rebaser.dvu.laid:NamedIds.lines"),
+    Way("results in columns, some of them edited", f"{CORE}computed:ComputedTable.keep"),
+    # -- computing
+    Way("computed by compiled code", "rebaser.dvu.compiled:Linked.sweep"),
+    Way("computed by Python", "rebaser.dvu.sweep:Sweep._compute"),
+    Way("computed in another order", "rebaser.dvu.compiled:in_phases"),
+    Way("many computed by one call", "rebaser.dvu.groups:_call"),
+    Way("results in one part", "rebaser.dvu.evaluate:evaluate_packet", lambda _, found: len(found) == 1),
+    Way("results in several parts", "rebaser.dvu.evaluate:evaluate_packet", lambda _, found: len(found) > 1),
+    # -- requests and the log
+    Way("a request in a blob", "rebaser_client.sender:encode_updates_blob"),
+    Way("a commit with its delta", f"{LOG}encode_commit", lambda given, _: given[0].delta),
+    Way("a commit with a table", f"{LOG}encode_commit", lambda given, _: isinstance(given[0].delta, ComputedTable)),
+    Way("a delta in a blob", f"{LOG}encode_delta", lambda given, _: not isinstance(given[0], ComputedTable)),
+    Way("a table in a blob", f"{LOG}encode_delta", lambda given, _: isinstance(given[0], ComputedTable)),
+    Way(
+        "a blob decoded here",
+        "rebaser.change_set.reading:decode_updates_blob",
+        lambda given, _: len(given[0]) < _now().decode_here,
+    ),
+    Way(
+        "a blob decoded in a thread",
+        "rebaser.change_set.reading:decode_updates_blob",
+        lambda given, _: len(given[0]) >= _now().decode_here,
+    ),
+    Way(
+        "a blob hashed here",
+        "rebaser_client.blobs.jetstream:_address_of",
+        lambda given, _: len(given[0]) <= _now().hash_here,
+    ),
+    Way(
+        "a blob hashed in a thread",
+        "rebaser_client.blobs.jetstream:_address_of",
+        lambda given, _: len(given[0]) > _now().hash_here,
+    ),
+    Way("worked here", "rebaser_client.rounds:aside", lambda given, _: given[0] <= _now().here),
+    Way("worked in a thread", "rebaser_client.rounds:aside", lambda given, _: given[0] > _now().here),
+    Way("worked in, not all at once", f"{CORE}cells:Cells.work_in", lambda _, more: more),
+    # -- the state
+    Way("a definition by arrays", f"{CORE}edges:Edges.add", lambda given, _: len(given[2]) >= _now().arrays),
+    Way("a definition by a loop", f"{CORE}edges:Edges.add", lambda given, _: 0 < len(given[2]) < _now().arrays),
+    Way("the way back built anew", f"{CORE}edges:Edges.build"),
+    Way("the way back forgotten", f"{CORE}edges:Edges.add", lambda given, _: given[0].behind),
+    Way("a pattern looked up", f"{CORE}matching:Matching._looked_up"),
+    Way("what a pattern matched brought up to date", f"{CORE}matching:_worked_in"),
+    Way("ids of some heads", f"{CORE}names:Names.cover", lambda given, _: given[0]._heads),
+    Way("ids of all heads", f"{CORE}names:Names.cover", lambda given, _: given[0]._heads is None),
+    # -- checkpoints
+    Way("a base", f"{CORE}checkpoint.writing:Draft.write", lambda given, _: given[0].whole),
+    Way("a delta", f"{CORE}checkpoint.writing:Draft.write", lambda given, _: not given[0].whole),
+    Way("a checkpoint of one file", f"{CORE}checkpoint.writing:Draft.write", lambda _, found: len(found.parts) == 1),
+    Way(
+        "a checkpoint of several files", f"{CORE}checkpoint.writing:Draft.write", lambda _, found: len(found.parts) > 1
+    ),
+    Way("a later batch", f"{CORE}checkpoint.rows:Rows.batch", lambda given, _: given[1] > 0),
+    Way("a batch cut for its size", f"{CORE}checkpoint.rows:Rows._cells", lambda _, found: found is None),
+    Way(
+        "a part compressed",
+        f"{CORE}checkpoint.writing:_File.__init__",
+        lambda given, _: given[2].count > _now().compressed,
+    ),
+    Way(
+        "a part not compressed",
+        f"{CORE}checkpoint.writing:_File.__init__",
+        lambda given, _: given[2].count <= _now().compressed,
+    ),
+    Way(
+        "inputs counted over all rows",
+        f"{CORE}checkpoint.layer:Layer._count",
+        lambda given, _: len(given[1]) >= _now().counted,
+    ),
+    Way(
+        "inputs counted one by one",
+        f"{CORE}checkpoint.layer:Layer._count",
+        lambda given, _: len(given[1]) < _now().counted,
+    ),
+]
+# What the simulation has no Spark for, and the tests that take both ways.
+ELSEWHERE = {
+    "through a file, or through Spark": "tests/unit/test_parcels.py",
+    "the small lane, the large one, jobs that are shared": "tests/unit/test_lanes.py",
+    "rows within the plan of a job, or kept by the server": "tests/spark/test_engine.py",
+}
+
+
+class Counts:
+    """How often each way was taken while `counting`."""
+
+    def __init__(self) -> None:
+        self.taken: Counter[str] = Counter()
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Inside, the functions of the product count."""
+        with _patched({name: self._counted(name) for name in dict.fromkeys(way.function for way in WAYS)}):
+            yield
+
+    def _counted(self, name: str) -> Callable[[Any], Any]:
+        ways = [way for way in WAYS if way.function == name]
+        taken = self.taken
+
+        def wrap(function: Any) -> Any:
+            @functools.wraps(function)
+            def call(*args: Any, **named: Any) -> Any:
+                found = function(*args, **named)
+                for way in ways:
+                    if way.when(args, found):
+                        taken[way.name] += 1
+                return found
+
+            return call
+
+        return wrap
+
+
+@contextmanager
+def _patched(wraps: dict[str, Callable[[Any], Any]]) -> Iterator[None]:
+    """Functions by name, wrapped wherever a module of the product has them, or what stands in for a part of it."""
+    patches = []
+    for name, wrap in wraps.items():
+        module_name, _, path = name.partition(":")
+        module = importlib.import_module(module_name)
+        owner, _, attribute = path.rpartition(".")
+        if owner:
+            patches.append(
+                mock.patch.object(getattr(module, owner), attribute, wrap(vars(getattr(module, owner))[attribute]))
+            )
+            continue
+        function = getattr(module, attribute)
+        wrapped = wrap(function)
+        holders = [
+            one
+            for one_name, one in list(sys.modules.items())
+            if one_name.startswith(("rebaser", "tests.simulation")) and vars(one).get(attribute) is function
+        ]
+        patches += [mock.patch.object(holder, attribute, wrapped) for holder in holders]
+    for patch in patches:
+        patch.start()
+    try:
+        yield
+    finally:
+        for patch in reversed(patches):
+            patch.stop()
