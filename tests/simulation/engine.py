@@ -16,15 +16,21 @@ from tests.simulation.loop import PROCESS
 
 
 class Engine:
-    """One server's; `checker` counts how many updates run at once. `fails` is a chance."""
+    """One server's. `workers` is what they forget by, and shuffle; `checker` counts how many updates run at once.
+
+    `fails` is a chance.
+    """
 
     state = "ready"
 
-    def __init__(self, checker: Checker, faults: SeededFaults, fails: float, rng: random.Random) -> None:
+    def __init__(
+        self, checker: Checker, faults: SeededFaults, fails: float, rng: random.Random, workers: random.Random
+    ) -> None:
         self._checker = checker
         self._faults = faults
         self._fails = fails
         self._rng = rng
+        self._workers = workers
         self.ready = anyio.Event()
         self._kept = Structures(None)  # what its workers have
 
@@ -44,7 +50,7 @@ class Engine:
             await anyio.sleep(rng.choice((0.001, 0.05, 0.5)) if rng.random() < 0.9 else 3.0)
             if self._faults.on and rng.random() < self._fails:
                 raise DvuError("the simulated engine fails", code="simulated")
-            if rng.random() < 0.1:
+            if self._workers.random() < 0.1:
                 self._kept = Structures(None)  # they were started anew
             return [self._parts(packet) for packet in packets]
         finally:
@@ -52,12 +58,12 @@ class Engine:
 
     async def share(self, structure: Structure) -> str | None:
         """Workers may find it, or not where they are told to look, or there is no place for it."""
-        where = self._rng.choice(("", "nowhere", None))
+        where = self._workers.choice(("", "nowhere", None))
         if where == "":
             self._kept.put(structure.address, bytes(structure.data))
         return where
 
     def _parts(self, packet: bytes) -> Sequence[bytes]:
         parts = evaluate_packet(packet, structures=self._kept)
-        self._rng.shuffle(parts)
+        self._workers.shuffle(parts)
         return parts

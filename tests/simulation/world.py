@@ -86,6 +86,7 @@ class World:
         self.programmes: list[Programme] = []
         self.poison = Poison(self._strike, kills=self.rng.random() < 0.7)
         self._engine_rng = random.Random(f"engine {seed}")
+        self._workers_rng = random.Random(f"workers {seed}")
 
     # -- the parts -------------------------------------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ class World:
         )
 
     def engine(self, *_: object) -> Any:
-        return Engine(self.checker, self.faults, self.setup.engine_fails, self._engine_rng)
+        return Engine(self.checker, self.faults, self.setup.engine_fails, self._engine_rng, self._workers_rng)
 
     def add_server(self, name: str) -> None:
         async def main() -> None:
