@@ -12,11 +12,11 @@ from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.deleter import Deleter
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.settings import Settings
+from rebaser.streams import Streams
 from rebaser.troubles import Troubles
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log_reader import LogReader
-from rebaser_client.topology import ensure_topology
 from rebaser_core.ids import ulid
 from rebaser_core.subjects import Subjects
 
@@ -32,6 +32,7 @@ class Context:
     settings: Settings
     connection: Connection
     js: JetStream
+    streams: Streams
     subjects: Subjects
     blobs: BlobStore
     reader: LogReader
@@ -63,7 +64,8 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
             )
         )
         js = JetStream(connection)
-        await ensure_topology(js, subjects, settings.topology())
+        streams = Streams(js, subjects, settings.topology())
+        await streams.make()
         blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
         engine = await stack.enter_async_context(
             Engine(
@@ -83,6 +85,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
             settings=settings,
             connection=connection,
             js=js,
+            streams=streams,
             subjects=subjects,
             blobs=blobs,
             reader=LogReader(js, subjects, blobs),

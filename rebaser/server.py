@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from rebaser import __version__
 from rebaser.change_set.lifecycle import Phase, Reason
-from rebaser.change_set.owner import Owner
+from rebaser.change_set.owner import Owner, retry_delay
 from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context, open_context
 from rebaser.progress import Progress, ProgressTeller
@@ -32,7 +32,6 @@ log = structlog.get_logger(__name__)
 
 CROWD_CHECK = 1.0  # seconds between looks at the tasks that wait, while all slots are taken
 LEAVE_DELAY = 0.25  # seconds until a task that a newer server should have is offered to the next one
-FAILED_OWNER_DELAY = 1.0  # seconds until the task of an owner that broke is delivered again
 
 
 class Server:
@@ -41,7 +40,8 @@ class Server:
     def __init__(self, context: Context) -> None:
         self._context = context
         strays = Strays(context.js, context.subjects, context.dead_letters, context.now_ms)
-        self._sweeper = Sweeper(context.js, context.subjects, context.settings.sweep_interval, strays)
+        interval, suspect = context.settings.sweep_interval, context.streams.suspect
+        self._sweeper = Sweeper(context.js, context.subjects, interval, strays, suspect)
         self._progress = ProgressTeller(context, self._updates)
         self._owners: dict[ChangeSetKey, Owner] = {}
         self._next: dict[ChangeSetKey, Task] = {}  # delivered while the owner before was ending
@@ -63,6 +63,7 @@ class Server:
             group=TASKS_GROUP,
             min_pending=context.settings.overflow_pending,
             min_ack_pending=context.settings.overflow_ack_pending,
+            on_warning=lambda _: context.streams.suspect(),
         )
         async with anyio.create_task_group() as owners, consumer as self._pull:
             try:
@@ -72,6 +73,7 @@ class Server:
                     loops.start_soon(context.deleter.run)
                     loops.start_soon(self._sweeper.run)
                     loops.start_soon(self._progress.run)
+                    loops.start_soon(context.streams.run, self)
                     self._fill_slots()
                     ready()
                     async for message in consumer:
@@ -91,7 +93,9 @@ class Server:
             "dvu": context.engine.state,
             "sweeper": self._sweeper.pinned,
             "durability": context.settings.durability,
-            "trouble": context.troubles.tell(context.now()),
+            "ready": not context.streams.problem,
+            "trouble": context.streams.problem or context.troubles.tell(context.now()),
+            "losses": list(context.streams.losses),
             "updates": [
                 {
                     "workspace": one.workspace_id,
@@ -154,7 +158,7 @@ class Server:
                 await owner.run()
         except Exception:
             log.exception("owner_failed", workspace=owner.key.workspace, change_set=owner.key.change_set)
-            await owner.lease.give_back(FAILED_OWNER_DELAY)
+            await owner.lease.give_back(retry_delay(owner.lease.task.message.delivered))
         finally:
             del self._owners[owner.key]
             self._note_newer(owner)
@@ -184,6 +188,30 @@ class Server:
         if free > 0 and self._pull is not None and not self._stopping:
             self._credit += free
             self._pull.add_credit(free)
+
+    # -- streams that disappear ------------------------------------------------------------------------------------
+
+    def lost(self, streams: frozenset[str]) -> None:
+        """End owners that hold anything of `streams`; the next ones begin with what is there then."""
+        subjects = self._context.subjects
+        if subjects.requests_stream in streams:
+            self._context.deleter.forget()
+        if subjects.tasks_stream in streams:
+            self._next.clear()
+        for owner in list(self._owners.values()):
+            if subjects.commits_stream in streams:
+                owner.tell_lost()
+            if subjects.tasks_stream in streams:
+                owner.lose_task()
+            elif streams & {subjects.commits_stream, subjects.requests_stream}:
+                owner.stop(Reason.TRANSIENT)
+
+    def made_again(self, streams: frozenset[str]) -> None:
+        """What owners hold and was lost is stored again."""
+        context = self._context
+        if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
+            for owner in self._owners.values():
+                owner.save()
 
     # -- loops -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ that is there already is refused.
 What stands in REQUESTS under a subject that names no change set is moved to the dead letters meanwhile (`strays`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import anyio
 import structlog
@@ -39,15 +39,26 @@ GIVE_BACK_BOUND = 2.0  # seconds
 
 
 class Sweeper:
-    """Sweeps each `sweep_interval` (seconds) while this server is the one pinned; call `run` in a task group."""
+    """Sweeps each `interval` (seconds) while this server is the one pinned; call `run` in a task group.
 
-    def __init__(self, js: JetStream, subjects: Subjects, interval: float, strays: Strays) -> None:
+    `suspect` is called when something fails as it would if a stream were gone.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        interval: float,
+        strays: Strays,
+        suspect: Callable[[], None] = lambda: None,
+    ) -> None:
         self._js = js
         self._subjects = subjects
         self._interval = interval
         self._lease = max(interval, MIN_SWEEP_LEASE)
         self._debts = Debts(js, subjects)
         self._strays = strays
+        self._suspect = suspect
         self._alone = False  # no server of a release that kept its sweep message in TASKS waits any more
         self.pinned = False
 
@@ -60,6 +71,7 @@ class Sweeper:
             group=SWEEP_GROUP,
             expires=max(self._lease / 2, 1.0),
             idle_heartbeat=max(self._lease / 4, 0.5),
+            on_warning=lambda _: self._suspect(),
             on_pinned=self._on_pinned,
             on_unpinned=self._on_unpinned,
         )
@@ -124,6 +136,7 @@ class Sweeper:
                     await self.sweep()
                     self._alone = self._alone or await retire_old_sweep(self._js, self._subjects)
                 except RebaserError as error:
+                    self._suspect()
                     log.warning("sweep_failed", code=error.code, reason=error.message)
                 group.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
@@ -153,6 +166,7 @@ class Sweeper:
                 if not is_subject_full(error):
                     log.warning("sweep_message_failed", reason=error.message)
             except RebaserError as error:
+                self._suspect()
                 log.warning("sweep_message_failed", reason=error.message)
             await anyio.sleep(self._interval)
 

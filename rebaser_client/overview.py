@@ -34,6 +34,7 @@ class ServerInfo:
     """A live server: change sets it owns, how many it may, the state of its DVU engine, whether it is the sweeper.
 
     `durability`: its setting, if it has one. `trouble`: what kept one of its change sets from going on, lately.
+    `ready`: it has all the streams it needs; `losses`: those that disappeared while it ran, with what they held.
     `updates`: those that take their time, if there are any.
     """
 
@@ -45,6 +46,8 @@ class ServerInfo:
     sweeper: bool = False
     durability: str | None = None
     trouble: str = ""
+    ready: bool = True
+    losses: tuple[str, ...] = ()
     updates: tuple[UpdateInfo, ...] = ()
 
 
@@ -131,7 +134,9 @@ async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WA
 def _server(told: dict[str, Any]) -> ServerInfo:
     """What a server told; one of another version may tell more, or less."""
     updates = tuple(UpdateInfo(**{name: one.get(name) for name in UPDATE_FIELDS}) for one in told.get("updates", ()))
-    return ServerInfo(**{name: told[name] for name in SERVER_FIELDS if name in told} | {"updates": updates})
+    losses = tuple(map(str, told.get("losses", ())))
+    given = {name: told[name] for name in SERVER_FIELDS if name in told}
+    return ServerInfo(**given | {"updates": updates, "losses": losses})
 
 
 async def key_counts(

@@ -10,6 +10,7 @@ from rebaser.change_set.commit_log import CommitLog
 from rebaser.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.rounds import aside
+from rebaser_core.checkpoint import Chain
 from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import CheckpointRef, Kind
 
@@ -25,20 +26,23 @@ def due(commits: CommitLog, smallest: int) -> bool:
     return commits.weight > max(smallest, checkpoint.size // SHARE if checkpoint else 0)
 
 
-async def write(context: Context, commits: CommitLog) -> None:
-    """Store the state as it is now, name it in a commit, purge what no reader needs any more."""
+async def write(context: Context, commits: CommitLog, *, whole: bool = False) -> None:
+    """Store the state as it is now, name it in a commit, purge what no reader needs any more.
+
+    `whole`: rest on no part that is stored already.
+    """
     before = commits.state.checkpoint
-    await store(context.blobs, commits)
+    await store(context.blobs, commits, whole=whole)
     if before is not None:
         subjects = context.subjects
         await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=before.sequence + 1)
 
 
-async def store(blobs: BlobStore, commits: CommitLog) -> None:
-    """Store the state as it is now and name it in a commit."""
+async def store(blobs: BlobStore, commits: CommitLog, *, whole: bool = False) -> None:
+    """Store the state as it is now and name it in a commit. `whole`: see `write`."""
     async with commits.view() as view:
         weight = commits.weight
-        draft = Draft(commits.state, view, commits.chain)
+        draft = Draft(commits.state, view, Chain() if whole else commits.chain)
         try:
             await aside(draft.rows * ROW, view.run, draft.copy)
         except BaseException:

@@ -57,7 +57,7 @@ class CommitLog:
 
     `weight` (bytes) is that of the log behind the newest checkpoint, `chain` are the parts of that one.
     `inline_max` is the size (bytes) above which a commit's delta goes to a blob; `now_ms` is the clock, `new_id` makes
-    ULIDs.
+    ULIDs. `suspect` is called when an append fails as it would if the stream were gone.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class CommitLog:
         retry_window: float,
         now_ms: Callable[[], int],
         new_id: Callable[[], str],
+        suspect: Callable[[], None] = lambda: None,
     ) -> None:
         self.key = key
         self.state = tail.state
@@ -87,6 +88,7 @@ class CommitLog:
         self._retry_window_ms = int(retry_window * 1000)
         self._now_ms = now_ms
         self._new_id = new_id
+        self._suspect = suspect
         self._lock = anyio.Lock(fast_acquire=True)
         self._viewing = anyio.Lock()
         self._publishing = anyio.CancelScope(shield=True)
@@ -213,6 +215,7 @@ class CommitLog:
                 log.warning("append_refused", **self._fields(commit_id), reason=error.message)
             except (RequestTimeoutError, NoRespondersError, TransientError) as error:
                 doubtful = True
+                self._suspect()
                 log.warning("append_unanswered", **self._fields(commit_id), reason=error.message)
             else:
                 return ack.sequence
@@ -259,4 +262,5 @@ async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
         retry_window=context.settings.retry_window,
         now_ms=context.now_ms,
         new_id=context.new_id,
+        suspect=context.streams.suspect,
     )

@@ -33,6 +33,10 @@ class Deleter:
         self._queue.extend(sequences)
         self._wake.set()
 
+    def forget(self) -> None:
+        """The stream is another now: what was added tells of messages that are gone with the one before."""
+        self._queue.clear()
+
     async def run(self) -> None:
         """Delete what is added, until cancelled."""
         while True:

@@ -50,12 +50,22 @@ from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 
 log = structlog.get_logger(__name__)
 
-RETRY_LOAD = 0.5  # seconds, for the nak after a failure that says nothing of its own; doubled for each delivery
+RETRY_LOAD = 0.5  # seconds, for the nak after a second failure that says nothing of its own; then doubled each time
 RETRY_LOAD_MAX = 5.0  # seconds
 BURY_RETRY_MAX = 5.0  # seconds
 LARGE = 100_000  # values
 
 T = TypeVar("T")
+
+
+def retry_delay(delivered: int) -> float:
+    """Seconds until a task that failed in its so many-th delivery comes again: at once after the first.
+
+    A long outage is no reason to load everything twice a second.
+    """
+    if delivered <= 1:
+        return 0.0
+    return min(RETRY_LOAD * 2.0 ** min(delivered - 2, 10), RETRY_LOAD_MAX)
 
 
 class Owner(Actor):
@@ -77,6 +87,8 @@ class Owner(Actor):
         self._dvu: SerialDvu | None = None
         self._rest: Sequence[Message] = ()  # taken from the queue, not yet decided
         self._checkpointing = False
+        self._save = False  # write a whole checkpoint, due or not
+        self._hung = False
         self.left_to_newer = 0.0  # seconds that a request which only a newer server can read still has
 
     # -- what the server may ask -----------------------------------------------------------------------------------
@@ -98,8 +110,27 @@ class Owner(Actor):
     def stop(self, reason: Reason) -> None:
         """Ask for the end; `run` returns when it is reached."""
         if reason is Reason.FENCED:
-            self.lease.lost = True
+            self.lease.lost = self._hung = True
         self.post(Stop(reason))
+
+    def lose_task(self) -> None:
+        """Ask for the end: the task is gone with its stream, and nobody is to blame."""
+        self.lease.lost = True
+        self.post(Stop(Reason.FENCED))
+
+    def tell_lost(self) -> None:
+        """The log is gone with its stream: say what was in it."""
+        state = self._commits.state if self._commits is not None else None
+        if state is not None and state.last:
+            checkpoint = state.checkpoint.address if state.checkpoint is not None else None
+            values = len(state.cells)
+            log.error("change_set_lost", **self._names(), seq=state.last, values=values, checkpoint=checkpoint)
+
+    def save(self) -> None:
+        """Write a whole checkpoint: the one before is gone, and the log may not go back far enough without it."""
+        if self.life.phase is Phase.ACTIVE:
+            self._save = True
+            self._start_checkpoint()
 
     def abandon(self) -> None:
         """The time of a graceful end is over: give up an append that is not answered."""
@@ -153,9 +184,9 @@ class Owner(Actor):
                     redelivered=again,
                     after=start,
                     until=stream.last_sequence,
-                    hung=lambda: self.lease.lost,
+                    hung=lambda: self._hung,
                 )
-                self._dvu = SerialDvu(context, self._commits, redelivered=again, hung=lambda: self.lease.lost)
+                self._dvu = SerialDvu(context, self._commits, redelivered=again, hung=lambda: self._hung)
                 self._processor = Processor(context, self._commits, Applied(stream.created, start), probation)
                 consumer = OrderedConsumer(
                     context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._look_at_queue
@@ -255,6 +286,7 @@ class Owner(Actor):
                         return await self._processor.bury(buried)
                     except RebaserError as error:
                         seq = buried.decision.sequence
+                        self._context.streams.suspect()
                         log.warning("dead_letter_failed", **self._names(), seq=seq, reason=error.message)
                     await anyio.sleep(pause)
                     pause = min(pause * 2, BURY_RETRY_MAX)
@@ -265,7 +297,7 @@ class Owner(Actor):
         commits = self._commits
         if commits is None or self._checkpointing:
             return
-        if checkpoint.due(commits, self._context.settings.checkpoint_bytes):
+        if self._save or checkpoint.due(commits, self._context.settings.checkpoint_bytes):
             self._checkpointing = True
             self._start_job(self._write_checkpoint, commits)
 
@@ -275,15 +307,20 @@ class Owner(Actor):
         self.group.start_soon(run, argument)
 
     async def _write_checkpoint(self, commits: CommitLog) -> None:
+        whole, self._save = self._save, False
         try:
             with self.cancelled_with_work():
-                await checkpoint.write(self._context, commits)
+                await checkpoint.write(self._context, commits, whole=whole)
         except FencedError:
             self.post(Failed(Reason.FENCED))
         except RebaserError as error:
+            self._save |= whole
+            self._context.streams.suspect()
             log.warning("checkpoint_failed", **self._names(), reason=error.message)
         finally:
             self._checkpointing = False
+            if self._save and self.life.phase is Phase.ACTIVE:  # it failed, or was asked for meanwhile
+                self._start_checkpoint()
             self.post(JobEnded())
 
     async def _ack(self) -> None:
@@ -312,11 +349,10 @@ class Owner(Actor):
     def _failure_of(self, what: str, error: RebaserError) -> Failed:
         fenced = isinstance(error, FencedError)
         log.warning(what, **self._names(), code=error.code, reason=error.message, fenced=fenced)
+        self._context.streams.suspect()
         if not fenced:
             self._context.troubles.note(self._context.now(), error)
-        # A long outage is no reason to load everything twice a second.
-        delay = min(RETRY_LOAD * 2 ** min(self.lease.task.message.delivered - 1, 10), RETRY_LOAD_MAX)
-        return Failed(Reason.FENCED if fenced else Reason.TRANSIENT, delay)
+        return Failed(Reason.FENCED if fenced else Reason.TRANSIENT, retry_delay(self.lease.task.message.delivered))
 
     def _names(self) -> dict[str, str]:
         return {"workspace": self.key.workspace, "change_set": self.key.change_set}

@@ -131,8 +131,12 @@ def _show(overview: "Overview") -> None:
     if not overview.servers:
         console.note("no server answers; requests wait until one runs (`rebaser serve`)")
     for server in overview.servers:
-        if server.trouble:
+        if not server.ready:
+            console.note(f"server {server.id} is not ready: {server.trouble}")
+        elif server.trouble:
             console.note(f"server {server.id} met trouble: {server.trouble}")
+    for loss in dict.fromkeys(loss for server in overview.servers for loss in server.losses):
+        console.note(loss)
     for one in overview.change_sets:
         if one.problem:
             advice = f"see `rebaser doctor {one.workspace} {one.change_set}`"
@@ -220,7 +224,7 @@ def ping(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Ask the servers whether they live. Exit code 1 if none answers: made for health checks."""
+    """Ask the servers whether they live and are ready. Exit code 1 if none is: made for health checks."""
     from rebaser.cli.running import run_async
 
     found: list[ServerInfo] = []
@@ -235,6 +239,8 @@ def ping(
             console.write_json(_server(one))
     else:
         _show_servers(found)
+    if not any(one.ready for one in found):
+        raise CommandFailed("; ".join(f"server {one.id} is not ready: {one.trouble}" for one in found))
     return 0
 
 

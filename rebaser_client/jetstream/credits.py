@@ -5,6 +5,7 @@ from collections.abc import Callable
 from rebaser_client.jetstream.calls import Calls
 from rebaser_client.jetstream.groups import Group
 from rebaser_client.jetstream.pull import Puller
+from rebaser_client.jetstream.pull_actions import Warn
 from rebaser_client.jetstream.pull_state import PullState
 
 
@@ -33,6 +34,7 @@ class PullConsumer(Puller):
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
         priority: int | None = None,
+        on_warning: Callable[[Warn], None] | None = None,
         on_pinned: Callable[[str], None] | None = None,
         on_unpinned: Callable[[], None] | None = None,
     ) -> None:
@@ -44,6 +46,7 @@ class PullConsumer(Puller):
             expires=expires,
             idle_heartbeat=idle_heartbeat,
             group=Group.of(group, min_pending, min_ack_pending, priority),
+            on_warning=on_warning,
             on_pinned=on_pinned,
             on_unpinned=on_unpinned,
         )

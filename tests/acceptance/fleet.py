@@ -60,6 +60,10 @@ class ServerProcess:
                         return event
                 await self._arrived.wait()
 
+    async def heard(self) -> None:
+        """Return when one more event came."""
+        await self._arrived.wait()
+
     def count(self, name: str) -> int:
         return sum(1 for event in self.events if event.get("event") == name)
 

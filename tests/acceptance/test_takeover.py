@@ -31,18 +31,21 @@ class Writers:
         self.replies: list[EnqueueUpdatesResponse] = []
         self.last: dict[str, int] = {}
         self.stopped = False
+        self.sent = 0
         self._more = anyio.Event()
 
     async def run(self, name: str) -> None:
         number = 0
         while not self.stopped:
             number += 1
-            update = Set(f"n/{name}", number)
-            reply = await self.client.enqueue_updates_with_reply("takeover", self.change_set, [update], timeout=120)
-            self.replies.append(reply)
+            self.replies.append(await self.send(Set(f"n/{name}", number)))
             self.last[f"n/{name}"] = number
             more, self._more = self._more, anyio.Event()
             more.set()
+
+    async def send(self, update: Set) -> EnqueueUpdatesResponse:
+        self.sent += 1
+        return await self.client.enqueue_updates_with_reply("takeover", self.change_set, [update], timeout=120)
 
     async def answered(self, count: int) -> None:
         """Return when `count` more replies came."""

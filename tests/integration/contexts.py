@@ -8,6 +8,7 @@ from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.deleter import Deleter
 from rebaser.context import Context
 from rebaser.settings import Settings
+from rebaser.streams import Streams
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log_reader import LogReader
@@ -22,6 +23,7 @@ def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: ob
         settings=settings,
         connection=js.connection,
         js=js,
+        streams=Streams(js, subjects, settings.topology()),
         subjects=subjects,
         blobs=blobs,
         reader=LogReader(js, subjects, blobs),

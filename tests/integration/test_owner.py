@@ -22,12 +22,13 @@ from rebaser.strays import STRAY
 from rebaser.sweeper import Sweeper
 from rebaser_client import Derive, RebaserClient, Set, rounds
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream import JetStream, Message
+from rebaser_client.jetstream import JetStream, Message, PullMessage
+from rebaser_client.log_reader import LogReader, Tail
 from rebaser_client.tasks import publish_task
 from rebaser_core import thresholds
 from rebaser_core.address import address_of
 from rebaser_core.commit import Kind
-from rebaser_core.errors import DvuError
+from rebaser_core.errors import DvuError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
@@ -320,3 +321,32 @@ async def test_a_server_that_was_paused_for_longer_than_its_lease_lets_go(
             group.start_soon(events.wait_for, lambda entry: entry["event"] == "lease_lost")
             server._progress_at -= 2.0
         assert owner.lease.lost
+
+
+async def test_a_task_that_fails_comes_again_at_once_and_only_then_later_and_later(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been bad luck; what goes on is no reason to load everything again and again."""
+    delays: list[float] = []
+    real, tried_often = JetStream.nak, anyio.Event()
+
+    async def nak(self: JetStream, message: PullMessage, delay: float = 0.0) -> None:
+        if message.subject == subjects.task(KEY):
+            delays.append(delay)
+            delay = min(delay, 0.01)
+            if len(delays) == 5:
+                tried_often.set()
+        await real(self, message, delay)
+
+    async def load(*_: object) -> Tail:
+        raise TransientError("the blob store is away")
+
+    async with serving(js, subjects, Engine()) as server:
+        monkeypatch.setattr(JetStream, "nak", nak)
+        monkeypatch.setattr(LogReader, "load", load)
+        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+        with anyio.fail_after(30):
+            await tried_often.wait()
+        assert delays[:5] == [0.0, 0.5, 1.0, 2.0, 4.0]
+        assert server.describe()["trouble"] == "the blob store is away"
+        assert server.describe()["ready"]

@@ -79,6 +79,8 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "sweeper": True,
                 "durability": "safe",
                 "trouble": "",
+                "ready": True,
+                "losses": [],
             }
         ],
         "changeSets": [
@@ -210,6 +212,16 @@ def test_a_terminal_gets_titles(show: Show, monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_durability_is_a_word_and_what_it_rests_on(show: Show, durability: DurabilityStatus, says: str) -> None:
     assert show(replace(OVERVIEW, durability=durability))[0].splitlines()[-1] == says
+
+
+def test_a_server_that_is_not_ready_and_streams_that_were_lost_are_told_on_stderr(show: Show) -> None:
+    loss = "2026-11-22T04:40:15+00:00 stream S was gone with what it held"
+    unready = replace(SERVER, ready=False, trouble="not there: S", losses=(loss,))
+    other = replace(SERVER, id="two", losses=(loss,))
+    assert show(replace(OVERVIEW, servers=[unready, other]))[1].splitlines() == [
+        "server one is not ready: not there: S",
+        loss,
+    ]
 
 
 def test_trouble_full_streams_and_missing_servers_are_told_on_stderr(show: Show) -> None:

@@ -1,0 +1,205 @@
+"""Streams disappear under a running fleet: servers make them again, say what went with them, and everybody goes on."""
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client import RebaserClient, Set
+from rebaser_client.errors import NotConnectedError, NotReadyError
+from rebaser_client.jetstream import ApiError, Connection, JetStream
+from rebaser_client.overview import ping
+from rebaser_core.messages import EnqueueUpdatesResponse
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import SEQUENCE_GAP, TopologyOptions, streams
+from tests.acceptance.cli import rebaser, rebaser_json
+from tests.acceptance.fleet import NO_SPARK, ServerProcess, servers
+from tests.acceptance.history import check_history, check_replies, commit_of, commits_of
+from tests.acceptance.test_takeover import ENOUGH, Writers
+
+pytestmark = pytest.mark.anyio
+
+SUBJECTS = Subjects()
+STREAMS = [stream["name"] for stream in streams(SUBJECTS, TopologyOptions())]
+BLOBS = f"OBJ_{SUBJECTS.blobs_bucket}"
+SETTINGS: dict[str, Any] = {"warm": False, "spark": NO_SPARK, "quiescent_period": 600}
+
+
+class Patient(Writers):
+    """Sends a request again, under its id, that was refused while NATS or the streams were away."""
+
+    async def send(self, update: Set) -> EnqueueUpdatesResponse:
+        self.sent += 1
+        id_ = f"r{self.sent}"
+        while True:
+            try:
+                return await self.client.enqueue_updates_with_reply(
+                    "takeover", self.change_set, [update], timeout=120, request_id=id_
+                )
+            except (NotConnectedError, NotReadyError):
+                await anyio.sleep(0.1)
+
+
+@asynccontextmanager
+async def writing(client: RebaserClient, change_set: str) -> AsyncIterator[Writers]:
+    """Requests with replies, all the time; all of them are answered when it is left."""
+    writers = Patient(client, change_set)
+    async with anyio.create_task_group() as group:
+        for number in range(4):
+            group.start_soon(writers.run, f"w{number}")
+        await writers.answered(ENOUGH)
+        yield writers
+        writers.stopped = True
+
+
+async def settled(js: JetStream, name: str, *fleet: ServerProcess) -> None:
+    """Return when all servers have noticed, are ready and tell of it."""
+    for one in fleet:
+        await one.wait_for("stream_lost", stream=name)
+    with anyio.fail_after(60):
+        while True:
+            await js.connection.wait_connected()
+            told = await ping(js.connection, SUBJECTS)
+            if len(told) == len(fleet) and all(one.ready and any(name in loss for loss in one.losses) for one in told):
+                return
+
+
+async def test_a_stream_that_is_deleted_under_load_is_made_again(own_nats: EmbeddedNats) -> None:
+    """But for the logs, nothing that was answered rests on a stream: all goes on as if nothing had happened."""
+    async with (
+        servers(own_nats.url, "left", "right", **SETTINGS) as fleet,
+        RebaserClient.connect(own_nats.url) as client,
+        Connection.connect(own_nats.url) as connection,
+    ):
+        js = JetStream(connection)
+        for name in STREAMS:
+            if name == SUBJECTS.commits_stream:
+                continue
+            async with writing(client, name) as writers:
+                before = await js.stream_info(name)
+                await js.delete_stream(name)
+                await settled(js, name, *fleet)
+                after = await js.stream_info(name)
+                assert after.created != before.created
+                assert after.first_sequence > SEQUENCE_GAP
+                await writers.answered(ENOUGH)
+            values = await client.values("takeover", name)
+            assert {id_: value.value for id_, value in values.items()} == writers.last
+            commits = await commits_of(client, "takeover", name)
+            check_history(commits)
+            check_replies(commits, writers.replies)
+
+
+async def test_logs_that_are_deleted_under_load_begin_anew_and_what_they_held_is_told(own_nats: EmbeddedNats) -> None:
+    """Who held a state goes by the log: nothing is appended to the new one as if nothing had happened."""
+    name = SUBJECTS.commits_stream
+    async with (
+        servers(own_nats.url, "left", "right", **SETTINGS) as fleet,
+        RebaserClient.connect(own_nats.url) as client,
+        Connection.connect(own_nats.url) as connection,
+    ):
+        js = JetStream(connection)
+        await client.enqueue_updates_with_reply("takeover", "a", [Set("before", 1)])
+        async with writing(client, "a") as writers:
+            replies = list(writers.replies)
+            await js.delete_stream(name)
+            await settled(js, name, *fleet)
+            await writers.answered(ENOUGH)
+        [lost] = [event for one in fleet for event in one.events if event.get("event") == "change_set_lost"]
+        assert (lost["change_set"], lost["values"]) == ("a", 5)
+        assert lost["seq"] >= max(map(commit_of, replies))
+        values = await client.values("takeover", "a")
+        assert {id_: value.value for id_, value in values.items()} == writers.last, "the state is what the log says"
+        commits = await commits_of(client, "takeover", "a")
+        check_history(commits)
+        assert commits[0].sequence >= SEQUENCE_GAP
+
+
+async def test_what_owners_hold_of_lost_checkpoints_is_stored_again(own_nats: EmbeddedNats) -> None:
+    """The log behind a checkpoint is purged: without the blobs a state would be gone when its owner lets it go."""
+    async with (
+        servers(own_nats.url, "left", **SETTINGS | {"checkpoint_bytes": 1024}) as [left],
+        RebaserClient.connect(own_nats.url) as client,
+        Connection.connect(own_nats.url) as connection,
+    ):
+        js = JetStream(connection)
+        async with writing(client, "a") as writers:
+            await left.wait_for("checkpoint_written", whole=True)
+        written = left.count("checkpoint_written")
+        await js.delete_stream(BLOBS)
+        await settled(js, BLOBS, left)
+        while left.count("checkpoint_written") == written:
+            await left.heard()
+        assert await left.terminate() == 0
+        values = await client.values("takeover", "a")
+        assert {id_: value.value for id_, value in values.items()} == writers.last
+
+
+async def wipe(nats: EmbeddedNats) -> None:
+    """The machine comes back with another disk."""
+    await nats.kill()
+    shutil.rmtree(nats.data_dir / "jetstream")
+    await nats.start()
+
+
+async def restart(nats: EmbeddedNats) -> None:
+    await nats.kill()
+    await nats.start()
+
+
+@pytest.mark.parametrize(("happens", "durability"), [(wipe, "fast"), (restart, "memory")])
+async def test_a_store_that_comes_back_empty_is_filled_again(
+    own_nats: EmbeddedNats, happens: Callable[[EmbeddedNats], Awaitable[None]], durability: str
+) -> None:
+    async with (
+        servers(own_nats.url, "left", "right", **SETTINGS, durability=durability) as fleet,
+        RebaserClient.connect(own_nats.url) as client,
+        Connection.connect(own_nats.url) as connection,
+    ):
+        js = JetStream(connection)
+        await client.enqueue_updates_with_reply("takeover", "a", [Set("before", 1)])
+        async with writing(client, "a") as writers:
+            await happens(own_nats)
+            for name in STREAMS:
+                await settled(js, name, *fleet)
+            await writers.answered(ENOUGH)
+        values = await client.values("takeover", "a")
+        assert {id_: value.value for id_, value in values.items()} == writers.last
+        check_history(await commits_of(client, "takeover", "a"))
+        assert {(await js.stream_info(name)).config["storage"] for name in STREAMS} == {
+            "memory" if durability == "memory" else "file"
+        }
+
+
+async def test_a_server_is_unready_while_a_stream_cannot_be_made(own_nats: EmbeddedNats) -> None:
+    async with (
+        servers(own_nats.url, "left", **SETTINGS) as [left],
+        RebaserClient.connect(own_nats.url) as client,
+        Connection.connect(own_nats.url) as connection,
+    ):
+        js = JetStream(connection)
+        await js.delete_stream(SUBJECTS.tasks_stream)
+        squatter = {"name": "SQUATTER", "subjects": ["rebaser.tasks.>"]}
+        while True:  # the server may be faster
+            try:
+                await js.add_stream(squatter)
+                break
+            except ApiError:
+                await js.delete_stream(SUBJECTS.tasks_stream)
+        await left.wait_for("server_unready")
+        done = await rebaser("ping", nats_url=own_nats.url)
+        assert done.returncode == 1
+        assert "server left is not ready" in done.stderr
+        assert "overlap" in done.stderr
+        [status] = await rebaser_json("status", nats_url=own_nats.url)
+        assert [one["ready"] for one in status["servers"]] == [False]
+        await js.delete_stream("SQUATTER")
+        await left.wait_for("server_ready_again")
+        assert (await rebaser("ping", nats_url=own_nats.url)).returncode == 0
+        await client.enqueue_updates_with_reply("takeover", "a", [Set("after", 1)])
+        status = await rebaser("status", nats_url=own_nats.url)
+        assert f"stream {SUBJECTS.tasks_stream} was gone" in status.stderr
