@@ -19,9 +19,11 @@ import structlog
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.change_set.probation import announced
 from rebaser.context import Context
+from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.run import still_valid, update
 from rebaser.progress import Progress
 from rebaser_core.commit import DVU_ATTEMPT, Attempt, Computed, Kind
+from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state import View
 
@@ -29,6 +31,7 @@ log = structlog.get_logger(__name__)
 
 PUT_OFF = 10.0  # seconds until an update that ended `max_deaths` servers is tried again; doubled for each one more
 PUT_OFF_MAX = 600.0  # seconds
+CRASHED_NAMED = 10  # values of one update whose function ended a process, in the server's log
 
 
 class SerialDvu:
@@ -108,6 +111,7 @@ class SerialDvu:
                 covers = view.sequence if debt else None
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
             sequence = await commits.publish(encoded)
+        self._tell_crashed(valid)
         log.info(
             "dvu_done",
             **self._names,
@@ -117,6 +121,15 @@ class SerialDvu:
             changed=len(valid),
             ms=round((context.now() - started) * 1000, 1),
         )
+
+    def _tell_crashed(self, computed: Sequence[Computed]) -> None:
+        if isinstance(computed, ComputedTable):
+            faults = [(computed.ids[at], fault) for at, fault in computed.faults.items()]
+        else:
+            faults = [(one.id, one.fault) for one in computed if one.fault is not None]
+        crashed = [(id_, fault.message) for id_, fault in faults if fault.code == CRASHED]
+        for id_, reason in crashed[:CRASHED_NAMED]:
+            log.warning("value_crashed", **self._names, id=id_, reason=reason, crashed=len(crashed))
 
     async def _compute(self, view: View) -> Sequence[Computed]:
         context, seconds = self._context, self._context.settings.dvu_timeout

@@ -4,7 +4,8 @@ Invariant: every `evaluate` ends, with results, a `DvuError` or a cancellation.
 
 Small calls that are ready together share a job; a large one has a job and a lane of its own, see `lanes`. An embedded
 Spark has room for all that run at once. A job of several callers that fails or takes too long is split, so that a bad
-packet fails its own caller only, and a slow one holds up the others but once.
+packet fails its own caller only, and a slow one holds up the others but once. One under which a worker dies is repeated
+with plug-ins in processes of their own: what ends one fails its value only.
 """
 
 import math
@@ -22,7 +23,7 @@ from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.keeper import EngineSettings, Held, Keeper
 from rebaser.dvu.lanes import MOST_JOBS, Call, Job, Lanes
 from rebaser.dvu.packet import Data
-from rebaser.dvu.session import SessionError
+from rebaser.dvu.session import SessionError, WorkerDied
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.structures import Structures
 from rebaser_core.errors import DvuError, RebaserError
@@ -199,7 +200,7 @@ class Engine:
         _log.debug("dvu_job", tag=job.tag, labels=_labels(job), callers=len(job.calls), packets=len(packets))
         try:
             results = await guard(
-                lambda: session.run(packets, tag=job.tag, tasks=tasks),
+                lambda: session.run(packets, tag=job.tag, tasks=tasks, apart=job.calls[0].apart),
                 lambda over: self._interrupt(held, job, over),
                 seconds=seconds,
                 stop=job.stop,
@@ -232,6 +233,11 @@ class Engine:
         if lost:
             held.lose()
         calls = [call for call in job.calls if not call.abandoned]
+        if isinstance(error, WorkerDied) and not job.calls[0].apart:
+            for call in calls:  # once more, and what kills its process then is named
+                call.apart = True
+            self._lanes.split(calls, 1)
+            return
         single = len(job.calls) == 1
         if self._closing or (single and (job.calls[0].retried or not lost)):
             for call in calls:

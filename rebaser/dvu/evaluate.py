@@ -22,8 +22,8 @@ from rebaser_core.errors import DvuError
 
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: rows (slot int32, packet binary, folder string) to rows (slot int32, result binary), several a
-    packet.
+    """For `mapInArrow`: rows (slot int32, packet binary, folder string, apart bool) to rows (slot int32, result
+    binary), several a packet.
 
     What is null was left in `folder` (`rebaser.dvu.parcels`): the packet under its slot, a result under slot and
     number. Results leave when there are `result_bytes` of them, or no more packets.
@@ -34,10 +34,12 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     teller: parcels.Teller | None = None
     for batch in batches:
         folders = batch.column("folder").to_pylist()
-        for slot, data, folder in zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, strict=True):
+        aparts = batch.column("apart").to_pylist()
+        rows = zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, aparts, strict=True)
+        for slot, data, folder, apart in rows:
             packet = _aligned(data.as_buffer()) if data.is_valid else parcels.take(folder, f"{slot}")
             teller = teller or parcels.Teller(folder, f"{slot}")
-            for number, result in enumerate(evaluate_packet(packet, told=teller)):
+            for number, result in enumerate(evaluate_packet(packet, told=teller, apart=apart)):
                 left = parcels.leave(folder, f"{slot}-{number}", result)
                 slots.append(slot)
                 results.append(None if left else result)
@@ -63,10 +65,12 @@ def evaluate_packet(
     functions: Registry | None = None,
     structures: Structures | None = None,
     told: Told | None = None,
+    apart: bool = False,
 ) -> list[bytes]:
     """The changed nodes of a packet as encoded `Results`, at least one, each about `result_bytes` at most.
 
-    `told` is called with how many nodes were looked at since it was called last. Raises `DvuError` if this process runs
+    `told` is called with how many nodes were looked at since it was called last. `apart`: plug-ins are called in a
+    process of their own, so that one that ends it fails its value only. Raises `DvuError` if this process runs
     other code than the planner's: that is nobody's value.
     """
     asked = decode(*read_packet(data))
@@ -84,7 +88,7 @@ def evaluate_packet(
         work = asked.work(found)
     else:
         work = asked
-    sweep = Sweep(work, functions, told)
+    sweep = Sweep(work, functions, told, apart=apart)
     sweep.run()
     return [part.encode() for part in _split(work.number, *sweep.results())]
 

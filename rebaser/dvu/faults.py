@@ -17,6 +17,7 @@ FAILED_INPUT = "failed_input"
 NOT_FINITE = "not_finite"
 OVERFLOW = "overflow"
 TOO_LARGE = "too_large"
+CRASHED = "crashed"
 
 # Faults whose text names another value; the rest come from the value's own function.
 FROM_INPUTS = frozenset({CYCLE, MISSING_INPUT, FAILED_INPUT})
@@ -64,6 +65,11 @@ def _cause(fault: Fault) -> str:
 def unknown_function(name: str) -> tuple[str, str]:
     """Code and message for a definition whose function nobody provides."""
     return UNKNOWN_FUNCTION, f"there is no function {quote(name)}"
+
+
+def crashed(function: str, how: str) -> tuple[str, str]:
+    """Code and message for a value whose function ended the process it ran in."""
+    return CRASHED, f"function {quote(function)} ended its process: {how}"
 
 
 def too_many_inputs(limit: int) -> tuple[str, str]:

@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from rebaser.dvu import evaluate, parcels
 from rebaser.dvu.packet import Data
+from rebaser.dvu.reasons import raised, reason
 from rebaser.dvu.shipping import Bundle
 from rebaser_core import thresholds
 from rebaser_core.errors import ConfigError, DvuError
 
-_ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string())])
+_ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("apart", pa.bool_())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     # A job has a few rows: Java made for it costs more than it saves, and so does the text of its plan for a UI.
@@ -31,10 +32,9 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
+_DIED = "Python worker exited unexpectedly"
 _MANY = 1000  # more than any Spark has places that are of use to one server
 _HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"
-_RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.*)$", re.MULTILINE)
-
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\D*([\d.]+\d)\D+([\d.]+\d)")
 
 
@@ -42,6 +42,10 @@ class SessionError(DvuError):
     """The session is lost or cannot be had; another may be."""
 
     default_code = "session"
+
+
+class WorkerDied(DvuError):  # noqa: N818 - what happened, and the caller decides what that means
+    """A worker's process ended amid a job: what it computed may have ended it."""
 
 
 class Session:
@@ -67,7 +71,7 @@ class Session:
         try:
             self._spark: Any = SparkSession(connection=url)
         except PySparkException as error:
-            raise ConfigError(f"the Spark URL is not valid: {_first_line(error)}") from None
+            raise ConfigError(f"the Spark URL is not valid: {reason(error)}") from None
         # By default a dead server is asked for 10 minutes, and a thread hangs as long.
         self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
         if near is not None:  # else each job takes half a dozen more calls, and threads for them
@@ -83,7 +87,7 @@ class Session:
             parts = self._spark.range(0, _MANY).select(spark_partition_id().alias("part")).toArrow()
             self.places = len(parts.column("part").unique())
         except self._foreign as error:
-            raise SessionError(f"no session with Spark: {_first_line(error)}") from None
+            raise SessionError(f"no session with Spark: {reason(error)}") from None
 
     def ship(self, bundle: Bundle) -> None:
         """Send the server what executors shall run for this session from now on. Raises `SessionError`."""
@@ -93,7 +97,7 @@ class Session:
             try:
                 self._spark.addArtifacts(str(path), file=True)
             except self._foreign as error:
-                raise SessionError(f"Spark does not take the code for its workers: {_first_line(error)}") from None
+                raise SessionError(f"Spark does not take the code for its workers: {reason(error)}") from None
         self._shipped = bundle.evaluator()
 
     def ask(self, function: Callable[[int], str], *, tasks: int) -> list[str]:
@@ -109,13 +113,15 @@ class Session:
         said: list[str] = found.column("said").to_pylist()
         return said
 
-    def run(self, packets: Sequence[bytes], *, tag: str, tasks: int) -> list[list[Data]]:
-        """Compute packets in one job of at most `tasks` tasks; the results of each, in order.
+    def run(self, packets: Sequence[bytes], *, tag: str, tasks: int, apart: bool = False) -> list[list[Data]]:
+        """Compute packets in one job of at most `tasks` tasks; the results of each, in order. `apart`: plug-ins are
+        called in processes of their own.
 
-        Raises `DvuError` if a worker refused or failed, `SessionError` if the session did.
+        Raises `DvuError` if a worker refused or failed, `WorkerDied` if it ended, `SessionError` if the session did.
         """
         from pyspark.sql.types import (  # noqa: PLC0415
             BinaryType,
+            BooleanType,
             IntegerType,
             StringType,
             StructField,
@@ -127,13 +133,14 @@ class Session:
                 StructField("slot", IntegerType()),
                 StructField("packet", BinaryType()),
                 StructField("folder", StringType()),
+                StructField("apart", BooleanType()),
             ]
         )
         schema = StructType([StructField("slot", IntegerType()), StructField("result", BinaryType())])
         self._spark.addTag(tag)
         try:
             with parcels.folder_of(tag, self._parcels) as folder:
-                frame = self._frame(_rows(packets, folder))
+                frame = self._frame(_rows(packets, folder, apart))
                 if len(packets) > tasks:
                     frame = frame.coalesce(tasks)
                 frame._cached_schema = given  # noqa: SLF001 - or the server is asked for it, a tenth of a small job
@@ -153,8 +160,7 @@ class Session:
         from pyspark.errors import PythonException  # noqa: PLC0415
 
         if isinstance(error, PythonException):
-            raised = _RAISED.findall(str(error))  # the text holds the worker's traceback; its last line says what
-            name, message = raised[-1] if raised else ("PythonException", _first_line(error))
+            name, message = raised(str(error))
             if other := _OTHER_PYTHON.search(message):
                 return DvuError(
                     f"Spark's workers run Python {other[1]} and this server {other[2]}: have PYSPARK_PYTHON name a "
@@ -163,11 +169,12 @@ class Session:
                 )
             if name == "ModuleNotFoundError":
                 return DvuError(f"Spark's workers lack a package ({message[:200]}): {_HOW}", code="other_code")
-            return DvuError(message[:300] if name == "DvuError" else f"a Spark worker failed: {name}: {message[:300]}")
+            return DvuError(message if name == "DvuError" else f"a Spark worker failed: {reason(error)}")
         with contextlib.suppress(*self._foreign):
             self._spark.conf.get("spark.sql.adaptive.enabled")  # it answers: only the job is lost
-            return DvuError(f"the Spark job failed: {_first_line(error)}")
-        return SessionError(f"Spark is lost: {_first_line(error)}")
+            text, why = str(error), reason(error)
+            return (WorkerDied if _DIED in text else DvuError)(f"the Spark job failed: {why}")
+        return SessionError(f"Spark is lost: {reason(error)}")
 
     def _frame(self, rows: pa.Table) -> Any:
         from pyspark.sql.connect.dataframe import DataFrame  # noqa: PLC0415
@@ -185,7 +192,7 @@ class Session:
         try:
             self._spark.interruptTag(tag)
         except self._foreign as error:
-            raise SessionError(f"no interrupt: {_first_line(error)}") from None
+            raise SessionError(f"no interrupt: {reason(error)}") from None
 
     def cut(self) -> None:
         """Close the connection under all that use it; every call that waits for the server raises."""
@@ -197,12 +204,13 @@ class Session:
             self._spark.stop()
 
 
-def _rows(packets: Sequence[bytes], folder: str) -> pa.Table:
+def _rows(packets: Sequence[bytes], folder: str, apart: bool = False) -> pa.Table:
     """A row for each packet; what is left in `folder` is null."""
     slots = range(len(packets))
     left = [parcels.leave(folder, f"{slot}", packet) for slot, packet in zip(slots, packets, strict=True)]
     data = [None if gone else packet for gone, packet in zip(left, packets, strict=True)]
-    return pa.table([list(slots), data, [folder] * len(packets)], schema=_ROWS)
+    count = len(packets)
+    return pa.table([list(slots), data, [folder] * count, [apart] * count], schema=_ROWS)
 
 
 def _results(found: pa.Table, count: int, folder: str) -> list[list[Data]]:
@@ -218,8 +226,3 @@ def _grpc_errors() -> tuple[type[Exception], ...]:
     import grpc  # noqa: PLC0415
 
     return grpc.RpcError, ValueError  # grpc says ValueError of a channel that was closed
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]

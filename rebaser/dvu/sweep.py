@@ -19,23 +19,23 @@ from typing import Any
 import numpy as np
 
 from rebaser.dvu import compiled, faults, groups
+from rebaser.dvu.apart import Apart, possible
+from rebaser.dvu.calls import asking, caller, checked, fault_of, settled
 from rebaser.dvu.column import DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, PLAIN, TRUE, Column
-from rebaser.dvu.functions.base import Function, FunctionError
 from rebaser.dvu.functions.registry import Registry
-from rebaser.dvu.packet import RawFault, Shape, Work, weight
+from rebaser.dvu.packet import RawFault, Work, weight
 from rebaser.dvu.phases import ASIDE, TEXT
 from rebaser.dvu.same import own_fault, same_as
 from rebaser_core import thresholds
-from rebaser_core.errors import DvuError, UnprocessableError
+from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
-from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
+from rebaser_core.values import Json
 
 MAX_INPUT_BYTES = 64 * 1024 * 1024  # all inputs of one value together
 _MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer cannot be too large
 
 _AS_THEY_STAND = np.empty(0, np.int32)
 
-_Caller = Callable[[list[Json]], Json]
 Told = Callable[[int], None]
 
 
@@ -45,10 +45,10 @@ class Sweep:
     `kinds` are those of `Column`, by slot; integers are in `ints`, doubles in `floats`, which is NaN for all others. A
     node that was not computed (yet) has what stood there. A failed one has the slot of the input to blame in `ints`, or
     its fault in `own`. `changed` is 1 for what differs from what stood there. `told` is called with how many nodes were
-    looked at since.
+    looked at since. `apart`: functions of plug-ins are called in a child process.
     """
 
-    def __init__(self, work: Work, functions: Registry, told: Told | None = None) -> None:
+    def __init__(self, work: Work, functions: Registry, told: Told | None = None, *, apart: bool = False) -> None:
         self.work = work
         self.told: Told = told or (lambda _: None)
         self._functions = functions
@@ -64,7 +64,11 @@ class Sweep:
         self.own: dict[int, tuple[str, str]] = {}
         self.changed = np.zeros(base + self.count, np.uint8)
         self.starts = _starts(work) if work.starts is None else work.starts
-        self._callers = [_caller(shape, functions) for shape in work.shapes]
+        self._forms = [functions.functions.get(shape.function) for shape in work.shapes]
+        self._callers = [caller(shape, form) for shape, form in zip(work.shapes, self._forms, strict=True)]
+        self._apart = Apart(settled(self._callers)) if apart and possible() else None
+        if self._apart is not None:
+            self._set_apart(self._apart)
         # Reading one item of an array takes five times as long as one of a view of it.
         self._kinds = _view(self.kinds)
         self._ints = _view(self.ints)
@@ -76,21 +80,33 @@ class Sweep:
         self._shape = _view(work.shape)
         self._dirty = _view(work.dirty)
 
+    def _set_apart(self, apart: Apart) -> None:
+        for number, form in enumerate(self._forms):
+            if form is not None and form.fingerprint:
+                self._forms[number] = None  # no vector form: of many, one ends the process, and nobody knows which
+                self._callers[number] = asking(apart, number, form.name)
+
     def run(self) -> None:
         """Compute what is dirty or woken, in order."""
+        try:
+            self._run()
+        finally:
+            if self._apart is not None:
+                self._apart.close()
+
+    def _run(self) -> None:
         linked = compiled.linked(self.work, self._functions, MAX_INPUT_BYTES // weight(0))
         flags = self._flags(linked)
         if flags is None:
             self._stretch(linked, _AS_THEY_STAND, 0, self.count)
             return
         order, begin = compiled.in_phases(self, flags)
-        functions = [self._functions.functions.get(shape.function) for shape in self.work.shapes]
         done = 0
         for phase in np.flatnonzero(np.diff(begin) >= thresholds.now.group).tolist():
             start, end = int(begin[phase]), int(begin[phase + 1])
             self.some(order[done:start].tolist())  # small phases, of a chain for instance
             if phase % 2:
-                groups.compute(self, order[start:end], functions)
+                groups.compute(self, order[start:end], self._forms)
             else:
                 self._stretch(linked, order, start, end)
             done = end
@@ -98,8 +114,7 @@ class Sweep:
 
     def _flags(self, linked: "compiled.Linked | None") -> Any:
         """By shape, as `rebaser.dvu.phases` wants them; None if nodes are best computed as they stand."""
-        work, known = self.work, self._functions.functions
-        functions = [known.get(shape.function) for shape in work.shapes]
+        work, functions = self.work, self._forms
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
         aside = vector if linked is None else ~np.array(linked.covers, np.bool_)
         if not aside.any() and (linked is None or not self.others):
@@ -181,20 +196,20 @@ class Sweep:
         try:
             value = caller(values)
         except Exception as error:  # noqa: BLE001 - whatever a function raises is its value's fault
-            return self._fail(slot, _fault_of(error))
+            return self._fail(slot, fault_of(error))
         return self._give(slot, value)
 
     def take(self, slot: int, value: Any) -> None:
         """Settle a slot with a value or an exception that a function gave."""
         failed = isinstance(value, Exception)
-        self._changed[slot] = self._fail(slot, _fault_of(value)) if failed else self._give(slot, value)
+        self._changed[slot] = self._fail(slot, fault_of(value)) if failed else self._give(slot, value)
 
     def _give(self, slot: int, value: Any) -> bool:
         """Settle a slot with what a function gave, which may be anything."""
         try:
-            value = _checked(value)
+            value = checked(value)
         except Exception as error:  # noqa: BLE001 - what cannot be stored is the value's fault too
-            return self._fail(slot, _fault_of(error))
+            return self._fail(slot, fault_of(error))
         return self._put(slot, value)
 
     def _put(self, slot: int, value: Json) -> bool:
@@ -255,46 +270,3 @@ def _starts(work: Work) -> Any:
 
 def _view(array: Any) -> Any:
     return memoryview(array)
-
-
-def _caller(shape: Shape, functions: Registry) -> _Caller | tuple[str, str]:
-    """What turns the input values of one definition into a result; or the fault of a function nobody has."""
-    function: Function | None = functions.functions.get(shape.function)
-    if function is None:
-        return faults.unknown_function(shape.function)
-    call, params = function.call, shape.params
-    if call is None:
-        return groups.alone(shape, function)
-    if function.takes == "values":
-        return lambda values: call(values, params)
-    if all(count < 0 for _, count in shape.inputs):
-        names = [name for name, _ in shape.inputs]
-        return lambda values: call(dict(zip(names, values, strict=True)), params)
-    return lambda values: call(groups.arranged(shape, function, values), params)
-
-
-def _checked(value: Json) -> Json:
-    """`value` as it can be stored; raises if it cannot."""
-    kind = type(value)
-    if kind is float:
-        if not math.isfinite(value):  # type: ignore[arg-type]
-            raise FunctionError("the result is not a finite number", faults.NOT_FINITE)
-    elif kind is int:
-        if not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
-            raise FunctionError("the result does not fit in 64 bits", faults.OVERFLOW)
-    elif kind is not bool:
-        return check_json(value)
-    return value
-
-
-def _fault_of(error: Exception) -> tuple[str, str]:
-    if isinstance(error, FunctionError):
-        return error.code, str(error)[:300]
-    if isinstance(error, UnprocessableError):  # from `check_json`: what the function returned is no storable value
-        if "not finite" in error.message:
-            return faults.NOT_FINITE, "a number in the result is not finite"
-        if "64 bits" in error.message:
-            return faults.OVERFLOW, "an integer in the result does not fit in 64 bits"
-        code = faults.TOO_LARGE if error.code == "too_large" else faults.FAILED
-        return code, f"the result cannot be stored: {error.message}"
-    return faults.FAILED, faults.text_of(error)

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from rebaser.dvu import parcels
 from rebaser.dvu.engine import Engine, EngineSettings
-from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
 from rebaser.dvu.lanes import Call
 from rebaser.dvu.packet import Data
 from rebaser.dvu.plan import plan
@@ -294,6 +294,22 @@ def die(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a worker does that runs out of memory."""
     os.kill(os.getpid(), signal.SIGKILL)
     yield from batches
+
+
+async def test_a_job_under_which_a_worker_dies_is_repeated_with_plug_ins_apart(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebaser.dvu.evaluate.evaluate_batches", die_unless_apart)
+    async with anyio.create_task_group() as tasks:
+        for value in range(3):
+            tasks.start_soon(one, engine, value)
+
+
+def die_unless_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not all(batch.column("apart").to_pylist()):
+            os._exit(3)
+        yield from evaluate_batches([batch])
 
 
 async def test_a_session_is_renewed_after_so_many_bytes_and_nobody_notices(url: str) -> None:

@@ -36,7 +36,7 @@ from rebaser.dvu.packet import NEVER, Packet, Shape
 had = set(sys.modules)
 packet = Packet(1, fingerprint.code(), registry().fingerprints({"sum"}), [Shape("sum", (("of", -1),), {})], [1.5])
 packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0], bytearray(b"\\1"), [NEVER]
-batch = pa.record_batch([[0], [packet.encode()], [""]], names=["slot", "packet", "folder"])
+batch = pa.record_batch([[0], [packet.encode()], [""], [False]], names=["slot", "packet", "folder", "apart"])
 batch = batch.set_column(1, "packet", batch.column("packet").cast(pa.binary()))
 [found] = evaluate.evaluate_batches([batch])
 print(found.num_rows, sorted(set(sys.modules) - had))

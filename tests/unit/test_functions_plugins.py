@@ -1,6 +1,7 @@
 """Plug-ins as they are installed: a distribution on the path with entry points."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from structlog.testing import capture_logs
 
 from rebaser.dvu import fingerprint
 from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.functions import registry
 from rebaser.dvu.functions.registry import GROUP, Registry, load
 from rebaser.dvu.packet import IN_ERROR, NEVER, Packet, Results, Shape
@@ -36,14 +38,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return make
 
 
-def computed(known: Registry, given: list[Json], *functions: str, **params: Json) -> Results:
+def computed(known: Registry, given: list[Json], *functions: str, apart: bool = False, **params: Json) -> Results:
     """What each of `functions` gives for each of `given`."""
     packet = Packet(1, fingerprint.code(), known.fingerprints(functions), constants=[*given])
     packet.shapes = [Shape(name, (("x", -1),), params) for name in functions]
     packet.shape = [number for number in range(len(functions)) for _ in given]
     packet.refs = [~at for at in range(len(given))] * len(functions)
     packet.dirty, packet.old = bytearray([1] * len(packet.shape)), [NEVER] * len(packet.shape)
-    [data] = evaluate_packet(packet.encode(), known)
+    [data] = evaluate_packet(packet.encode(), known, apart=apart)
     return Results.decode(data)
 
 
@@ -219,3 +221,53 @@ def test_what_a_plug_in_does_with_its_results_changes_none(install: Install) -> 
     known = install(source, {"f": "plugin_keeps:f"}, "plugin_keeps")
     values = computed(known, list(range(30)), "f").values.tolist()
     assert values == [list(range(at + 1)) for at in range(30)]
+
+
+ENDS = """
+import os, signal
+from rebaser.dvu.functions import Function, FunctionError
+def one(x):
+    if x == 'exit': os._exit(3)
+    if x == 'signal': os.kill(os.getpid(), signal.SIGUSR1)
+    if x == 'group': os.killpg(0, signal.SIGKILL)
+    if x == 'fault': raise FunctionError('no', 'own')
+    if x == 'error': raise SystemExit('out')
+    if x == 'nan': return float('nan')
+    if x == 'odd': return object()
+    return [x, -0.0, 2**63 - 1, {'a': None}]
+def call(inputs, params): return one(inputs['x'])
+def vector(inputs, params): return [one(x) for x in inputs['x']]
+"""
+
+
+@pytest.mark.parametrize("form", ["call", "vector"])
+def test_what_ends_its_process_fails_its_own_value_only(install: Install, form: str) -> None:
+    """And all others come out as they do where nothing ends a process."""
+    module = f"plugin_ends_{form}"
+    known = install(f"{ENDS}F = Function(name='f', {form}={form})\n", {"f": f"{module}:F"}, module)
+    harmless: list[Json] = [*"abcdefghijklmnopqrst", "fault", "error", "nan", "odd"]
+    results = computed(known, harmless, "f", apart=True)
+    expected = computed(known, harmless, "f")
+    assert results.values.tolist() == expected.values.tolist()
+    assert results.faults == expected.faults
+    assert len(results.faults) == 4
+    among = computed(known, ["exit", *harmless, "signal", "group", "exit"], "f", apart=True)
+    assert among.values.tolist()[1:-3] == expected.values.tolist()
+    ended = "function 'f' ended its process: "
+    how = ["exit code 3", "signal SIGUSR1", "signal SIGKILL", "exit code 3"]
+    own = [(CRASHED, ended + one) for one in how]
+    assert among.faults == [own[0], *expected.faults, *own[1:]]
+
+
+def test_what_depends_on_it_fails_too_and_the_child_is_gone(install: Install) -> None:
+    known = install("import os\ndef f(i, p): os._exit(0)\n", {"f": "plugin_ended:f"}, "plugin_ended")
+    packet = Packet(1, fingerprint.code(), known.fingerprints(["f"]), constants=[1])
+    packet.shapes = [Shape("f", (("x", -1),), {}), Shape("sum", (("x", -1),), {})]
+    packet.shape, packet.refs = [0, 1, 1], [~0, 0, ~0]
+    packet.dirty, packet.old = bytearray([1, 1, 1]), [NEVER] * 3
+    [data] = evaluate_packet(packet.encode(), known, apart=True)
+    results = Results.decode(data)
+    assert results.values.tolist() == [IN_ERROR, IN_ERROR, 1]
+    assert results.faults == [(CRASHED, "function 'f' ended its process: exit code 0"), 1]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

@@ -25,8 +25,8 @@ import pyspark
 from pyspark.core.files import SparkFiles
 SparkFiles._root_directory, SparkFiles._is_running_on_worker = os.getcwd(), True
 evaluate = pickle.load(open("function", "rb"))
-columns = [pa.array([7], pa.int32()), pa.array([open("packet", "rb").read()]), pa.array([""])]
-batch = pa.record_batch(columns, names=["slot", "packet", "folder"])
+columns = [pa.array([7], pa.int32()), pa.array([open("packet", "rb").read()]), pa.array([""]), [False]]
+batch = pa.record_batch(columns, names=["slot", "packet", "folder", "apart"])
 for _ in range(2):
     [result] = evaluate([batch])
     assert result.column("slot").to_pylist() == [7]
