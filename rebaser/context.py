@@ -52,15 +52,13 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
     """Connect, make sure of the streams, start Spark in the background."""
     subjects = Subjects(settings.prefix)
     async with AsyncExitStack() as stack:
-        token = settings.nats_token.get_secret_value() if settings.nats_token else None
         connection = await stack.enter_async_context(
             Connection.connect(
                 settings.nats_url,
                 name=f"rebaser {settings.server_id}",
                 inbox_prefix=settings.inbox_prefix,
-                creds=settings.nats_creds,
-                token=token,
                 ping_interval=settings.ping_interval,
+                **settings.access(),
             )
         )
         js = JetStream(connection)

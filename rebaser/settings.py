@@ -3,7 +3,7 @@
 import os
 import socket
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -12,7 +12,14 @@ from rebaser_core.errors import ConfigError
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.topology import TopologyOptions
 
+if TYPE_CHECKING:
+    from rebaser_client.jetstream import Access
+
 SMALLEST_LIMIT = 8
+ACCESS = (
+    "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
+    "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname",
+)  # fmt: skip
 
 
 class Settings(BaseSettings):
@@ -21,9 +28,20 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="REBASER_", env_nested_delimiter="__", extra="ignore", frozen=True)
 
     # Where things are
-    nats_url: str = Field("nats://127.0.0.1:4222", description="NATS server, or several separated by commas.")
+    nats_url: str = Field(
+        "nats://127.0.0.1:4222",
+        repr=False,
+        description="NATS server, or several separated by commas; tls:// wants TLS.",
+    )
     nats_creds: Path | None = Field(None, description="NATS credentials file.")
+    nats_nkey: Path | None = Field(None, description="File with the seed of an nkey.")
+    nats_user: str | None = Field(None, description="NATS user.")
+    nats_password: SecretStr | None = Field(None, description="Password of the NATS user.")
     nats_token: SecretStr | None = Field(None, description="NATS token.")
+    nats_tls_ca: Path | None = Field(None, description="Who may sign NATS' certificate (PEM); default: as the system.")
+    nats_tls_cert: Path | None = Field(None, description="Certificate to show to NATS (PEM).")
+    nats_tls_key: Path | None = Field(None, description="Key of that certificate (PEM), unless it stands with it.")
+    nats_tls_hostname: str | None = Field(None, description="Name in NATS' certificate, if it is not its address.")
     prefix: str = Field("", description="Put in front of every stream and subject name.")
     inbox_prefix: str = Field("_INBOX", description="Replies go nowhere else.")
     spark: str = Field("local[*]", description="`local[*]`, or a Spark Connect server: sc://host:port.")
@@ -130,6 +148,25 @@ class Settings(BaseSettings):
             if not (str(value).isdecimal() and SMALLEST_LIMIT <= int(value) <= most):
                 raise ValueError(f"{name} is a number from {SMALLEST_LIMIT} to {most}")
         return given
+
+    def access(self) -> "Access":
+        """Who we are to NATS, and whom we trust."""
+        password, token = self.nats_password, self.nats_token
+        return {
+            "creds": self.nats_creds,
+            "nkey": self.nats_nkey,
+            "user": self.nats_user,
+            "password": None if password is None else password.get_secret_value(),
+            "token": None if token is None else token.get_secret_value(),
+            "tls_ca": self.nats_tls_ca,
+            "tls_cert": self.nats_tls_cert,
+            "tls_key": self.nats_tls_key,
+            "tls_hostname": self.nats_tls_hostname,
+        }
+
+    def embedded(self, url: str) -> Self:
+        """The same with the embedded NATS at `url`, which asks nobody who they are."""
+        return self.model_copy(update=dict.fromkeys(ACCESS) | {"nats_url": url})
 
     def topology(self) -> TopologyOptions:
         return TopologyOptions(

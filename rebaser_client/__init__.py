@@ -5,14 +5,18 @@ from rebaser_client.dead_letters import DeadLetter, DeadLetterBox
 from rebaser_client.entries import Entry, Newest
 from rebaser_client.errors import (
     ClientClosedError,
+    NotAllowed,
+    NotAuthorized,
     NotConnectedError,
     NotReadyError,
+    NotSecure,
     QueueFull,
     RequestConflicts,
     RequestRejected,
     RequestTimeout,
     TooLarge,
 )
+from rebaser_client.jetstream import Access
 from rebaser_client.options import ClientOptions
 from rebaser_client.overview import Overview
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
@@ -25,6 +29,7 @@ from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, U
 from rebaser_core.values import Fault, Json, JsonInput, State, Value
 
 __all__ = [
+    "Access",
     "ChangeSetState",
     "ClientClosedError",
     "ClientOptions",
@@ -49,8 +54,11 @@ __all__ = [
     "Limits",
     "Match",
     "Newest",
+    "NotAllowed",
+    "NotAuthorized",
     "NotConnectedError",
     "NotReadyError",
+    "NotSecure",
     "Outcome",
     "Overview",
     "QueueFull",

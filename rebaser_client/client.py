@@ -19,7 +19,7 @@ from rebaser_client.dead_letters import DeadLetterBox
 from rebaser_client.errors import RequestConflicts, RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_client.opening import Held, check_asyncio
-from rebaser_client.options import ClientOptions
+from rebaser_client.options import ClientOptions, access_of
 from rebaser_client.pressure import Pressure
 from rebaser_client.reads import Reads
 from rebaser_client.sender import Outgoing, Sender
@@ -104,8 +104,7 @@ class RebaserClient(Reads):
             url,
             name="rebaser-client",
             inbox_prefix=options.get("inbox_prefix", "_INBOX"),
-            creds=options.get("creds"),
-            token=options.get("token"),
+            **access_of(options),
         )
         async with connection as nats, anyio.create_task_group() as group:
             blobs = open_blobs(options.get("blobs"), JetStream(nats), subjects.blobs_bucket)

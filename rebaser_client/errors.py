@@ -6,11 +6,39 @@ from rebaser_core.errors import Disposition, RebaserError, TransientError, Unpro
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
 
+Operation: TypeAlias = Literal["publish", "subscribe"]
+
 
 class NotConnectedError(TransientError):
     """There is no connection to NATS just now, or there never was one. Nothing was sent."""
 
     default_code = "not_connected"
+
+
+class NotAuthorized(NotConnectedError):  # noqa: N818 - a state of the connection
+    """NATS does not know who we say we are: the credentials are missing or wrong."""
+
+    default_code = "not_authorized"
+
+
+class NotSecure(NotConnectedError):  # noqa: N818 - as above
+    """The server cannot be talked to as securely as it was asked for: no TLS, or a certificate that is not trusted."""
+
+    default_code = "not_secure"
+
+
+class NotAllowed(RebaserError):  # noqa: N818 - as above
+    """NATS knows us, and does not let us `publish` to `subject`, or `subscribe` to it. Nothing was sent."""
+
+    default_code = "not_allowed"
+
+    def __init__(self, operation: Operation, subject: str) -> None:
+        right = "publish to" if operation == "publish" else "subscribe to"
+        super().__init__(
+            f"NATS does not allow this user to {right} {subject}: give it that right (deploy/README.md lists them)"
+        )
+        self.operation = operation
+        self.subject = subject
 
 
 class NotReadyError(TransientError):

@@ -1,22 +1,26 @@
 """What `RebaserClient.connect` and `RebaserClient.open` can be told."""
 
-from pathlib import Path
-from typing import TypedDict
+from typing import cast
 
+from rebaser_client.jetstream.access import Access
 from rebaser_core.limits import Limits
 
 
-class ClientOptions(TypedDict, total=False):
-    """`prefix`, `blobs` and `limits` must be those of the servers.
+class ClientOptions(Access, total=False):
+    """Those of `Access`: who we are to NATS and whom we trust; and the following, all of them optional.
 
-    `prefix`: in front of the names of streams and subjects. `blobs`: URL of the blob store; in NATS if not given.
-    `inbox_prefix`: of the subjects that answers come on. `creds`: a NATS credentials file; `token`: a NATS token.
-    `limits`: what a request may be.
+    `prefix`, `blobs` and `limits` must be those of the servers. `prefix`: in front of the names of streams and
+    subjects. `blobs`: URL of the blob store; in NATS if not given. `inbox_prefix`: of the subjects that answers come
+    on. `limits`: what a request may be.
     """
 
     prefix: str
     blobs: str | None
     inbox_prefix: str
-    creds: Path | None
-    token: str | None
     limits: Limits
+
+
+def access_of(options: ClientOptions) -> Access:
+    """The part of `options` that the connection is opened with."""
+    ours = ("prefix", "blobs", "inbox_prefix", "limits")
+    return cast("Access", {name: value for name, value in options.items() if name not in ours})

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 
 def connected(nats: str, prefix: str) -> AbstractAsyncContextManager["RebaserClient"]:
-    """A client for the installation at `nats`; what has no option (credentials, blob store) comes from the environment.
+    """A client for the installation at `nats`; what has no option (the blob store) comes from the environment.
 
     Raises `NotConnectedError` if nobody answers there, `ConfigError` for an unusable setting.
     """
+    from rebaser.cli.options import GIVEN
     from rebaser.settings import load_settings
 
-    return client_of(load_settings(nats_url=nats, prefix=prefix))
+    return client_of(load_settings(nats_url=nats, prefix=prefix, **GIVEN.get()))
 
 
 def client_of(settings: "Settings") -> AbstractAsyncContextManager["RebaserClient"]:
@@ -30,9 +31,8 @@ def client_of(settings: "Settings") -> AbstractAsyncContextManager["RebaserClien
         prefix=settings.prefix,
         blobs=settings.blobs,
         inbox_prefix=settings.inbox_prefix,
-        creds=settings.nats_creds,
-        token=_token(settings),
         limits=settings.limits,
+        **settings.access(),
     )
 
 
@@ -49,32 +49,27 @@ async def stores_of(settings: "Settings") -> AsyncIterator["Stores"]:
         settings.nats_url,
         name="rebaser-doctor",
         inbox_prefix=settings.inbox_prefix,
-        creds=settings.nats_creds,
-        token=_token(settings),
+        **settings.access(),
     ) as connection:
         js = JetStream(connection)
         yield Stores(js, subjects, open_blobs(settings.blobs, js, subjects.blobs_bucket))
 
 
-def _token(settings: "Settings") -> str | None:
-    return None if settings.nats_token is None else settings.nats_token.get_secret_value()
-
-
 async def live_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - silence is an answer here
     """Servers that answer a ping: as soon as one does, or `server` does if it is given; at most `timeout` seconds."""
+    from rebaser.cli.options import GIVEN
     from rebaser.settings import load_settings
     from rebaser_client.jetstream import Connection
     from rebaser_client.overview import ping
     from rebaser_core.subjects import Subjects
 
-    settings = load_settings(nats_url=nats, prefix=prefix)
+    settings = load_settings(nats_url=nats, prefix=prefix, **GIVEN.get())
     found: list[ServerInfo] = []
     async with Connection.connect(
         settings.nats_url,
         name="rebaser-ping",
         inbox_prefix=settings.inbox_prefix,
-        creds=settings.nats_creds,
-        token=_token(settings),
+        **settings.access(),
     ) as connection:
         left = timeout
         while left > 0 and not found:

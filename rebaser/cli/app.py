@@ -19,7 +19,7 @@ from rebaser.cli.enqueue import enqueue
 from rebaser.cli.failures import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
 from rebaser.cli.functions import functions
 from rebaser.cli.get import get
-from rebaser.cli.options import examples
+from rebaser.cli.options import examples, with_access
 from rebaser.cli.recompute import recompute
 from rebaser.cli.serve import dev, serve
 from rebaser.cli.status import ping, status
@@ -69,7 +69,7 @@ app.command(
         "rebaser serve --nats nats://nats:4222 --spark sc://spark:15002",
         "REBASER_NATS_URL=nats://a:4222,nats://b:4222 rebaser serve --concurrency 200",
     )
-)(serve)
+)(with_access(serve))
 app.command(
     epilog=examples(
         "rebaser enqueue shop draft --set price=9.5 --set qty=3 --derive total='price * qty' --wait derived",
@@ -84,13 +84,13 @@ app.command(
         '{"op": "unset", "id": "cart/1/price"}',
         '{"op": "remove", "id": "cart/1/price"}',
     )
-)(enqueue)
+)(with_access(enqueue))
 app.command(
     epilog=examples(
         "rebaser recompute shop draft --function company.tax --wait derived",
         "rebaser recompute shop draft",
     )
-)(recompute)
+)(with_access(recompute))
 app.command(
     epilog=examples(
         "rebaser get shop draft",
@@ -98,7 +98,7 @@ app.command(
         "rebaser get shop draft --json | jq 'select(.state == \"error\")'",
         "rebaser get shop draft --updates > updates.jsonl",
     )
-)(get)
+)(with_access(get))
 app.command(
     epilog=examples(
         "rebaser tail --follow",
@@ -106,19 +106,19 @@ app.command(
         "rebaser tail --requests --all",
         "rebaser tail --dlq --last",
     )
-)(tail)
+)(with_access(tail))
 app.command(
     epilog=examples(
         "rebaser status",
         "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt)'",
     )
-)(status)
+)(with_access(status))
 app.command(
     epilog=examples(
         "rebaser ping",
         'rebaser ping --server "$REBASER_SERVER_ID" --timeout 5',
     )
-)(ping)
+)(with_access(ping))
 app.command(
     epilog=examples(
         "rebaser functions",
@@ -132,7 +132,7 @@ app.command(
         "rebaser doctor shop draft --repair                   what it would do, and what would be lost",
         "rebaser doctor shop draft --repair --yes --save /tmp/damaged",
     )
-)(doctor)
+)(with_access(doctor))
 app.command(
     epilog=examples(
         "rebaser demo",
@@ -144,7 +144,7 @@ app.command(
         "rebaser bench",
         "rebaser bench --change-sets 1 --in-flight 64 --requests 20000 --json",
     )
-)(bench)
+)(with_access(bench))
 
 
 def run(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ import typer
 
 from rebaser.cli import console
 from rebaser.cli.failures import CommandFailed, usage
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, examples
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, examples, with_access
 
 if TYPE_CHECKING:
     from rebaser_client import DeadLetter, DeadLetterBox
@@ -78,6 +78,7 @@ def _run(nats: str, prefix: str, work: Callable[["DeadLetterBox"], Awaitable[Non
     "list",
     epilog=examples("rebaser dlq list", "rebaser dlq list shop --json | jq -r .code | sort | uniq -c"),
 )
+@with_access
 def list_(
     workspace: Workspace = None,
     change_set: ChangeSet = None,
@@ -128,6 +129,7 @@ def list_(
 @dlq.command(
     epilog=examples("rebaser dlq show shop draft", "rebaser dlq show --id 01K0V3R9J2 --json | jq .request"),
 )
+@with_access
 def show(
     workspace: Workspace = None,
     change_set: ChangeSet = None,
@@ -197,6 +199,7 @@ def _readable(letter: "DeadLetter", payload: bytes) -> Any:
         "rebaser dlq redrive --all --yes",
     ),
 )
+@with_access
 def redrive(
     workspace: Workspace = None,
     change_set: ChangeSet = None,
@@ -221,6 +224,7 @@ def redrive(
 @dlq.command(
     epilog=examples("rebaser dlq drop --id 01K0V3R9J2", "rebaser dlq drop shop draft --code malformed --yes"),
 )
+@with_access
 def drop(
     workspace: Workspace = None,
     change_set: ChangeSet = None,

@@ -13,7 +13,7 @@ import typer
 
 from rebaser.cli import console
 from rebaser.cli.failures import CommandFailed, usage
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key
+from rebaser.cli.options import DEFAULT_NATS, GIVEN, Json, Nats, Prefix, checked_key
 
 if TYPE_CHECKING:
     from rebaser.doctor.entries import Told
@@ -86,7 +86,7 @@ class Visit:
         from rebaser.settings import load_settings
         from rebaser_core.errors import FencedError
 
-        settings = load_settings(nats_url=nats, prefix=prefix)
+        settings = load_settings(nats_url=nats, prefix=prefix, **GIVEN.get())
         self.blobs = settings.blobs
         async with stores_of(settings) as stores:
             self.found = found = await examine(stores, self.key)

@@ -12,6 +12,11 @@ import typer
 from rebaser_core.errors import RebaserError
 
 STREAM_NOT_FOUND = 10059  # JetStream's error code
+MORE = {
+    "not_authorized": "check --nats-creds, --nats-nkey, --nats-user, --nats-token, or their variables:"
+    " REBASER_NATS_CREDS, REBASER_NATS_NKEY, REBASER_NATS_USER and REBASER_NATS_PASSWORD, REBASER_NATS_TOKEN",
+    "not_secure": "see --nats-tls-ca, --nats-tls-cert, --nats-tls-key and --nats-tls-hostname",
+}
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -60,6 +65,8 @@ def _rebaser_line(error: RebaserError) -> str:
     line = " ".join(error.message.split())
     if error.code == "not_ready" or getattr(error, "err_code", None) == STREAM_NOT_FOUND:
         return "NATS answers, but Rebaser's streams are not there: start a server (`rebaser serve`), or check --prefix"
+    if error.code in MORE:
+        return f"{line} ({MORE[error.code]})"
     if error.code == "not_connected" and "rebaser dev" not in line:
         line += " (start one with `rebaser dev`, or name another with --nats or REBASER_NATS_URL)"
     return line

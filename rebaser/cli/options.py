@@ -1,6 +1,11 @@
 """Options that several commands share, so that they read and behave the same everywhere."""
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -19,6 +24,51 @@ Prefix = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="For machines: JSON on stdout.")]
 
 DEFAULT_NATS = "nats://127.0.0.1:4222"
+
+
+def _option(name: str, kind: Any, help_text: str, metavar: str) -> inspect.Parameter:
+    option = typer.Option(
+        f"--{name.replace('_', '-')}", metavar=metavar, envvar=f"REBASER_{name.upper()}", help=help_text
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+
+
+ACCESS = [
+    _option("nats_creds", Path | None, "NATS credentials file.", "FILE"),
+    _option("nats_nkey", Path | None, "File with the seed of an nkey.", "FILE"),
+    _option("nats_user", str | None, "NATS user.", "NAME"),
+    _option("nats_password", str | None, "Its password; others see it here, not in the environment.", "WORD"),
+    _option("nats_token", str | None, "NATS token; as above.", "WORD"),
+    _option("nats_tls_ca", Path | None, "Who may sign NATS' certificate; default: as the system.", "FILE"),
+    _option("nats_tls_cert", Path | None, "Certificate to show to NATS.", "FILE"),
+    _option("nats_tls_key", Path | None, "Its key, unless it stands with it.", "FILE"),
+    _option("nats_tls_hostname", str | None, "Name in NATS' certificate, if not its address.", "NAME"),
+]
+GIVEN: ContextVar[dict[str, object]] = ContextVar("GIVEN", default={})  # noqa: B039 - nobody changes it
+"""Those of `ACCESS` that the command at work was given."""
+
+
+def with_access(command: Callable[..., int]) -> Callable[..., int]:
+    """`command` with all options of `ACCESS`: who we are to NATS, and whom we trust."""
+    names = [option.name for option in ACCESS]
+
+    @wraps(command)
+    def run(**given: Any) -> int:
+        token = GIVEN.set({name: given.pop(name) for name in names})
+        try:
+            return command(**given)
+        finally:
+            GIVEN.reset(token)
+
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(command).parameters.items()
+    ]
+    signature = inspect.signature(command)
+    run.__signature__ = signature.replace(parameters=[*own, *ACCESS])  # type: ignore[attr-defined]
+    run.__annotations__ = hints | {option.name: option.annotation for option in ACCESS}
+    return run
 
 
 def examples(*lines: str) -> str:

@@ -13,6 +13,7 @@ import typer
 
 from rebaser.cli import console
 from rebaser.cli.failures import CommandFailed
+from rebaser.cli.options import GIVEN
 
 if TYPE_CHECKING:
     from rebaser.settings import Settings
@@ -61,7 +62,6 @@ NatsServers = Annotated[
         show_default="nats://127.0.0.1:4222",
     ),
 ]
-Creds = Annotated[Path | None, typer.Option(envvar="REBASER_NATS_CREDS", help="NATS credentials file.")]
 Prefix = Annotated[str | None, typer.Option(envvar="REBASER_PREFIX", help="In front of every stream and subject name.")]
 ServerId = Annotated[
     str | None,
@@ -132,7 +132,6 @@ Durability = Annotated[
 def serve(
     *,
     nats: NatsServers = None,
-    nats_creds: Creds = None,
     prefix: Prefix = None,
     server_id: ServerId = None,
     spark: Spark = None,
@@ -161,8 +160,8 @@ def serve(
     from rebaser.settings import load_settings
 
     settings = load_settings(
+        **GIVEN.get(),
         nats_url=nats,
-        nats_creds=nats_creds,
         prefix=prefix,
         server_id=server_id,
         spark=spark,
@@ -252,7 +251,7 @@ async def _dev(data: Path, port: int | None, given: dict[str, object]) -> None:
 
     durability = load_settings(**given).durability
     async with embedded_nats(data / "nats", port, sync_interval="always" if durability == "safe" else None) as nats:
-        settings = load_settings(**(given | {"nats_url": nats.url, "scratch": data / "spark"}))
+        settings = load_settings(**(given | {"scratch": data / "spark"})).embedded(nats.url)
         await run_server(
             settings,
             ready=lambda: console.write_line(f"ready nats={nats.url}"),

@@ -30,7 +30,7 @@ async def play(data: Path, spark: str | None, screen: Screen) -> int:
             async with AsyncExitStack() as stack:
                 nats = await stack.enter_async_context(embedded_nats(data / "nats"))
                 group = await stack.enter_async_context(anyio.create_task_group())
-                settings = load_settings(nats_url=nats.url, spark=spark, scratch=data / "spark")
+                settings = load_settings(spark=spark, scratch=data / "spark").embedded(nats.url)
                 warm = await _start_server(group, settings)
                 screen.ready(time.perf_counter() - started)
                 client = await stack.enter_async_context(client_of(settings))

@@ -1,5 +1,6 @@
 """A thin layer over nats-py: what its JetStream lacks, or does in a way that loses messages. See README.md here."""
 
+from rebaser_client.jetstream.access import Access
 from rebaser_client.jetstream.advisories import AckSample, Pinned, Unpinned, watch_acks, watch_pins
 from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import Connection
@@ -21,6 +22,7 @@ from rebaser_client.jetstream.pull_actions import Warn
 from rebaser_client.jetstream.stream import Stream
 
 __all__ = [
+    "Access",
     "AccountInfo",
     "AckSample",
     "ApiError",

@@ -90,7 +90,7 @@ class JetStream(Calls):
             for payload in payloads:
                 with anyio.fail_after(self._timeout):
                     await settle(window - 1)
-                waiting.append(connection.open_reply())
+                waiting.append(connection.open_reply(subject))
                 await connection.publish(subject, payload, reply=waiting[-1][0])
             with anyio.fail_after(self._timeout):
                 await settle(0)

@@ -7,16 +7,17 @@ takes, and what has to start anew is told so; what is published meanwhile fails 
 import asyncio
 import random
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, Self, TypeVarTuple
+from typing import Any, Self, TypeVarTuple, Unpack
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream
 
-from rebaser_client.errors import ClientClosedError, NotConnectedError
+from rebaser_client.errors import ClientClosedError, NotAllowed, NotConnectedError
+from rebaser_client.jetstream.access import Access, check_access
+from rebaser_client.jetstream.denials import Denials
 from rebaser_client.jetstream.errors import NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.link import Link, Options, parse_servers, translated, without_secrets
@@ -56,6 +57,7 @@ class Connection:
         self._id = secrets.token_hex(8)
         self._count = 0
         self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
+        self._denials = Denials()
         self.max_payload = 1024 * 1024
         self.clustered = False  # whether NATS is more than one server
 
@@ -67,22 +69,18 @@ class Connection:
         *,
         name: str = "rebaser",
         inbox_prefix: str = "_INBOX",
-        creds: Path | None = None,
-        user: str | None = None,
-        password: str | None = None,
-        token: str | None = None,
-        tls: ssl.SSLContext | None = None,
-        tls_hostname: str | None = None,
         timeout: float = CONNECT_BOUND,  # noqa: ASYNC109 - also bounds the tries of a later reconnect
         ping_interval: float = 5.0,
+        **access: Unpack[Access],
     ) -> AsyncIterator[Self]:
         """Connect to NATS at `url` (several: separated by commas), and stay connected.
 
-        Raises `NotConnectedError` within `timeout` seconds, `ConfigError` for options that cannot be right. A dead
-        peer is noticed within two `ping_interval`s (seconds).
+        Raises `NotConnectedError` within `timeout` seconds (`NotAuthorized`, `NotSecure`: see there), `NotAllowed` if
+        we may not listen for answers, `ConfigError` for options that cannot be right. A dead peer is noticed within
+        two `ping_interval`s (seconds).
         """
-        servers = parse_servers(url)
-        options = Options(servers, name, inbox_prefix, ping_interval, creds, user, password, token, tls, tls_hostname)
+        check_access(access)
+        options = Options(parse_servers(url), name, inbox_prefix, ping_interval, access)
         failure: BaseException | None = None
         async with anyio.create_task_group() as group:
             connection = cls(options, group)
@@ -178,9 +176,12 @@ class Connection:
             self._silence.answered(self._loop.time())
         return message
 
-    def open_reply(self) -> tuple[str, asyncio.Future[Msg]]:
-        """A subject for one answer, and where it will be. Close it; it outlives a reconnect."""
-        return self._replies.open()
+    def open_reply(self, subject: str = "") -> tuple[str, asyncio.Future[Msg]]:
+        """A subject for one answer (to what is published to `subject`), and where it will be.
+
+        Close it; it outlives a reconnect.
+        """
+        return self._replies.open(subject)
 
     def close_reply(self, inbox: str) -> None:
         """Expect no answer on `inbox` any more."""
@@ -197,16 +198,25 @@ class Connection:
 
     # -- listening -------------------------------------------------------------------------------------------------
 
-    async def listen(self, subject: str, handler: Handler | Sized, *, lasting: bool = True) -> Interest:
+    async def listen(
+        self,
+        subject: str,
+        handler: Handler | Sized,
+        *,
+        lasting: bool = True,
+        denied: Callable[[NotAllowed], None] | None = None,
+        asks: str | None = None,
+    ) -> Interest:
         """Have `handler` called, in the read loop, for each message on `subject`.
 
         A `lasting` interest may begin without a connection and outlives a reconnect; another is gone with its link.
+        `denied` is called if we may not listen, or not publish to `asks`, on which the messages are asked for.
         """
         link = self._link
         self.check_open()
         if link is None and not lasting:
             raise NotConnectedError("there is no connection to NATS")
-        interest = Interest(self, subject, handler, lasting)
+        interest = Interest(self, subject, handler, lasting, denied=denied, asks=asks)
         self._interests[interest] = None
         if link is not None:
             try:
@@ -218,24 +228,34 @@ class Connection:
         return interest
 
     @asynccontextmanager
-    async def subscribe(self, subject: str, *, max_pending: int = QUEUE) -> AsyncIterator[AsyncIterator[Msg]]:
+    async def subscribe(
+        self, subject: str, *, max_pending: int = QUEUE, asks: str | None = None
+    ) -> AsyncIterator[AsyncIterator[Msg]]:
         """Messages on `subject` as they come, until the connection is closed.
 
-        What a slow reader has no room for is dropped, loudly.
+        What a slow reader has no room for is dropped, loudly. They end with `NotAllowed` if we may not listen, or not
+        publish to `asks`, on which they are asked for.
         """
         send, receive = anyio.create_memory_object_stream[Msg](max_pending)
+        messages = _Messages(receive)
 
         def handle(got: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
             try:
                 send.send_nowait(Msg(got, reply, data, headers))
             except anyio.WouldBlock:
                 log.warning("message_dropped", subject=got, pending=max_pending)
+            except anyio.ClosedResourceError:
+                pass  # denied a part of what it is for
+
+        def denied(error: NotAllowed) -> None:
+            messages.denied = error
+            send.close()
 
         with send, receive:
-            interest = await self.listen(subject, handle)
+            interest = await self.listen(subject, handle, denied=denied, asks=asks)
             forget = self.on_close(send.close)
             try:
-                yield receive
+                yield messages
             finally:
                 forget()
                 with anyio.CancelScope(shield=True):
@@ -272,9 +292,16 @@ class Connection:
     # -- the life of the links -------------------------------------------------------------------------------------
 
     async def _open(self, timeout: float) -> None:  # noqa: ASYNC109 - passed on
-        link = await Link.open(self._options, self._options.servers, timeout)
-        self._interests[Interest(self, self._replies.inbox + "*", self._replies.handle, lasting=True)] = None
-        await self._attach(link)
+        link = await Link.open(self._options, dict.fromkeys(self._options.servers), timeout, self._denied)
+        answers = Interest(
+            self, self._replies.inbox + "*", self._replies.handle, lasting=True, denied=self._denials.refuse
+        )
+        self._interests[answers] = None
+        try:
+            await self._attach(link)
+        except BaseException:
+            await link.close()
+            raise
         self._group.start_soon(self._supervise, link)
         self._group.start_soon(self._ticks)
 
@@ -285,6 +312,8 @@ class Connection:
                 await interest.attach(link)
             if not link.up:
                 raise NotConnectedError(f"the new connection to NATS is gone again: {link.reason}")
+        await link.round_trip()  # whether answers can be had is known when the server has dealt with it all
+        self._denials.check()
         self.max_payload = link.client.max_payload
         self.clustered = link.clustered
         self._link = link
@@ -296,13 +325,21 @@ class Connection:
             self._detach()
             log.warning("nats_disconnected", name=self._options.name, reason=link.reason)
             # A cluster tells us its other servers; they may be what is left of it.
-            discovered = [server.geturl() for server in link.client.servers]
+            servers = {**link.client.known_servers, **dict.fromkeys(self._options.servers)}
             await link.close()
-            link = await self._open_again(list(dict.fromkeys([*self._options.servers, *discovered])))
+            link = await self._open_again(servers)
             server = link.client.connected_url
             log.info("nats_reconnected", name=self._options.name, server=server and without_secrets(server.netloc))
             for callback in list(self._on_reconnect):
                 callback()
+
+    def _denied(self, error: NotAllowed) -> None:
+        """What comes some time after it was tried: tell whoever tried it, or the log."""
+        told = error.operation == "publish" and self._replies.deny(error)
+        for interest in list(self._interests):
+            told = interest.hear(error) or told
+        if not told:
+            self._denials.log(error, self._loop.time())
 
     def _detach(self) -> None:
         self._link = None
@@ -310,12 +347,12 @@ class Connection:
         self._interests = {interest: None for interest in self._interests if interest.lasting}
         self._replies.lose()
 
-    async def _open_again(self, servers: list[str]) -> Link:
+    async def _open_again(self, servers: dict[str, str | None]) -> Link:
         pause = 0.05
         while True:
             link: Link | None = None
             try:
-                link = await Link.open(self._options, servers, CONNECT_BOUND)
+                link = await Link.open(self._options, servers, CONNECT_BOUND, self._denied)
                 await self._attach(link)
             except RebaserError as error:
                 if link is not None:
@@ -348,6 +385,25 @@ class Connection:
             await self.publish(subject, payload)
         except RebaserError as error:
             log.debug("post_failed", subject=subject, reason=error.message)
+
+
+class _Messages:
+    """What `subscribe` yields. A read that was cancelled takes nothing along."""
+
+    def __init__(self, received: MemoryObjectReceiveStream[Msg]) -> None:
+        self.denied: NotAllowed | None = None
+        self._received = received
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Msg:
+        try:
+            return await self._received.receive()
+        except anyio.EndOfStream:
+            if self.denied is not None:
+                raise self.denied from None
+            raise StopAsyncIteration from None
 
 
 def _size(payload: bytes, headers: dict[str, str]) -> int:

@@ -3,10 +3,12 @@
 Invariant: an interest that was closed is listened on by no link, also if one was just taking it up.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from nats.aio.subscription import Subscription
 
+from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream.link import Link
 from rebaser_client.jetstream.reader import Handler, Sized
 from rebaser_client.logs import get_logger
@@ -24,19 +26,41 @@ class Registry(Protocol):
 
 
 class Interest:
-    """A subject listened on. `lasting` ones come back by themselves with a new link."""
+    """A subject listened on. `lasting` ones come back by themselves with a new link.
 
-    __slots__ = ("_at", "_registry", "handler", "lasting", "subject")
+    `denied` is called when NATS does not let us listen, or not publish to `asks`, on which the messages are asked
+    for.
+    """
 
-    def __init__(self, registry: Registry, subject: str, handler: Handler | Sized, lasting: bool) -> None:
+    __slots__ = ("_asks", "_at", "_denied", "_registry", "handler", "lasting", "subject")
+
+    def __init__(
+        self,
+        registry: Registry,
+        subject: str,
+        handler: Handler | Sized,
+        lasting: bool,
+        *,
+        denied: Callable[[NotAllowed], None] | None = None,
+        asks: str | None = None,
+    ) -> None:
         self.subject = subject
         self.handler = handler
         self.lasting = lasting
+        self._denied = denied
+        self._asks = asks
         self._registry = registry
         self._at: tuple[Link, Subscription] | None = None
 
     def is_at(self, link: Link) -> bool:
         return self._at is not None and self._at[0] is link
+
+    def hear(self, error: NotAllowed) -> bool:
+        """Pass `error` on if it is about this interest; whether somebody was told."""
+        if self._denied is None or error.subject != (self._asks if error.operation == "publish" else self.subject):
+            return False
+        self._denied(error)
+        return True
 
     async def attach(self, link: Link) -> None:
         subscription = await link.subscribe(self.subject, self.handler)

@@ -7,21 +7,19 @@ it buffered, and an ack meant for one delivery could hit the next. `Connection` 
 import asyncio
 import random
 import re
-import ssl
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 import anyio
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.subscription import Subscription
-from nats.protocol.command import hpub_cmd, pub_cmd
 
-from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream.reader import Handler, Reader, Sized
+from rebaser_client.errors import NotAllowed, NotConnectedError
+from rebaser_client.jetstream.access import Access, credentials, needs_tls, refusal, tls_context
+from rebaser_client.jetstream.nats_py import NatsClient, number_of
+from rebaser_client.jetstream.reader import Handler, Sized
 from rebaser_client.logs import get_logger
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
 
@@ -38,18 +36,17 @@ FLUSHER_QUEUE = 64 * 1024  # commands that may wait for it: thousands subscribe 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to connect. `servers` are checked URLs; times are seconds."""
+    """How to connect. `servers` are checked URLs, `access` is checked, too; times are seconds."""
 
-    servers: list[str]
+    servers: list[str] = field(repr=False)  # they may hold passwords
     name: str
     inbox_prefix: str
     ping_interval: float
-    creds: Path | None = None
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    tls: ssl.SSLContext | None = None
-    tls_hostname: str | None = None
+    access: Access = field(repr=False)
+
+    @property
+    def secure(self) -> bool:
+        return needs_tls(self.access, self.servers)
 
 
 def parse_servers(url: str) -> list[str]:
@@ -74,15 +71,20 @@ def without_secrets(url: str) -> str:
 
 
 class Link:
-    """A connected nats-py client. `closed` is set when it broke, and `reason` says why."""
+    """A connected nats-py client. `closed` is set when it broke, and `reason` says why.
 
-    def __init__(self) -> None:
-        self.client = Client()
+    `denied` is called with what NATS does not let us do, some time after it was tried.
+    """
+
+    def __init__(self, denied: Callable[[NotAllowed], None], *, secure: bool) -> None:
+        self.client = NatsClient(secure=secure)
         self.closed = anyio.Event()
         self.reason = "closed"
+        self._failure: Exception | None = None
         self._given_up = False
-        self._reader = Reader(self.client)
-        self.client._ps = self._reader  # type: ignore[assignment] # noqa: SLF001 - see there
+        self._trip: asyncio.Future[bool] | None = None
+        self._reader = self.client.reader
+        self.client.denied = denied
 
     @property
     def up(self) -> bool:
@@ -91,29 +93,36 @@ class Link:
     @property
     def clustered(self) -> bool:
         """Whether the server says that it belongs to a cluster."""
-        return bool(self.client._server_info.get("cluster"))  # noqa: SLF001 - nats-py keeps it to itself
+        return self.client.clustered
 
     @classmethod
-    async def open(cls, options: Options, servers: list[str], timeout: float) -> Self:  # noqa: ASYNC109 - names itself
-        """Connect to one of `servers`, or raise `NotConnectedError` (`ConfigError` for unusable credentials).
+    async def open(
+        cls,
+        options: Options,
+        servers: Mapping[str, str | None],
+        timeout: float,  # noqa: ASYNC109 - names itself
+        denied: Callable[[NotAllowed], None],
+    ) -> Self:
+        """Connect to one of `servers` (each with the name in its certificate, None: its own).
 
-        One after the other, each with its share of the time: nats-py gives up at the first that accepts and then says
-        nothing.
+        Raises `NotConnectedError`, or `ConfigError` for files that cannot be used. One after the other, each with its
+        share of the time: nats-py gives up at the first that accepts and then says nothing.
         """
-        reason = ""
-        for server in random.sample(servers, len(servers)):
-            link = cls()
+        failure = NotConnectedError("no server")
+        for server in random.sample(list(servers), len(servers)):
+            link = cls(denied, secure=options.secure)
             try:
-                await link._open(options, server, timeout / len(servers))
+                await link._open(options, server, servers[server], timeout / len(servers))
             except NotConnectedError as error:
-                reason = error.message
+                # That a server refuses us says more than that another is not there.
+                failure = error if type(failure) is NotConnectedError else failure
             else:
                 return link
         where = ", ".join(without_secrets(server) for server in servers)
-        raise NotConnectedError(f"no connection to NATS at {where}: {reason}")
+        raise type(failure)(f"no connection to NATS at {where}: {failure.message}")
 
-    async def _open(self, options: Options, server: str, timeout: float) -> None:  # noqa: ASYNC109 - as above
-        credentials = _credentials(options)
+    async def _open(self, options: Options, server: str, tls_name: str | None, timeout: float) -> None:  # noqa: ASYNC109 - as above
+        access = options.access
         try:
             with anyio.fail_after(timeout):
                 await self.client.connect(
@@ -129,19 +138,18 @@ class Link:
                     ping_interval=NEVER,  # `watch` does it: nats-py's pings hang where it hangs itself
                     flush_timeout=COMMAND_BOUND,
                     flusher_queue_size=FLUSHER_QUEUE,
-                    **credentials,
+                    **credentials(access, tls=tls_context(access) if options.secure else None, tls_name=tls_name),
                 )
-            for task in (self.client._flusher_task, self.client._reading_task):  # noqa: SLF001
-                assert task is not None  # noqa: S101 - set by `connect`
+            for task in self.client.workers:
                 task.add_done_callback(self._on_task_end)
         except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
             # Where no server is left or time ran out, what went wrong was told to the callback before.
-            told = isinstance(error, (nats.errors.NoServersError, TimeoutError)) and self.reason != "closed"
-            reason = self.reason if told else _text(error)
+            vague = isinstance(error, (nats.errors.NoServersError, TimeoutError))
+            cause = self._failure if vague and self._failure is not None else error
             await self.close()
-            if isinstance(error, ImportError):
-                raise ConfigError(f"these NATS options need a package that is missing: {error.name}") from error
-            raise NotConnectedError(reason) from error
+            if isinstance(cause, ImportError):
+                raise ConfigError(f"these NATS options need a package that is missing: {_missing(cause)}") from error
+            raise refusal(cause, _text(cause)) from error
         except BaseException:
             await self.close()
             raise
@@ -156,7 +164,7 @@ class Link:
         silent = deaf = 0
         while self.up and not self.closed.is_set():
             reads, pongs = reader.reads, reader.pongs
-            self._ping()
+            self.client.write_ping()
             with anyio.move_on_after(ping_interval / 2):
                 await self.closed.wait()
             silent = silent + 1 if reader.reads == reads else 0
@@ -164,15 +172,8 @@ class Link:
             if silent >= SILENT_BEATS or deaf >= DEAF_BEATS:
                 self._given_up = True
                 self.reason = "the server answers nothing" if silent >= SILENT_BEATS else "the server hears nothing"
-                self._abort()
+                self.client.abort()
                 return
-
-    def _ping(self) -> None:
-        client = self.client
-        if client._transport is not None:  # noqa: SLF001 - as `Client._send_ping`, which waits for its flusher
-            client._pongs.append(asyncio.get_running_loop().create_future())  # noqa: SLF001
-            with suppress(RuntimeError):  # uvloop says so of a socket that is closed; others say nothing
-                client._transport.write(b"PING\r\n")  # noqa: SLF001
 
     async def close(self) -> None:
         """Close, within a bound. What could not be sent by then never is."""
@@ -181,21 +182,10 @@ class Link:
                 await self.client.close()
             except (OSError, RuntimeError, AssertionError, nats.errors.Error) as error:  # it may not have come far
                 log.debug("nats_close_failed", reason=_text(error))
-        self._abort()
+        self.client.abort()
         self._reader.handlers.clear()
         self._reader.sized.clear()
-        self.closed.set()
-
-    def _abort(self) -> None:
-        """Drop the socket and what waits in it: a peer that comes back to life must not read it."""
-        writer = getattr(self.client._transport, "_io_writer", None)  # noqa: SLF001 - a WebSocket has none
-        if writer is not None:
-            writer.transport.abort()
-        waiting = self.client._flush_queue  # noqa: SLF001
-        while waiting is not None and not waiting.empty():  # who publishes more than fits waits here for its turn
-            turn = waiting.get_nowait()
-            if not turn.done():
-                turn.set_result(None)
+        self._end()
 
     async def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> None:
         """Hand a message to nats-py; raises its errors. Size and connection are the caller's to check.
@@ -212,30 +202,17 @@ class Link:
             if not name or not name.isascii() or not name.isprintable() or " " in name:
                 raise nats.errors.BadSubjectError
         block = b"".join([b"NATS/1.0\r\n", *[_header_line(pair) for pair in headers.items()], b"\r\n"])
-        await client._send_command(hpub_cmd(subject, reply, block, payload))  # noqa: SLF001 - what `publish` calls
-        if client._flush_queue is not None and client._flush_queue.empty():  # noqa: SLF001
-            await client._flush_pending()  # noqa: SLF001
-        return None
+        return await client.publish_block(subject, reply, block, payload)
 
     def publish_now(self, subject: str, payload: bytes, reply: str) -> bool:
-        """Write a message to the socket, behind what waits to be written; False if it is not sent.
-
-        nats-py's flusher takes its turns in the event loop, and while a lot comes in a turn is hundreds of messages.
-        """
-        client = self.client
-        if not self.up or not client.is_connected or client._transport is None:  # noqa: SLF001 - as `_ping`
-            return False
-        client._pending.append(pub_cmd(subject, reply, payload))  # noqa: SLF001 - as nats-py's flusher
-        waiting, client._pending, client._pending_data_size = client._pending, [], 0  # noqa: SLF001
-        with suppress(RuntimeError):  # a socket that is closed: who reads it finds out
-            client._transport.writelines(waiting)  # noqa: SLF001
-        return True
+        """Write a message to the socket, behind what waits to be written; False if it is not sent."""
+        return self.up and self.client.publish_now(subject, reply, payload)
 
     async def subscribe(self, subject: str, handler: Handler | Sized) -> Subscription:
         """Have `handler` called for each message on `subject`; raises `NotConnectedError`."""
         with translated(), anyio.fail_after(COMMAND_BOUND):
             subscription = await self.client.subscribe(subject)
-        number = subscription._id  # noqa: SLF001 - it comes with each message
+        number = number_of(subscription)  # it comes with each message
         if isinstance(handler, Sized):
             self._reader.sized[number] = handler
         else:
@@ -244,7 +221,7 @@ class Link:
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Take interest away; what arrives from now on is dropped."""
-        self._reader.forget(subscription._id)  # noqa: SLF001 - as above
+        self._reader.forget(number_of(subscription))
         if self.up:
             with translated(), anyio.fail_after(COMMAND_BOUND):
                 await subscription.unsubscribe()
@@ -256,9 +233,24 @@ class Link:
                 with translated(), anyio.fail_after(COMMAND_BOUND):
                     await subscription.drain()  # type: ignore[no-untyped-call]
         finally:
-            self._reader.forget(subscription._id)  # noqa: SLF001 - as above
+            self._reader.forget(number_of(subscription))
+
+    async def round_trip(self) -> None:
+        """Return when the server has dealt with everything that was sent; raises `NotConnectedError`."""
+        self._trip = self.client.write_ping()
+        try:
+            with anyio.fail_after(COMMAND_BOUND):
+                await self._trip
+        except (TimeoutError, ConnectionError):
+            raise NotConnectedError("the new connection to NATS is gone again") from None
+
+    def _end(self) -> None:
+        if self._trip is not None and not self._trip.done():
+            self._trip.set_exception(ConnectionResetError())
+        self.closed.set()
 
     async def _on_error(self, error: Exception) -> None:
+        self._failure = error
         if not self._given_up:
             self.reason = _text(error)
         log.debug("nats_error", reason=_text(error))
@@ -268,12 +260,12 @@ class Link:
         failure = None if task.cancelled() else task.exception()
         if failure is not None and self.reason == "closed":
             self.reason = str(failure) or type(failure).__name__
-        self.closed.set()
+        self._end()
 
     async def _on_closed(self) -> None:
         if self.client.last_error is not None and not self._given_up:
             self.reason = _text(self.client.last_error)
-        self.closed.set()
+        self._end()
 
 
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
@@ -324,19 +316,9 @@ def _translate(error: Exception) -> RebaserError:
     return TransientError(f"NATS: {_text(error)}")
 
 
-def _credentials(options: Options) -> dict[str, Any]:
-    given = {
-        "user": options.user,
-        "password": options.password,
-        "token": options.token,
-        "tls": options.tls,
-        "tls_hostname": options.tls_hostname,
-        "user_credentials": str(options.creds) if options.creds is not None else None,
-    }
-    if options.creds is not None and not options.creds.is_file():
-        raise ConfigError(f"there is no NATS credentials file {options.creds}")
-    return {name: value for name, value in given.items() if value is not None}
+def _missing(error: ImportError) -> str:
+    return error.name or ("aiohttp" if "aiohttp" in str(error) else str(error))
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     return (str(error) or type(error).__name__).removeprefix("nats: ")

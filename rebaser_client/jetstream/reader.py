@@ -5,19 +5,14 @@ own parser does not keep that: a subject with a byte that is not UTF-8, or with 
 such a message stands in a stream and comes again. It also takes twice as long.
 """
 
-import asyncio
 import json
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from nats.errors import ProtocolError
 
 from rebaser_client.jetstream.messages import parse_headers, text
 from rebaser_client.logs import get_logger
-
-if TYPE_CHECKING:
-    from nats.aio.client import Client
 
 log = get_logger(__name__)
 
@@ -40,10 +35,22 @@ class Sized:
 MAX_LINE = 1024 * 1024  # bytes of a line; INFO names all servers of a cluster
 
 
-class Reader:
-    """Stands in for nats-py's parser: `parse` and `reset` are called by its client, whose control handlers it calls."""
+class Control(Protocol):
+    """Who is told what is no message: the client."""
 
-    def __init__(self, client: "Client") -> None:
+    async def on_ping(self) -> None: ...
+
+    async def on_pong(self) -> None: ...
+
+    async def on_error(self, text: str) -> None: ...
+
+    async def on_info(self, info: dict[str, Any]) -> None: ...
+
+
+class Reader:
+    """Stands in for nats-py's parser: `parse` and `reset` are called by its client."""
+
+    def __init__(self, client: Control) -> None:
         self.handlers: dict[int, Handler] = {}
         self.sized: dict[int, Sized] = {}
         self.reads = 0  # pieces of the stream that came, whatever was in them
@@ -135,18 +142,19 @@ class Reader:
     async def _on_control(self, line: bytes) -> None:
         client = self._client
         if line.startswith(b"PING"):
-            await client._process_ping()  # noqa: SLF001 - so does the parser whose place this takes
+            await client.on_ping()
         elif line.startswith(b"PONG"):
             self.pongs += 1
-            with suppress(asyncio.InvalidStateError):  # who asked may have given up
-                await client._process_pong()  # noqa: SLF001
+            await client.on_pong()
         elif line.startswith(b"-ERR"):
-            await client._process_err(text(line[5:]).lower())  # noqa: SLF001
+            await client.on_error(text(line[5:]))
         elif line.startswith(b"INFO "):
             try:
                 info = json.loads(line[5:])
             except (ValueError, RecursionError):
                 raise ProtocolError from None
-            await client._process_info(info)  # noqa: SLF001
+            if not isinstance(info, dict):
+                raise ProtocolError
+            await client.on_info(info)
         elif line and not line.startswith(b"+OK"):
             raise ProtocolError

@@ -5,7 +5,7 @@ Invariant: every subject that was handed out is either awaited or closed, so not
 
 import asyncio
 
-from rebaser_client.errors import ClientClosedError
+from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.jetstream.errors import RequestTimeoutError
 from rebaser_client.jetstream.messages import Msg
 
@@ -22,17 +22,21 @@ class Replies:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
         self._requests: set[asyncio.Future[Msg]] = set()
+        self._subjects: dict[asyncio.Future[Msg], str] = {}
         self._count = 0
 
-    def open(self) -> tuple[str, asyncio.Future[Msg]]:
+    def open(self, subject: str) -> tuple[str, asyncio.Future[Msg]]:
+        """An answer to what is published to `subject` (empty: to several)."""
         self._count += 1
         token = str(self._count)
         future = self._waiting[token] = self._loop.create_future()
+        if subject:
+            self._subjects[future] = subject
         return self.inbox + token, future
 
     def open_request(self, subject: str, timeout: float) -> tuple[str, asyncio.Future[Msg], asyncio.TimerHandle]:
         """As `open`, but it fails after `timeout` seconds, or when the connection is lost."""
-        inbox, future = self.open()
+        inbox, future = self.open(subject)
         self._requests.add(future)
         due = self._loop.time() + timeout
         return inbox, future, self._loop.call_at(due, self._expire, future, subject, timeout, due, ROUNDS)
@@ -41,6 +45,7 @@ class Replies:
         future = self._waiting.pop(inbox[len(self.inbox) :], None)
         if future is not None:
             self._requests.discard(future)
+            self._subjects.pop(future, None)
             if not future.cancel() and not future.cancelled():
                 future.exception()  # seen, even if nobody awaited it
 
@@ -55,6 +60,15 @@ class Replies:
         for future in self._requests:
             if not future.done():
                 future.set_exception(RequestTimeoutError("the connection was lost before an answer came"))
+
+    def deny(self, error: NotAllowed) -> bool:
+        """What was published did not reach anybody; whether somebody awaits an answer to it."""
+        told = False
+        for future, subject in self._subjects.items():
+            if subject == error.subject and not future.done():
+                future.set_exception(error)
+                told = True
+        return told
 
     def handle(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
         future = self._waiting.get(subject[len(self.inbox) :])

@@ -21,14 +21,14 @@ STREAM = (
 class Control:
     """Stands for nats-py's client, whose handlers the reader calls."""
 
-    async def _process_ping(self) -> None: ...
+    async def on_ping(self) -> None: ...
 
-    async def _process_pong(self) -> None: ...
+    async def on_pong(self) -> None: ...
 
-    async def _process_err(self, text: str) -> None:
+    async def on_error(self, text: str) -> None:
         text.encode()
 
-    async def _process_info(self, info: object) -> None: ...
+    async def on_info(self, info: object) -> None: ...
 
 
 def make_stream(mutator: Mutator) -> bytes:
@@ -51,7 +51,7 @@ def check_stream(data: bytes) -> None:
                 with suppress(BadHeaderError):
                     _header_line(pair)
 
-        reader = Reader(Control())  # type: ignore[arg-type]
+        reader = Reader(Control())
         reader.handlers[7] = handle
         try:
             for at in range(0, len(data), size):

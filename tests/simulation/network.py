@@ -79,7 +79,7 @@ class Network:
         self.links: dict[SimLink, None] = {}
         self._unanswered: set[str] = set()
 
-    async def open(self, options: Any, servers: list[str], timeout: float) -> "SimLink":  # noqa: ASYNC109 - as `Link.open`
+    async def open(self, options: Any, servers: object, timeout: float, denied: object) -> "SimLink":  # noqa: ASYNC109 - as `Link.open`
         """What `Link.open` is during a run."""
         process = PROCESS.get()
         assert process is not None, "only simulated processes have connections"
@@ -127,7 +127,7 @@ class SimLink:
         self.closed = anyio.Event()
         self.reason = "closed"
         self.clustered = False
-        self.client = SimpleNamespace(max_payload=network.max_payload, servers=[], connected_url=None)
+        self.client = SimpleNamespace(max_payload=network.max_payload, known_servers={}, connected_url=None)
         self._network = network
         self._peer = Client(self._on_sent)
         self._handlers: dict[int, Handler] = {}
@@ -143,6 +143,9 @@ class SimLink:
 
     async def watch(self, ping_interval: float) -> None:
         await self.closed.wait()
+
+    async def round_trip(self) -> None:
+        """Nobody is denied anything here."""
 
     async def close(self) -> None:
         if not self.closed.is_set():

@@ -1,0 +1,151 @@
+"""Who we are to NATS, and whom we trust: credentials and TLS, checked before they are used.
+
+Invariants: no error repeats a secret. Where TLS is asked for, by the scheme of any server or by an option, nothing is
+said to a server without it. Files are read for each connection anew, so that certificates may be replaced under way.
+"""
+
+import re
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypedDict
+
+import nats.errors
+
+from rebaser_client.errors import NotAuthorized, NotConnectedError, NotSecure
+from rebaser_client.jetstream.nats_py import NoTlsError
+from rebaser_core.errors import ConfigError
+
+_CREDS = re.compile(rb"-+BEGIN NATS USER JWT-+\s+\S+\s+.*-+BEGIN USER NKEY SEED-+\s+(\S+)\s+-", re.DOTALL)
+_REFUSED = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
+
+
+class Access(TypedDict, total=False):
+    """Options of a connection, all of them optional (None: not given).
+
+    Who we are is one of: `creds` (a credentials file), `nkey` (a file with the seed of an nkey), `user` and `password`,
+    `token`; or a client certificate, PEM files `tls_cert` and `tls_key` (None: it stands in `tls_cert`).
+    `tls_ca` is a PEM file of the authorities that may sign the server's certificate (None: those of the system),
+    `tls_hostname` the name in it, if that is not the server's address. `tls` is a context in place of these files.
+    """
+
+    creds: Path | None
+    nkey: Path | None
+    user: str | None
+    password: str | None
+    token: str | None
+    tls: ssl.SSLContext | None
+    tls_ca: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_hostname: str | None
+
+
+def check_access(access: Access) -> None:
+    """Raise `ConfigError` for options that do not fit together, or files that cannot be used."""
+    if unknown := access.keys() - Access.__annotations__.keys():
+        raise TypeError(f"unknown options of a connection: {', '.join(sorted(unknown))}")
+    given = {name for name, value in access.items() if value is not None}
+    if "user" in given and "password" not in given:
+        raise ConfigError("a NATS user needs a password")
+    if "password" in given and "user" not in given:
+        raise ConfigError("a NATS password needs a user")
+    for one, other in (("creds", "nkey"), ("creds", "user"), ("nkey", "user"), ("token", "user")):
+        if one in given and other in given:
+            raise ConfigError(f"NATS takes one of {one} and {other}: leave the other away")
+    if "tls_key" in given and "tls_cert" not in given:
+        raise ConfigError("a TLS key needs the certificate that belongs to it")
+    if files := given & {"tls_ca", "tls_cert"}:
+        if "tls" in given:
+            raise ConfigError(f"a TLS context takes the place of {', '.join(sorted(files))}: give one of both")
+        tls_context(access)
+    if creds := access.get("creds"):
+        _check_seed(_CREDS.search(_read(creds, "NATS credentials file")), creds, "NATS credentials file")
+    if nkey := access.get("nkey"):
+        _check_seed(re.fullmatch(rb"\s*(\S+)\s*", _read(nkey, "nkey file")), nkey, "file with the seed of an nkey")
+
+
+def needs_tls(access: Access, servers: Iterable[str]) -> bool:
+    """Whether nothing may be said without TLS. One server that has to have it speaks for all of them."""
+    asked = any(access.get(name) is not None for name in ("tls", "tls_ca", "tls_cert", "tls_hostname"))
+    return asked or any(server.partition("://")[0] in ("tls", "wss") for server in servers)
+
+
+def tls_context(access: Access) -> ssl.SSLContext:
+    """The context that `access` describes; raises `ConfigError` for files that cannot be used."""
+    if context := access.get("tls"):
+        return context
+    authority, certificate, key = access.get("tls_ca"), access.get("tls_cert"), access.get("tls_key")
+    if authority is not None:
+        _read(authority, "file of TLS authorities")
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(f"{authority} holds no TLS certificate: it has to be PEM") from None
+    if certificate is not None:
+        _read(certificate, "TLS certificate")
+        if key is not None:
+            _read(key, "TLS key")
+
+        def encrypted() -> str:  # else OpenSSL would ask at the terminal
+            raise ConfigError(f"{key or certificate} is encrypted: give a TLS key without a passphrase")
+
+        try:
+            context.load_cert_chain(certificate, key, encrypted)
+        except (ssl.SSLError, ValueError) as error:
+            what = "does not belong to its key" if "MISMATCH" in str(error) else "cannot be read with its key"
+            raise ConfigError(f"TLS certificate {certificate} {what}: both have to be PEM, and of one pair") from None
+    return context
+
+
+def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | None) -> dict[str, Any]:
+    """What nats-py's `connect` takes. `tls_name`: the name in the certificate of a server that others told of."""
+    creds, nkey = access.get("creds"), access.get("nkey")
+    given = {
+        "user": access.get("user"),
+        "password": access.get("password"),
+        "token": access.get("token"),
+        "tls": tls,
+        "tls_hostname": access.get("tls_hostname") or tls_name,
+        "user_credentials": None if creds is None else str(creds),
+        "nkeys_seed": None if nkey is None else str(nkey),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def refusal(error: BaseException, reason: str) -> NotConnectedError:
+    """What a failed try to connect means. `reason` is its text."""
+    if isinstance(error, NoTlsError):
+        return NotSecure(f"{reason}, and nothing is sent to it without: use nats:// if that is what you want")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        message = getattr(error, "verify_message", reason)  # aiohttp's has none
+        return NotSecure(f"its certificate is not trusted: {message}".rstrip("."))
+    if isinstance(error, ssl.SSLError):
+        if "CERTIFICATE_REQUIRED" in str(error) or "BAD_CERTIFICATE" in str(error):
+            return NotSecure("it wants a client certificate that it knows")
+        return NotSecure(f"TLS failed: {(getattr(error, 'reason', None) or reason).lower().replace('_', ' ')}")
+    if isinstance(error, nats.errors.Error) and _REFUSED.search(reason):
+        return NotAuthorized(f"it refuses us: {reason.strip(chr(39))}")
+    return NotConnectedError(reason)
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {what} {path}") from None
+    except OSError as error:
+        raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None
+
+
+def _check_seed(found: re.Match[bytes] | None, path: Path, what: str) -> None:
+    # Here, because nats-py looks for the beginning of a credentials file for ever, and raises what is no error of its.
+    try:
+        import nkeys  # noqa: PLC0415 - an extra of nats-py
+    except ImportError as error:
+        raise ConfigError(f"a {what} needs a package that is missing: {error.name}") from None
+    seed = bytearray(b"" if found is None else found[1])
+    try:
+        nkeys.from_seed(seed).wipe()
+    except Exception:  # noqa: BLE001 - whatever it says may repeat the seed
+        raise ConfigError(f"{path} is no {what}") from None

@@ -1,0 +1,70 @@
+"""What Rebaser uses of nats-py beyond its public interface is listed, and is there in the installed release."""
+
+import ast
+import asyncio
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
+from packaging.requirements import Requirement
+
+from rebaser_client.jetstream import nats_py
+from rebaser_client.jetstream.nats_py import PRIVATE
+
+ROOT = Path(__file__).parents[2]
+MODULE = Path(nats_py.__file__)
+OWN = {"_held", "_unquoted", "_write_now", "_replace"}  # of the module itself, and of named tuples
+
+
+def private_names(path: Path) -> set[str]:
+    """Names with one underscore in front that `path` reads, writes, defines or asks for by `getattr`."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            found.update(
+                word.value for word in node.args if isinstance(word, ast.Constant) and isinstance(word.value, str)
+            )
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+
+
+def test_what_is_used_is_what_is_listed() -> None:
+    listed = set().union(*PRIVATE.values())
+    assert private_names(MODULE) - OWN == listed
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_what_is_listed_is_there(kind: str) -> None:
+    async def make() -> object:
+        if kind == "Subscription":
+            return Subscription(Client(), 1, "x")
+        return {"Client": Client, "TcpTransport": TcpTransport}[kind]()
+
+    made = asyncio.run(make())
+    assert not {name for name in PRIVATE[kind] if not hasattr(made, name)}
+
+
+def test_nobody_else_uses_a_private_name_of_nats_py() -> None:
+    listed = set().union(*PRIVATE.values())
+    for path in sorted((ROOT / "rebaser_client").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in listed and path != MODULE:
+                own = isinstance(node.value, ast.Name) and node.value.id == "self"
+                assert own, f"{path.relative_to(ROOT)} uses {node.attr}"
+
+
+def test_the_minor_version_is_pinned_to_the_one_that_is_tested() -> None:
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    [pinned] = [one for one in map(Requirement, requirements) if one.name == "nats-py"]
+    installed = metadata.version("nats-py")
+    major, minor, _ = installed.split(".", 2)
+    assert installed in pinned.specifier
+    assert f"{major}.{int(minor) + 1}.0" not in pinned.specifier
+    assert f"{int(major) + 1}.0.0" not in pinned.specifier
