@@ -24,6 +24,7 @@ def drawn(rng: random.Random, size: int) -> Thresholds:
         part_rows=max(those.part_rows, least),
         part_bytes=max(those.part_bytes, 40 * least),
         batch_rows=max(those.batch_rows, least),
+        batch_inputs=max(those.batch_inputs, 4 * least),
         copied=max(those.copied, least),
     )
 
