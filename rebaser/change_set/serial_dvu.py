@@ -71,6 +71,7 @@ class SerialDvu:
         """
         async with AsyncExitStack() as stack:
             if self._announces:
+                await self._await_spark()  # an outage is no try, and the log need not know of it
                 await self._announce(stack)
             try:
                 await self._run()
@@ -82,6 +83,14 @@ class SerialDvu:
             finally:
                 self.progress = None
             self._announces = False
+
+    async def _await_spark(self) -> None:
+        seconds = self._context.settings.dvu_timeout
+        try:
+            with anyio.fail_after(seconds):
+                await self._context.engine.available()
+        except TimeoutError:
+            raise DvuError(f"Spark has been starting for {seconds:g} s", code="late") from None
 
     async def _announce(self, stack: AsyncExitStack) -> None:
         before = replace(self._tried(), first_ms=self._context.now_ms())

@@ -121,6 +121,13 @@ class Engine:
                 arrived(len(results), 0)
         return results
 
+    async def available(self) -> None:
+        """Wait while Spark starts. Raises `DvuError` if it is not to be had now."""
+        if self.state == "starting":
+            await self.ready.wait()
+        if self.state != "ready":
+            raise DvuError(f"Spark is not available: {self.state}", code="spark_down")
+
     async def share(self, structure: Structure) -> str | None:
         """Put a structure where workers find it, a blob store's URL or "" for a folder of theirs; None if there is no
         such place, or it is full or away."""

@@ -27,6 +27,9 @@ class Engine:
     async def __aexit__(self, *_: object) -> None:
         return None
 
+    async def available(self) -> None:
+        return None
+
     async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
         return [await to_thread.run_sync(evaluate_packet, packet) for packet in packets]
 

@@ -52,6 +52,9 @@ class Engine:
         self.asked = anyio.Event()
         self.fails = False
 
+    async def available(self) -> None:
+        return None
+
     async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
         self.asked.set()
         await self.go.wait()

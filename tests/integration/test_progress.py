@@ -40,6 +40,9 @@ class Engine:
     def __init__(self) -> None:
         self.go = anyio.Event()
 
+    async def available(self) -> None:
+        return None
+
     async def evaluate(
         self, packets: Sequence[bytes], *, arrived: Callable[[int, int], None], **_: object
     ) -> list[list[bytes]]:

@@ -40,6 +40,11 @@ class Engine:
 
     def __init__(self) -> None:
         self.ends: BaseException | None = None
+        self.away = False
+
+    async def available(self) -> None:
+        if self.away:
+            raise DvuError("Spark is away", code="spark_down")
 
     async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
         if self.ends is not None:
@@ -113,7 +118,7 @@ async def test_only_an_owner_that_follows_another_announces_its_dvus_and_only_un
 
 
 async def test_what_is_no_death_does_not_count(fleet: Fleet) -> None:
-    await fleet.owner_ends(DvuError("Spark is away"), DvuError)
+    await fleet.owner_ends(DvuError("the job failed"), DvuError)
     await fleet.owner_ends(MemoryError(), DvuError)
     _, dvu = await fleet.owner()
     with anyio.CancelScope() as scope:  # a shutdown
@@ -122,6 +127,18 @@ async def test_what_is_no_death_does_not_count(fleet: Fleet) -> None:
     assert scope.cancelled_caught
     assert await fleet.deaths() == 0
     assert await kinds(fleet.context) == [Kind.REBASE, *[Kind.ATTEMPT, Kind.ATTEMPT] * 3]
+
+
+async def test_while_spark_is_away_nothing_is_tried_and_the_log_says_nothing(fleet: Fleet) -> None:
+    fleet.engine.away = True
+    _, dvu = await fleet.owner()
+    for _ in range(3):
+        with pytest.raises(DvuError, match="Spark is away"):
+            await dvu.run()
+    assert await kinds(fleet.context) == [Kind.REBASE]
+    fleet.engine.away = False
+    await dvu.run()
+    assert await kinds(fleet.context) == [Kind.REBASE, Kind.ATTEMPT, Kind.DVU]
 
 
 async def test_a_dvu_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) -> None:

@@ -41,6 +41,10 @@ class Engine:
     async def __aexit__(self, *_: object) -> None:
         return None
 
+    async def available(self) -> None:
+        if self._faults.on and self._workers.random() < self._fails:
+            raise DvuError("the simulated Spark is away", code="simulated")
+
     async def evaluate(self, packets: Any, *, label: str, **_: object) -> list[list[bytes]]:
         process = PROCESS.get()
         assert process is not None

@@ -338,6 +338,8 @@ async def test_without_spark_callers_are_told_and_can_leave(unused_port: int, ev
         assert caught.value.code == "spark_down"
         assert engine.state.startswith("down: ")
         assert not engine.ready.is_set()
+        with pytest.raises(DvuError, match="not available"):
+            await engine.available()
         with anyio.CancelScope() as scope:
             scope.cancel()
             await engine.evaluate(small()[1], label="none")
