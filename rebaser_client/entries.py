@@ -24,6 +24,8 @@ NANOS = 1_000_000_000
 PROBE_LASTS = 5  # seconds that a consumer which only counts stays, should nobody delete it
 PATIENCE = 0.5  # seconds of silence until we ask whether anything is left
 BATCH = 256
+HEARTBEAT = 5.0  # seconds
+REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; the server sends none while it waits for the time of the next message
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Newest:
     count: int
 
 
+Replay: TypeAlias = Literal["instant", "original"]
 Start: TypeAlias = int | datetime | Newest | Literal["all", "new"]
 """A stream sequence, a time (with its zone), the newest so many, or a policy."""
 
@@ -63,8 +66,11 @@ async def read_entries(
     *,
     start: Start = "all",
     follow: bool = False,
+    replay: Replay = "instant",
 ) -> AsyncGenerator[Entry, None]:
     """Messages of one change set, of a workspace, or of all. Ends with what was there when it began, or never.
+
+    `replay` original: as far apart in time as they were stored.
 
     Raises `ApiError` (error 10059) if there is no such stream, `UnprocessableError` for a name that cannot be one.
     """
@@ -72,7 +78,15 @@ async def read_entries(
     where = _Place(js, stream[kind], _pattern(subjects, kind, workspace, change_set))
     end = (await js.stream_info(where.stream)).last_sequence
     position = await where.resolve(start)
-    async with OrderedConsumer(js, where.stream, where.pattern, start=position) as consumer:
+    consumer = OrderedConsumer(
+        js,
+        where.stream,
+        where.pattern,
+        start=position,
+        idle_heartbeat=HEARTBEAT if replay == "instant" else REPLAY_HEARTBEAT,
+        config={"replay_policy": replay},
+    )
+    async with consumer:
         while follow or consumer.pending or await where.has_between(position, end):
             with anyio.move_on_after(None if follow else PATIENCE):  # what was there may be deleted before it comes
                 await consumer.wait()

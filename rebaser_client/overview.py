@@ -9,7 +9,7 @@ import anyio
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_client.log_reader import LogReader
-from rebaser_client.storage import DurabilityStatus, StreamStatus, durability_of, read_streams
+from rebaser_client.storage import DurabilityStatus, StreamStatus, TasksStatus, durability_of, read_streams, read_tasks
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
@@ -77,6 +77,7 @@ class Overview:
     change_sets: list[ChangeSetStatus]
     streams: list[StreamStatus]
     durability: DurabilityStatus | None
+    tasks: TasksStatus | None = None
 
 
 async def read_overview(
@@ -113,7 +114,8 @@ async def read_overview(
         for key in {*pending, *tasks, *commits}:
             group.start_soon(read, key)
     streams = await read_streams(js, subjects)
-    return Overview(servers, [rows[key] for key in sorted(rows)], streams, durability_of(streams))
+    durability, queue = durability_of(streams), await read_tasks(js, subjects)
+    return Overview(servers, [rows[key] for key in sorted(rows)], streams, durability, queue)
 
 
 async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WAIT) -> list[ServerInfo]:

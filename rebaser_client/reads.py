@@ -11,6 +11,7 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.covers import Covers
 from rebaser_client.entries import Entry, read_entries
 from rebaser_client.entries import Kind as EntryKind
+from rebaser_client.entries import Replay as EntryReplay
 from rebaser_client.entries import Start as EntryStart
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log_reader import LogReader
@@ -129,11 +130,12 @@ class Reads:
         *,
         start: EntryStart = "all",
         follow: bool = False,
+        replay: EntryReplay = "instant",
     ) -> AsyncGenerator[Entry, None]:
         """What a stream holds (commits, requests that wait, dead letters), as `rebaser tail` shows it; see there."""
         with no_stream_means_not_ready():
             async for entry in read_entries(
-                self._js, self._subjects, kind, workspace, change_set, start=start, follow=follow
+                self._js, self._subjects, kind, workspace, change_set, start=start, follow=follow, replay=replay
             ):
                 yield entry
 

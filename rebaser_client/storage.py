@@ -10,7 +10,7 @@ from rebaser_client.jetstream.errors import NO_MESSAGE
 from rebaser_client.jetstream.messages import as_int
 from rebaser_core.errors import RebaserError
 from rebaser_core.subjects import Subjects
-from rebaser_core.topology import SAFE_COPIES, Durability
+from rebaser_core.topology import NANOS, SAFE_COPIES, TASKS_CONSUMER, Durability
 
 # Bytes that nats-server's stores add to a message's subject, headers and payload (filestore.go, memstore.go).
 RECORD = {"file": 30, "memory": 16}
@@ -35,7 +35,9 @@ class MessageCost:
 class StreamStatus:
     """What a stream holds. Sizes are bytes, of one copy; a limit of -1 is none. `percent_full` is of the nearest limit.
 
-    `copies_behind`: those that are away or have yet to catch up. `newest`: what its newest message costs.
+    `copies_behind`: those that are away or have yet to catch up. `newest`: what its newest message costs. `max_age` and
+    `duplicate_window` are seconds (0: for ever, none); `discard`: what is discarded when it is full, `retention`: how
+    long a message is kept otherwise; both in NATS's words.
     """
 
     name: str
@@ -50,6 +52,25 @@ class StreamStatus:
     percent_full: float | None
     bytes_per_message: float | None
     newest: MessageCost | None
+    retention: str = ""
+    discard: str = ""
+    max_age: float = 0.0
+    max_messages_per_subject: int = -1
+    duplicate_window: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TasksStatus:
+    """Where the consumer stands that all servers take tasks from. `pending`: tasks that nobody has; `in_flight`: those
+    that servers hold or gave back for later; `redelivered`: of these, such as were delivered before; `waiting_pulls`:
+    of servers with free slots; `ack_floor`: all tasks up to this stream sequence are done. Times are seconds."""
+
+    pending: int
+    in_flight: int
+    redelivered: int
+    waiting_pulls: int
+    ack_floor: int
+    ack_wait: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +105,22 @@ async def read_streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
     return found
 
 
+async def read_tasks(js: JetStream, subjects: Subjects) -> TasksStatus | None:
+    """None if the consumer is not there."""
+    try:
+        info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
+    except RebaserError:
+        return None
+    return TasksStatus(
+        pending=info.num_pending,
+        in_flight=info.num_ack_pending,
+        redelivered=info.num_redelivered,
+        waiting_pulls=info.num_waiting,
+        ack_floor=info.ack_floor_stream,
+        ack_wait=as_int(info.config.get("ack_wait")) / NANOS,
+    )
+
+
 def durability_of(streams: Sequence[StreamStatus]) -> DurabilityStatus | None:
     """None if there are no streams."""
     if not streams:
@@ -115,6 +152,11 @@ def _status(answer: Mapping[str, Any], newest: MessageCost | None) -> StreamStat
         percent_full=round(max(used), 1) if used else None,
         bytes_per_message=round(info.bytes / info.messages, 1) if info.messages else None,
         newest=newest,
+        retention=str(config.get("retention", "")),
+        discard=str(config.get("discard", "")),
+        max_age=as_int(config.get("max_age")) / NANOS,
+        max_messages_per_subject=as_int(config.get("max_msgs_per_subject")) or -1,
+        duplicate_window=as_int(config.get("duplicate_window")) / NANOS,
     )
 
 

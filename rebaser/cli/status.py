@@ -13,7 +13,7 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 if TYPE_CHECKING:
     from rebaser_client.acks import TaskAcks
     from rebaser_client.overview import Overview, ServerInfo, UpdateInfo
-    from rebaser_client.storage import DurabilityStatus, StreamStatus
+    from rebaser_client.storage import DurabilityStatus, StreamStatus, TasksStatus
 
 NEARLY_FULL = 90.0  # percent, from which on a stream's limit is worth a word
 
@@ -87,6 +87,7 @@ def _object(overview: "Overview") -> dict[str, Any]:
         ],
         "streams": [_camel(asdict(one)) for one in overview.streams],
         "durability": None if overview.durability is None else _camel(asdict(overview.durability)),
+        "tasks": None if overview.tasks is None else _camel(asdict(overview.tasks)),
     }
 
 
@@ -125,7 +126,10 @@ def _show(overview: "Overview") -> None:
         right=(2, 4, 5),
         title=f"Change sets: {len(overview.change_sets):,}",
     )
+    if overview.tasks is not None:
+        _show_tasks(overview.tasks)
     _show_streams(overview.streams)
+    _show_limits(overview.streams)
     if overview.durability is not None:
         console.write_line(_durability_line(overview.durability))
     if not overview.servers:
@@ -172,6 +176,55 @@ def _show_streams(streams: list["StreamStatus"]) -> None:
         ],
         right=(2, 3, 4, 5, 6, 7),
         title="Streams",
+    )
+
+
+def _show_limits(streams: list["StreamStatus"]) -> None:
+    """Empty: no limit. `when full`: what is discarded then; `once within`: the duplicate window."""
+    console.table(
+        ("stream", "retention", "when full", "kept", "in all", "a subject", "one message", "once within"),
+        [
+            (
+                one.name,
+                one.retention,
+                one.discard,
+                _lasting(one.max_age),
+                _limit(one),
+                f"{one.max_messages_per_subject:,}" if one.max_messages_per_subject > 0 else "",
+                console.size(one.max_message_size) if one.max_message_size > 0 else "",
+                _lasting(one.duplicate_window),
+            )
+            for one in streams
+        ],
+        right=(3, 4, 5, 6, 7),
+        title="Limits",
+    )
+
+
+def _lasting(seconds: float) -> str:
+    """A time that somebody chose, in the unit that he may have used; empty for none."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s" if seconds else ""
+
+
+def _show_tasks(tasks: "TasksStatus") -> None:
+    """Of change sets that want an owner, or have one."""
+    console.table(
+        ("pending", "in flight", "redelivered", "done up to", "waiting pulls", "ack wait"),
+        [
+            (
+                f"{tasks.pending:,}",
+                f"{tasks.in_flight:,}",
+                f"{tasks.redelivered:,}",
+                str(tasks.ack_floor),
+                f"{tasks.waiting_pulls:,}",
+                _lasting(tasks.ack_wait),
+            )
+        ],
+        right=(0, 1, 2, 3, 4, 5),
+        title="Tasks",
     )
 
 

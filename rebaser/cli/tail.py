@@ -7,7 +7,7 @@ from contextlib import aclosing, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import time_ns
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -43,6 +43,10 @@ def tail(
     ] = None,
     from_seq: Annotated[int | None, typer.Option(metavar="N", min=1, help="Begin at this stream sequence.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more comes, until Ctrl-C.")] = False,
+    replay: Annotated[
+        Literal["instant", "original"],
+        typer.Option(help="Original: as far apart in time as they were stored.", allow_from_autoenv=False),
+    ] = "instant",
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -71,10 +75,12 @@ def tail(
     follow = follow or new
 
     def read(client: "RebaserClient") -> AsyncGenerator["Entry", None]:
-        return client.entries(kind, workspace, change_set, start=start, follow=follow)
+        return client.entries(kind, workspace, change_set, start=start, follow=follow, replay=replay)
 
     show_progress = partial(_show_progress, workspace, change_set, json) if follow and kind == "commits" else None
-    code = run_async(partial(_tail, nats, prefix, read, show_progress, at_once=follow, json=json))
+    code = run_async(
+        partial(_tail, nats, prefix, read, show_progress, at_once=follow or replay == "original", json=json)
+    )
     return DONE if code == INTERRUPTED else code  # Ctrl-C is how a tail ends
 
 

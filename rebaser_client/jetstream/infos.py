@@ -56,7 +56,8 @@ class PriorityGroupState(NamedTuple):
 class ConsumerInfo:
     """`delivered_stream`: the stream sequence up to which it has delivered, so that it goes on behind that one.
 
-    `priority_groups` is empty for a consumer without any, and before a group was pulled from.
+    `ack_floor_stream`: the one up to which all is acknowledged. `priority_groups` is empty for a consumer without any,
+    and before a group was pulled from.
     """
 
     stream: str
@@ -69,6 +70,7 @@ class ConsumerInfo:
     delivered_consumer: int
     delivered_stream: int
     priority_groups: tuple[PriorityGroupState, ...] = ()
+    ack_floor_stream: int = 0
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
@@ -84,6 +86,7 @@ class ConsumerInfo:
             as_int(delivered.get("consumer_seq")),
             as_int(delivered.get("stream_seq")),
             tuple(_group_state(group) for group in answer.get("priority_groups") or ()),
+            as_int((answer.get("ack_floor") or {}).get("stream_seq")),
         )
 
 

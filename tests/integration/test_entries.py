@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -15,6 +17,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
+from tests.conftest import Events
 
 pytestmark = [pytest.mark.anyio]
 
@@ -122,3 +125,25 @@ async def test_names_are_checked_and_missing_streams_told(client: RebaserClient)
         await read(client, "a.b")
     with pytest.raises(NotReadyError):
         await read(client)
+
+
+@pytest.mark.usefixtures("topology")
+async def test_a_replay_takes_as_long_as_it_took(
+    client: RebaserClient, js: JetStream, subjects: Subjects, events: Events
+) -> None:
+    """Also through a pause in which the server is silent for longer than a consumer that is lost."""
+    for number, pause in ((1, 0.3), (2, 1.5), (3, 0.0)):
+        await publish(js, subjects, "cs", number)
+        await anyio.sleep(pause)  # it is these times that are played again
+
+    async def gaps(**how: Any) -> list[tuple[float, float]]:
+        """Between messages: as they came, and as they were stored."""
+        came = [(monotonic(), one.time_ns / 1e9) async for one in client.entries("requests", **how)]
+        return [(two[0] - one[0], two[1] - one[1]) for one, two in pairwise(came)]
+
+    with anyio.fail_after(60):
+        found = await gaps(replay="original")
+    assert len(found) == 2
+    for between, stored in found:
+        assert between > stored - 0.2, "it came sooner than it was stored"
+    assert not events.named("ordered_reset")

@@ -6,11 +6,19 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from rebaser_client import RebaserClient
 from rebaser_client.jetstream import Connection, JetStream, NoRespondersError, PullConsumer, RequestTimeoutError
 from rebaser_client.jetstream.advisories import AckSample, watch_acks
-from rebaser_client.storage import DurabilityStatus, MessageCost, durability_of, read_streams
+from rebaser_client.storage import (
+    DurabilityStatus,
+    MessageCost,
+    TasksStatus,
+    durability_of,
+    read_streams,
+    read_tasks,
+)
 from rebaser_client.topology import ensure_topology
 from rebaser_core.errors import ConfigError
 from rebaser_core.ids import ChangeSetKey
@@ -90,6 +98,40 @@ async def test_a_limit_is_shown_with_how_near_it_is(js: JetStream, subjects: Sub
     assert (tasks.bytes_per_message, tasks.newest) == (None, None)
     await js.delete_message(subjects.requests_stream, 2)
     assert (await read_streams(js, subjects))[0].newest is None
+
+
+async def test_what_else_bounds_a_stream_is_shown(js: JetStream, subjects: Subjects) -> None:
+    options = TopologyOptions(dlq_max_age=3600.0, duplicate_window=30.0, max_requests_per_change_set=9)
+    await ensure_topology(js, subjects, options)
+    requests, tasks, _, dlq, *_ = await read_streams(js, subjects)
+    assert (requests.retention, requests.discard, requests.max_age) == ("limits", "new", 0.0)
+    assert (requests.max_messages_per_subject, requests.duplicate_window) == (9, 30.0)
+    assert (tasks.retention, tasks.max_messages_per_subject) == ("workqueue", 1)
+    assert (dlq.max_age, dlq.duplicate_window) == (3600.0, 30.0)
+
+
+async def test_the_queue_of_tasks_is_shown_as_servers_see_it(js: JetStream, subjects: Subjects) -> None:
+    assert await read_tasks(js, subjects) is None
+    await ensure_topology(js, subjects, TopologyOptions())
+    assert await read_tasks(js, subjects) == TasksStatus(0, 0, 0, 0, 0, 6.0)
+    for name in ("one", "two", "three", "four"):
+        await js.publish(subjects.task(ChangeSetKey("ws", name)), b"")
+    async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER, group=TASKS_GROUP) as consumer:
+        consumer.add_credit(3)
+        await js.ack_sync(await anext(consumer))
+        await anext(consumer)
+        third = await anext(consumer)
+        assert await read_tasks(js, subjects) == TasksStatus(1, 2, 0, 0, 1, 6.0)
+        await js.nak(third)
+        consumer.add_credit(2)
+        assert {(await anext(consumer)).delivered, (await anext(consumer)).delivered} == {1, 2}
+        assert await read_tasks(js, subjects) == TasksStatus(0, 3, 1, 0, 1, 6.0)
+        await js.purge(subjects.tasks_stream)
+        consumer.add_credit(2)
+        with anyio.fail_after(30):
+            while (found := await read_tasks(js, subjects)) is None or not found.waiting_pulls:
+                await checkpoint()
+        assert found.pending == 0
 
 
 def test_what_is_stored_is_the_sum_of_its_parts() -> None:

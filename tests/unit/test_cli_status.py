@@ -15,17 +15,34 @@ from rebaser.cli.failures import CommandFailed
 from rebaser.cli.status import status
 from rebaser_client.acks import TaskAcks
 from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server
-from rebaser_client.storage import DurabilityStatus, MessageCost, StreamStatus
+from rebaser_client.storage import DurabilityStatus, MessageCost, StreamStatus, TasksStatus
 
 SERVER = ServerInfo("one", "1.2", 3, 1000, "ready", sweeper=True, durability="safe")
 UPDATE = UpdateInfo("shop", "main", 300_000, 1_200_000, 12.5)
 BUSY = ChangeSetStatus("shop", "main", 4, has_task=True, last_commit=12, covers=9, debt=True, update=UPDATE)
 IDLE = ChangeSetStatus("shop", "other", 0, has_task=False, last_commit=7, covers=7, debt=False)
 REQUESTS = StreamStatus(
-    "REBASER_REQUESTS", "file", 3, 1, 4, 2_000_000, 1000, 10_000_000, -1, 20.0, 500_000.0, MessageCost(900, 200, 30, 34)
+    "REBASER_REQUESTS",
+    "file",
+    3,
+    1,
+    4,
+    2_000_000,
+    1000,
+    10_000_000,
+    -1,
+    20.0,
+    500_000.0,
+    MessageCost(900, 200, 30, 34),
+    retention="limits",
+    discard="new",
+    max_age=2_592_000.0,
+    max_messages_per_subject=100_000,
+    duplicate_window=90.0,
 )
 TASKS = StreamStatus("REBASER_TASKS", "memory", 1, 0, 0, 0, -1, -1, -1, None, None, None)
-OVERVIEW = Overview([SERVER], [BUSY, IDLE], [REQUESTS, TASKS], DurabilityStatus("fast", "file", 1))
+QUEUE = TasksStatus(pending=3, in_flight=1204, redelivered=2, waiting_pulls=5, ack_floor=77, ack_wait=6.0)
+OVERVIEW = Overview([SERVER], [BUSY, IDLE], [REQUESTS, TASKS], DurabilityStatus("fast", "file", 1), QUEUE)
 ACKS = TaskAcks(60.0, 50, 7, 2, 3, 0.004, 12.5, 6.0)
 
 
@@ -121,6 +138,11 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "percentFull": 20.0,
                 "bytesPerMessage": 500_000.0,
                 "newest": {"payload": 900, "headers": 200, "subject": 30, "record": 34},
+                "retention": "limits",
+                "discard": "new",
+                "maxAge": 2_592_000.0,
+                "maxMessagesPerSubject": 100_000,
+                "duplicateWindow": 90.0,
             },
             {
                 "name": "REBASER_TASKS",
@@ -135,9 +157,22 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "percentFull": None,
                 "bytesPerMessage": None,
                 "newest": None,
+                "retention": "",
+                "discard": "",
+                "maxAge": 0.0,
+                "maxMessagesPerSubject": -1,
+                "duplicateWindow": 0.0,
             },
         ],
         "durability": {"atLeast": "fast", "storage": "file", "copies": 1},
+        "tasks": {
+            "pending": 3,
+            "inFlight": 1204,
+            "redelivered": 2,
+            "waitingPulls": 5,
+            "ackFloor": 77,
+            "ackWait": 6.0,
+        },
     }
 
 
@@ -172,6 +207,7 @@ def test_a_pipe_gets_a_row_a_line(show: Show) -> None:
         ["one", "1.2", "3", "1000", "ready"],
         ["shop", "main", "4", "yes", "12", "9", "yes", "25 % of 1,200,000 values, 12 s"],
         ["shop", "other", "0", "no", "7", "7", "no", ""],
+        ["3", "1,204", "2", "77", "5", "6 s"],
         [
             "REBASER_REQUESTS",
             "file x3 (1 behind)",
@@ -183,8 +219,10 @@ def test_a_pipe_gets_a_row_a_line(show: Show) -> None:
             "1.2 kB: 900 B",
         ],
         ["REBASER_TASKS", "memory x1", "0", "0 B", "", "", "", ""],
+        ["REBASER_REQUESTS", "limits", "new", "30 d", "10.0 MB or 1,000 messages", "100,000", "", "90 s"],
+        ["REBASER_TASKS", "", "", "", "", "", "", ""],
     ]
-    assert [len(show(workspace=name)[0].splitlines()) for name in ("shop", "nobody")] == [6, 4]
+    assert [len(show(workspace=name)[0].splitlines()) for name in ("shop", "nobody")] == [9, 7]
 
 
 def test_a_terminal_gets_titles(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +230,17 @@ def test_a_terminal_gets_titles(show: Show, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(console, "out", lambda: Console(file=screen, force_terminal=True, width=200))
     show()
     shown = screen.getvalue()
-    for words in ("Servers: 1", "Change sets: 2", "Streams", "DVU due", "a message", "newest: payload"):
+    for words in (
+        "Servers: 1",
+        "Change sets: 2",
+        "Streams",
+        "DVU due",
+        "a message",
+        "newest: payload",
+        "Limits",
+        "Tasks",
+        "waiting pulls",
+    ):
         assert words in shown
 
 
