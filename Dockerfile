@@ -11,7 +11,7 @@ COPY rebaser_client rebaser_client
 COPY rebaser rebaser
 # Bytecode is made here, because the user below may not write there.
 RUN uv venv /opt/rebaser \
- && uv pip install --no-cache --compile-bytecode --python /opt/rebaser/bin/python . \
+ && uv pip install --no-cache --compile-bytecode --python /opt/rebaser/bin/python '.[server,spark]' \
  && rm -rf /opt/rebaser/lib/python3.12/site-packages/pyspark/examples \
            /opt/rebaser/lib/python3.12/site-packages/pyspark/data
 

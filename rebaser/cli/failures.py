@@ -20,6 +20,15 @@ MORE = {
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
+# What the base install leaves out, by the extra that brings it.
+EXTRAS = {
+    "cel_expr_python": "server",
+    "numba": "server",
+    "obstore": "blobs",
+    "packaging": "server",
+    "pyspark": "spark",
+}
+
 
 class CommandFailed(Exception):  # noqa: N818 - the sentence a reader sees: "command failed"
     """The command did what it could and the answer is no. The message is for people."""
@@ -45,6 +54,8 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return error.message, FAILED
     if isinstance(error, RebaserError):
         return _rebaser_line(error), FAILED
+    if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(error.name or "")):
+        return f"this needs {error.name}, which is not installed: pip install 'rebaser[{extra}]'", FAILED
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}", FAILED
     if isinstance(error, OSError) and error.errno in NO_ROOM:

@@ -1,4 +1,4 @@
-"""Runs the asynchronous part of a command on uvloop and owns the signals.
+"""Runs the asynchronous part of a command, on uvloop if it is there, and owns the signals.
 
 Invariant: the first SIGINT or SIGTERM cancels the command's work and lets it clean up; a second one ends the process at
 once. A command never leaves a task behind.
@@ -6,10 +6,10 @@ once. A command never leaves a task behind.
 
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from importlib.util import find_spec
 
 import anyio
 import anyio.abc
@@ -29,7 +29,7 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
     if not structlog.is_configured():
         logs.configure("error", "console")  # structlog's own default would write to stdout
     code = anyio.run(
-        partial(_supervised, work), backend="asyncio", backend_options={"use_uvloop": sys.platform != "win32"}
+        partial(_supervised, work), backend="asyncio", backend_options={"use_uvloop": find_spec("uvloop") is not None}
     )
     return 0 if daemon and code == 128 + signal.SIGTERM else code
 

@@ -54,7 +54,9 @@ def check_java() -> None:
         version = found[1] if found else "an unknown version"
         raise ConfigError(f"Spark needs Java {_JAVA} or newer and {where} has {version}: {_HOW}", code="no_java")
     if not _script().exists():  # the package pyspark-client
-        raise ConfigError("there is no Spark here: install pyspark, or use a Spark Connect server (sc://host:port)")
+        raise ConfigError(
+            "there is no Spark here: pip install 'rebaser[spark]', or use a Spark Connect server (sc://host:port)"
+        )
 
 
 class Jvm:

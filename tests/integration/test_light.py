@@ -1,0 +1,121 @@
+"""What talks to servers needs none of what servers and Spark need, and says what to install where it does."""
+
+import asyncio
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from rebaser_core.subjects import Subjects
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+BASE = {
+    "anyio", "cbor2", "nats-py", "numpy", "pyarrow", "pydantic", "pydantic-settings", "rich", "structlog", "typer",
+}  # fmt: skip
+# Modules of what only extras and the tests bring.
+LEFT_OUT = (
+    "_pytest", "cel_expr_python", "google", "grpc", "llvmlite", "numba", "obstore", "packaging", "pandas", "pyspark",
+    "uvloop",
+)  # fmt: skip
+BARE = f"""
+import sys
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, *more):
+        return None if name.partition(".")[0] in {LEFT_OUT!r} else self.finder.find_spec(name, *more)
+
+sys.meta_path[:] = map(Without, sys.meta_path)
+"""
+PROGRAM = """
+import asyncio
+from pathlib import Path
+
+from rebaser_client import Derive, RebaserClient, Set
+from rebaser_core.checkpoint import read_checkpoint
+
+async def main(url, prefix, checkpoint):
+    async with RebaserClient.connect(url, prefix=prefix) as client:
+        await client.enqueue_updates("ws", "cs", [Set("a", 1), Derive("b", "cel", {"a": "a"}, {"expr": "a + 1"})])
+        print(await client.exists("ws", "cs"), await client.values("ws", "cs"))
+    print(len(read_checkpoint(Path(checkpoint).read_bytes()).values()) > 5)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+COMMAND = """
+from rebaser.cli import main
+
+main()
+"""
+
+
+async def bare(program: str, *arguments: str) -> tuple[int | None, str, str]:
+    """Exit code, stdout and stderr of a program in an environment with the base install only."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-c", BARE + program, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+def test_the_base_install_is_what_a_client_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {Requirement(one).name for one in project["dependencies"]} == BASE
+
+
+@pytest.mark.usefixtures("topology")
+async def test_a_program_enqueues_and_reads_with_the_base_install(nats_url: str, subjects: Subjects) -> None:
+    checkpoint = ROOT / "tests" / "wire" / "golden" / "Checkpoint.v2.compressed.arrow"
+    assert await bare(PROGRAM, nats_url, subjects.prefix, str(checkpoint)) == (0, "True {}\nTrue\n", "")
+
+
+@pytest.mark.usefixtures("topology")
+async def test_commands_that_talk_to_servers_do_with_the_base_install(nats_url: str, subjects: Subjects) -> None:
+    where = ("--nats", nats_url, "--prefix", subjects.prefix)
+    code, out, err = await bare(COMMAND, "enqueue", "ws", "cs", "--set", "a=1", "--wait", "none", *where)
+    assert (code, err) == (0, "")
+    assert "1 update" in out
+    assert await bare(COMMAND, "get", "ws", "cs", *where) == (0, "", "ws/cs has no values\n")
+    code, out, _ = await bare(COMMAND, "status", *where)
+    assert (code, "ws" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("functions",), "this needs cel_expr_python, which is not installed: pip install 'rebaser[server]'"),
+        (("demo",), "pip install 'rebaser[server]'"),
+        (("dev", "--data", "/nowhere"), "pip install 'rebaser[server]'"),
+        (("serve",), "pip install 'rebaser[server]'"),
+    ],
+)
+async def test_commands_that_need_more_say_what_to_install(arguments: tuple[str, ...], says: str) -> None:
+    code, out, err = await bare(COMMAND, *arguments)
+    assert (code, out) == (1, "")
+    assert says in err
+    assert "Traceback" not in err
+
+
+async def test_the_library_says_what_to_install() -> None:
+    code, _, err = await bare("import rebaser_client.spark")
+    assert (code, err.splitlines()[-1]) == (
+        1,
+        "ModuleNotFoundError: this needs PySpark: pip install 'rebaser[spark]'",
+    )
+    code, _, err = await bare(
+        "from rebaser_client.blobs import open_blobs\nopen_blobs('s3://x/y', None, '')",
+    )
+    assert err.splitlines()[-1].endswith("ConfigError: this blob store needs obstore: pip install 'rebaser[blobs]'")
