@@ -140,7 +140,7 @@ class LogReader:
             raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
             state.fold(last.sequence, await self.with_delta(commit))
-            return Tail(state, len(last.data) + COMMIT_OVERHEAD, chain)
+            return Tail(state, _weight(commit, last.data), chain)
         return Tail(state, await self._read_tail(key, state, last.sequence), chain)
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
@@ -154,8 +154,7 @@ class LogReader:
                 if commit is None:
                     state.skip(sequence)
                 else:
-                    weight += len(message.data) + COMMIT_OVERHEAD
-                    weight += commit.delta_blob.size if commit.delta_blob else 0
+                    weight += _weight(commit, message.data)
                     if commit.delta_blob:
                         async with self._outside():
                             commit = await self.with_delta(commit)
@@ -190,3 +189,8 @@ class LogReader:
 
 def _damaged(sequence: int, error: UnprocessableError) -> TransientError:
     return TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED)
+
+
+def _weight(commit: Commit, data: bytes) -> int:
+    """What the message `data` adds to a log, with the blob that it names."""
+    return len(data) + COMMIT_OVERHEAD + (commit.delta_blob.size if commit.delta_blob else 0)

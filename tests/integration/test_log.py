@@ -191,6 +191,40 @@ async def test_a_damaged_commit_is_never_skipped(open_log: Open, js: JetStream) 
     assert overview.change_sets[0].problem.startswith("commit 2 is damaged: ")
 
 
+async def test_whoever_loads_a_log_weighs_it_as_its_writer_does(
+    open_log: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands in blobs, and what was written beside a checkpoint: so the next one is due when it pays."""
+    log = open_log()
+    log.inline_max = 1000
+    await log.load()
+
+    async def check() -> None:
+        assert (await open_log().load()).commits.weight == log.commits.weight > 0
+
+    for count in (500, 1):
+        await log.append(*[Set(f"v{at}", at) for at in range(count)])
+        await check()
+        await log.append(Set("small", count))
+        await check()
+    put = log.blobs.put
+
+    async def put_beside_an_edit(data: bytes) -> str:
+        monkeypatch.undo()
+        for at in range(3):
+            await log.append(Set("beside", at))
+        return await put(data)
+
+    monkeypatch.setattr(log.blobs, "put", put_beside_an_edit)
+    await log.write_checkpoint()
+    assert log.commits.state.cells["beside"].value == 2
+    await check()
+    await log.append(Set("after", 1))
+    await check()
+    await log.append(*[Set(f"v{at}", at) for at in range(500)])
+    await check()
+
+
 async def test_what_is_damaged_below_the_checkpoint_is_in_nobodys_way(open_log: Open, js: JetStream) -> None:
     """Not even where the newest message is foreign, so that the log is searched for the checkpoint."""
     log = await open_log().load()

@@ -275,6 +275,18 @@ async def test_poison_that_its_client_sends_again_is_answered_unread(fleet: Flee
         assert owner.commits.state.cells.keys() == {"bad"}
 
 
+async def test_poison_that_was_sent_twice_is_read_by_nobody_once_it_is_known(fleet: Fleet) -> None:
+    await fleet.send("bad")
+    await fleet.send("bad", Nats_Msg_Id=f"{KEY}.bad#again")
+    for _ in range(2):
+        await end_in_a_try(fleet, dies, ZeroDivisionError)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processing.RequestReader, "read", lambda *_: dies())
+        async with fleet.owner(redelivered=True) as owner:
+            assert await owner.decide_all() == ["poison"]
+    assert [ids for _, ids in await fleet.log() if ids] == [["bad"]]
+
+
 async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fleet: Fleet) -> None:
     """What stood behind the first one waited with it, whoever owns the change set by then."""
     await fleet.send("new1", "new2", "new3", "new4", X_MESSAGE_VERSION="99")

@@ -1,5 +1,6 @@
 """What shares a commit, and when a dead request is answered."""
 
+import time
 from dataclasses import replace
 
 import anyio
@@ -65,3 +66,19 @@ async def test_a_dead_request_sent_again_is_answered_when_its_copy_is_stored(fle
             assert len([await anext(replies) for _ in range(2)]) == 2
             await owner.processor.process([again])  # from now on at once
             await anext(replies)
+
+
+async def test_an_outcome_is_no_older_than_its_request_however_late_the_clock(fleet: Fleet) -> None:
+    """Else the next owner, whose clock is right, forgets it, and applies the request again."""
+    fleet.now_ms = 1_000
+    await fleet.send("once")
+    async with fleet.owner(redelivered=False) as owner:
+        await owner.decide_all()
+    fleet.now_ms = time.time_ns() // 1_000_000
+    await fleet.send("other")
+    async with fleet.owner(redelivered=False) as owner:
+        await owner.decide_all()
+    await fleet.send("once", Nats_Msg_Id=f"{KEY}.once#again")
+    async with fleet.owner(redelivered=False) as owner:
+        await owner.decide_all()
+    assert [ids for _, ids in await fleet.log()] == [["once"], ["other"]]
