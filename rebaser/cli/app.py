@@ -94,7 +94,7 @@ app.command(
 app.command(
     epilog=examples(
         "rebaser get shop draft",
-        "rebaser get shop draft total price --json",
+        "rebaser get shop draft total 'cart/*/price' --with-definitions",
         "rebaser get shop draft --json | jq 'select(.state == \"error\")'",
         "rebaser get shop draft --updates > updates.jsonl",
     )

@@ -1,0 +1,98 @@
+"""`rebaser get`: ids, patterns and definitions."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from rebaser_client import Derive, Match, RebaserClient, Set
+from rebaser_client.jetstream import JetStream
+from rebaser_core.subjects import Subjects
+from tests.integration.test_owner import Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def cart(js: JetStream, subjects: Subjects, nats_url: str) -> None:
+    engine = Engine()
+    engine.go.set()
+    updates = [
+        Set("cart/1/price", 1),
+        Set("cart/2/price", 2),
+        Set("cart/2/name", "x"),
+        Set("odd*id", 3),
+        Derive("total", "sum", {"values": Match("cart/*/price")}),
+        Derive("gross", "cel", {"t": "total"}, {"expr": "t * 2"}),
+    ]
+    async with serving(js, subjects, engine), RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
+        await client.enqueue_updates_with_reply("ws", "cs", updates, wait="derived")
+
+
+@pytest.fixture
+def get(nats_url: str, subjects: Subjects) -> "Get":
+    return Get(nats_url, subjects.prefix)
+
+
+class Get:
+    def __init__(self, url: str, prefix: str) -> None:
+        self._where = ("--nats", url, "--prefix", prefix)
+
+    async def __call__(self, *arguments: str) -> tuple[int | None, list[str], str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "rebaser", "get", "ws", "cs", *arguments, *self._where),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+        )
+        out, err = await process.communicate()
+        return process.returncode, out.decode().splitlines(), err.decode()
+
+
+@pytest.mark.usefixtures("cart")
+async def test_a_pattern_gives_what_matches_and_an_id_is_no_pattern(get: Get) -> None:
+    code, lines, _ = await get("cart/*/price", "odd*id", "cart/1/price")
+    assert (code, [line.split("\t")[0] for line in lines]) == (0, ["cart/1/price", "cart/2/price", "odd*id"])
+    code, lines, _ = await get("cart/**", "--updates")
+    assert (code, sorted(json.loads(line)["id"] for line in lines)) == (
+        0,
+        ["cart/1/price", "cart/2/name", "cart/2/price"],
+    )
+
+
+@pytest.mark.usefixtures("cart")
+async def test_what_matches_nothing_is_told(get: Get) -> None:
+    code, lines, err = await get("no/*", "total")
+    assert (code, [line.split("\t")[0] for line in lines]) == (1, ["total"])
+    assert "ws/cs has no value no/*" in err
+
+
+@pytest.mark.usefixtures("cart")
+async def test_nothing_but_what_was_asked_for_is_shown(get: Get) -> None:
+    for more in ((), ("--updates",), ("--json",)):
+        code, lines, _ = await get("no/*", *more)
+        assert (code, lines) == (1, [])
+
+
+@pytest.mark.usefixtures("cart")
+async def test_definitions_stand_beside_values_if_asked_for(get: Get) -> None:
+    _, lines, _ = await get("total", "gross", "cart/1/price", "--json", "--with-definitions")
+    found = {value.pop("id"): value for value in map(json.loads, lines)}
+    assert found["total"] == {
+        "value": 3,
+        "state": "ok",
+        "error": None,
+        "function": "sum",
+        "inputs": {"values": {"match": "cart/*/price"}},
+        "params": {},
+    }
+    assert "function" not in found["cart/1/price"]
+    _, lines, _ = await get("gross", "cart/1/price", "--with-definitions")
+    assert lines == ['gross\tok\t6\t\tcel {"t":"total"} {"expr":"t * 2"}', "cart/1/price\tok\t1\t\t"]
+    _, lines, _ = await get("gross")
+    assert lines == ["gross\tok\t6\t"]
