@@ -166,5 +166,7 @@ def run(arguments: list[str]) -> int:
             raise
         line, code = explained
         console.note(f"rebaser: {line}")
+        if isinstance(error, OSError):
+            silence_output()  # what could not be written is not tried again
         return code
     return code if isinstance(code, int) else DONE

@@ -5,6 +5,7 @@ control characters in it.
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -32,7 +33,16 @@ def err() -> "Console":
 
 
 def prepare_streams() -> None:
-    """JSON is UTF-8 (RFC 8259) wherever it goes; a terminal that cannot show a character gets an escape."""
+    """JSON is UTF-8 (RFC 8259) wherever it goes; a terminal that cannot show a character gets an escape.
+
+    What the caller closed (`>&-`) is opened the wrong way round: no socket or file may take the place of a standard
+    stream, and using it still fails as it should.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            _open_the_wrong_way(number)
+            file = open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, file)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is None:
@@ -41,6 +51,14 @@ def prepare_streams() -> None:
             reconfigure(errors="backslashreplace")
         else:
             reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _open_the_wrong_way(number: int) -> None:
+    """Give a standard descriptor that is closed to the null device; errors alone can be written, to nobody."""
+    nowhere = os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_WRONLY)
+    if nowhere != number:
+        os.dup2(nowhere, number)
+        os.close(nowhere)
 
 
 def safe(text: str) -> str:

@@ -17,7 +17,7 @@ MORE = {
     " REBASER_NATS_CREDS, REBASER_NATS_NKEY, REBASER_NATS_USER and REBASER_NATS_PASSWORD, REBASER_NATS_TOKEN",
     "not_secure": "see --nats-tls-ca, --nats-tls-cert, --nats-tls-key and --nats-tls-hostname",
 }
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF)  # what our output may be
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # What the base install leaves out, by the extra that brings it.
@@ -58,7 +58,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return f"this needs {error.name}, which is not installed: pip install 'rebaser[{extra}]'", FAILED
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}", FAILED
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
+    if isinstance(error, OSError) and error.errno in UNUSABLE:
         return f"the output could not be written: {error.strerror}", FAILED
     return None
 

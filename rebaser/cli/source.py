@@ -72,6 +72,10 @@ def opened(file: str | None) -> Iterator[Source | None]:
     if file is None:
         yield None
     elif file == "-":
+        try:
+            os.read(sys.stdin.fileno(), 0)
+        except OSError:
+            raise CommandFailed("standard input is closed") from None
         yield _source("standard input", sys.stdin.fileno())
     else:
         with Path(file).open("rb", buffering=0) as stream:
