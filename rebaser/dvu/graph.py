@@ -187,12 +187,13 @@ def reach(view: View, roots: Ints, limits: Thresholds, most: int | None = None) 
     )
     out = np.empty(count, np.int32)
     out[: len(again)] = again
-    for size, limit in ((len(roots) + len(again), min(few, most)), (few + 1, most)):
-        if size > few >= limit:  # too much for Python, or no more allowed than that
-            continue
+    size = len(roots) + len(again)
+    by_python = [(size, min(few, most))] if size <= few else []
+    by_compiled = [(few + 1, most)] if not by_python or most > few else []  # else no more is allowed than was tried
+    for work, limit in by_python + by_compiled:
         mark = np.zeros(count, np.uint8)
         mark[again] = 1
-        woken, found = loops(size, few).reach(*given, limit, mark, out)
+        woken, found = loops(work, few).reach(*given, limit, mark, out)
         if woken >= 0:
             return Reached(out[:found].copy(), woken, mark)
     return None

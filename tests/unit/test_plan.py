@@ -15,7 +15,7 @@ from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser_core.commit import Computed
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
-from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State, Value
 from tests.spark.graphs import Book, run_here
 
@@ -54,6 +54,17 @@ def test_a_plan_holds_what_is_affected_and_not_the_change_set(size: int) -> None
     with book.state.view() as view:
         found = graph.affected(view, Thresholds())
     assert (len(found.rows), len(found.idx), len(found.outside)) == (2, 2, 1)
+
+
+@pytest.mark.parametrize("few", [-1, 3, 30, 39, 40, 60, 10_000])
+def test_what_changed_and_is_asked_for_anew_may_be_more_than_there_is(few: int) -> None:
+    """All of a change set was edited, and all of it is to be recomputed: each counts twice."""
+    book = Book([Set("a", 1), *(total(f"b{at}", "a") for at in range(39))])
+    book.update()
+    book.edit(*book.state.updates(), recompute=[Recompute()])
+    with book.state.view() as view:
+        found = graph.affected(view, Thresholds(few=few))
+    assert len(found.rows) == 39
 
 
 def test_nothing_to_do_is_no_wave() -> None:
