@@ -18,6 +18,7 @@ import anyio
 import structlog
 from anyio.lowlevel import checkpoint
 
+from rebaser.change_set.healing import found_functions, load_functions
 from rebaser.side_by_side import side_by_side
 from rebaser.strays import Strays
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
@@ -26,7 +27,7 @@ from rebaser_client.tasks import publish_task
 from rebaser_client.topology import retire_old_sweep
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, is_key
-from rebaser_core.messages import read_sweep_headers
+from rebaser_core.messages import read_sweep_headers, read_unknown
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP_GROUP
 
@@ -186,7 +187,8 @@ class Sweeper:
 
 
 class Debts:
-    """Change sets whose newest commit owes a dependent values update, followed through the log's headers."""
+    """Change sets whose newest commit owes a dependent values update, or was written by a server that lacked a function
+    which this one has; followed through the log's headers."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self._js = js
@@ -206,6 +208,7 @@ class Debts:
         return self._names
 
     async def _read_to(self, last: int) -> None:
+        await load_functions()
         consumer = OrderedConsumer(
             self._js,
             self._subjects.commits_stream,
@@ -233,7 +236,7 @@ class Debts:
         except UnprocessableError:
             return  # no commit: the fold skips it as well
         name = subject[len(self._all) - len("*.*") :]
-        if debt:
+        if debt or found_functions(read_unknown(headers)):
             self._names.add(name)
         else:
             self._names.discard(name)

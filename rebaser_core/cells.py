@@ -3,7 +3,7 @@
 Invariant: looked at from outside there is one set of cells, wherever each of them stands.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,6 +106,20 @@ class Cells(Mapping[str, Cell]):
             definition = None if cell is None else cell.definition
             if definition is not None and (functions is None or definition.function in functions):
                 yield id_
+
+    def functions_of_faults(self, code: str) -> set[str]:
+        """The functions of derived values whose fault has this code; costs what the faults number."""
+        columns, over = self.columns, self._over
+        of_shape = {int(columns.shape[row]): row for row, fault in columns.faults.items() if fault.code == code}
+        found = {one.function for row in of_shape.values() if (one := columns.definition(row)) is not None}
+        for cell in over.values():
+            if cell is not None and cell.definition is not None and cell.fault is not None and cell.fault.code == code:
+                found.add(cell.definition.function)
+        return found
+
+    def unknown(self, known: Container[str]) -> set[str]:
+        """Functions not among `known` that the definitions in the columns name, or named."""
+        return {name for name in self.columns.shapes.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
         """Whether a value is derived by `function` (None: by any), or was; costs what is laid over the columns."""

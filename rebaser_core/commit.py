@@ -128,3 +128,5 @@ class Commit:
     recompute: tuple[Recompute, ...] = ()
     debt: int = field(default=0, compare=False)  # what is owed after it; a header repeats it for the sweeper
     sequence: int = field(default=0, compare=False)  # its log sequence, where a reader knows it
+    # Functions that values are derived by and its writer has not got: in a header only, for the sweeper of who has.
+    unknown: tuple[str, ...] = field(default=(), compare=False)

@@ -19,7 +19,7 @@ from rebaser_core.payload import CBOR, JSON, ContentType, dumps, loads, malforme
 
 __all__ = [
     "APPLIED", "CBOR", "CONTENT_TYPE", "DEBT", "JSON", "MESSAGE_ID", "MESSAGE_TYPE", "MESSAGE_VERSION", "REDRIVE",
-    "REPLY_INBOX", "Body", "ContentType", "Headers", "MessageType", "Peeked", "Registry", "dumps", "loads",
+    "REPLY_INBOX", "UNKNOWN", "Body", "ContentType", "Headers", "MessageType", "Peeked", "Registry", "dumps", "loads",
 ]  # fmt: skip
 
 CONTENT_TYPE: Final = "X-CONTENT-TYPE"
@@ -29,6 +29,7 @@ MESSAGE_ID: Final = "Nats-Msg-Id"
 REPLY_INBOX: Final = "X-Reply-Inbox"
 APPLIED: Final = "X-Applied"
 DEBT: Final = "X-Debt"
+UNKNOWN: Final = "X-Unknown-Functions"
 REDRIVE: Final = "X-Redrive"  # how often a request came back from the dead letters
 
 M = TypeVar("M")

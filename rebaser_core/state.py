@@ -61,8 +61,9 @@ class ChangeSetState:
     Attributes: `cells` by id; `roots` by id, with the log sequence that last touched it; `recompute`, derived values
     that are owed though nothing touched them, with the log sequence that last asked for them; `covers`; `applied`;
     `outcomes` by request id, oldest first, and `redriven`, the same for requests that came back from the dead letters;
-    `attempts` by request sequence, or `DVU_ATTEMPT`; `checkpoint`, the newest one named. Treat all as read-only
-    outside this module.
+    `attempts` by request sequence, or `DVU_ATTEMPT`; `checkpoint`, the newest one named; `unknown`,
+    functions that the writer of the newest commit had not got (in no checkpoint). Treat all as read-only outside this
+    module.
     """
 
     def __init__(self) -> None:
@@ -76,6 +77,7 @@ class ChangeSetState:
         self.redriven: dict[str, Recorded] = {}
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None
+        self.unknown: tuple[str, ...] = ()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -178,6 +180,7 @@ class ChangeSetState:
                     self.recompute.clear()  # all includes what was asked for before
                 self.recompute[asked] = sequence
         newest, self.last = self.last, sequence
+        self.unknown = commit.unknown
         self.covers = sequence if commit.covers is None else commit.covers
         if commit.covers is None or (commit.kind is Kind.DVU and commit.covers >= newest):
             self.roots.clear()

@@ -15,6 +15,7 @@ import anyio.lowlevel
 import structlog
 from anyio import to_thread
 
+from rebaser.change_set.healing import load_functions, unknown_functions
 from rebaser.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
@@ -134,6 +135,7 @@ class CommitLog:
             covers=fields.pop("covers", self.state.covers if self.state.owes else None),
             checkpoint=fields.pop("checkpoint", self.state.checkpoint),
             forget_before_ms=max(at_ms - self._retry_window_ms, 0),
+            unknown=unknown_functions(self.state),
             **fields,
         )
 
@@ -251,6 +253,7 @@ def _encode_delta(commit: Commit) -> bytes:
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
     """The log of `key`, loaded; raises what `LogReader.load` raises."""
+    await load_functions()
     return CommitLog(
         context.js,
         context.subjects,

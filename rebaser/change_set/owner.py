@@ -15,6 +15,7 @@ import structlog
 from rebaser.change_set import checkpoint
 from rebaser.change_set.actor import Actor
 from rebaser.change_set.commit_log import CommitLog, open_log
+from rebaser.change_set.healing import heal
 from rebaser.change_set.lifecycle import (
     Arrived,
     Cancelled,
@@ -175,6 +176,7 @@ class Owner(Actor):
             with self.cancelled_with_work():
                 stream = await context.js.stream_info(subjects.requests_stream)
                 self._commits = await open_log(context, key)
+                await heal(self._commits)
                 state = self._commits.state
                 start = floor(state, stream.created, stream.last_sequence)
                 again = self.lease.task.message.delivered > 1

@@ -4,10 +4,12 @@ To add a version: a new body, an upgrade from the one before, and golden files (
 because only current messages leave this package.
 """
 
+from dataclasses import replace
+
 from rebaser_core.commit import Commit
 from rebaser_core.envelope import CBOR, ContentType, Headers, Peeked, Registry
 from rebaser_core.limits import COMMIT_LIMITS, Limits
-from rebaser_core.messages.commit import COMMIT, check_is_commit, read_sweep_headers, sweep_headers
+from rebaser_core.messages.commit import COMMIT, check_is_commit, read_sweep_headers, read_unknown, sweep_headers
 from rebaser_core.messages.delta import (
     check_delta,
     decode_delta,
@@ -50,6 +52,7 @@ __all__ = [
     "encode_updates_blob",
     "peek",
     "read_sweep_headers",
+    "read_unknown",
 ]
 
 REGISTRY = Registry((REQUEST, RESPONSE, COMMIT, PROGRESS))
@@ -73,4 +76,6 @@ def decode_commit(headers: Headers | None, payload: bytes, limits: Limits = COMM
     for a damaged one; `UnsupportedVersion` for a version, kind or outcome this program does not know.
     """
     check_is_commit(headers)
-    return REGISTRY.decode(headers, payload, limits, Commit)
+    commit = REGISTRY.decode(headers, payload, limits, Commit)
+    unknown = read_unknown(headers)
+    return replace(commit, unknown=unknown) if unknown else commit

@@ -4,6 +4,7 @@ Invariant: what `encode_commit` writes, `decode_commit` gives back equal, and a 
 version) is `UnsupportedVersion`, never a guess: a reader must not fold what it does not understand.
 """
 
+import json
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
@@ -24,6 +25,7 @@ from rebaser_core.envelope import (
     APPLIED,
     DEBT,
     MESSAGE_TYPE,
+    UNKNOWN,
     Body,
     Headers,
     MessageType,
@@ -270,12 +272,28 @@ COMMIT = MessageType("Commit", Commit, (CommitV1, CommitV2), (upgrade_v1,), _rea
 
 
 def sweep_headers(commit: Commit) -> dict[str, str]:
-    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`, so that the sweeper reads headers only."""
+    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`, so that the sweeper reads headers only; and
+    `X-Unknown-Functions` where there are any."""
     applied = commit.applied
-    return {
+    headers = {
         APPLIED: f"{applied.stream}:{applied.sequence}" if applied else "",
         DEBT: str(commit.debt),
     }
+    if commit.unknown:
+        headers[UNKNOWN] = json.dumps(commit.unknown)
+    return headers
+
+
+def read_unknown(headers: Headers | None) -> tuple[str, ...]:
+    """The functions that the writer of a commit had not got; none if the header is damaged, which only saves time."""
+    text = (headers or {}).get(UNKNOWN)
+    if not text:
+        return ()
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
+    return tuple([name for name in names if type(name) is str]) if type(names) is list else ()
 
 
 def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:

@@ -23,6 +23,7 @@ from rebaser_core.messages import (
     decode_commit,
     encode_commit,
     read_sweep_headers,
+    read_unknown,
 )
 from rebaser_core.updates import Set
 
@@ -173,3 +174,19 @@ def test_the_sweeper_reads_headers_only() -> None:
 def test_damaged_headers_for_the_sweeper_are_refused(found: dict[str, str] | None) -> None:
     with pytest.raises(UnprocessableError):
         read_sweep_headers(found)
+
+
+def test_functions_that_the_writer_lacked_travel_in_a_header_alone() -> None:
+    names = ("a,b", "ü\n", '"')
+    without = Commit("ID", 3, Kind.REBASE, 5, "me", None, 3)
+    found, payload = encode_commit(replace(without, unknown=names))
+    assert found["X-Unknown-Functions"].isascii()
+    assert found["X-Unknown-Functions"].isprintable()
+    assert decode_commit(found, payload).unknown == names
+    bare, same = encode_commit(without)
+    assert (payload, found.keys() - bare.keys()) == (same, {"X-Unknown-Functions"})
+
+
+@pytest.mark.parametrize("text", ["", "[", "3", "{}", "[1, null, []]", "[" * 100_000], ids=lambda text: text[:9])
+def test_a_header_of_functions_that_is_damaged_names_none(text: str) -> None:
+    assert read_unknown({"X-Unknown-Functions": text}) == ()

@@ -1,0 +1,94 @@
+"""Values whose function nobody had heal when somebody has it, in change sets that nobody touches as well."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from rebaser.dvu.functions.registry import GROUP, registry
+from rebaser.sweeper import Debts
+from rebaser_client import Derive, RebaserClient, Set, State
+from rebaser_client.jetstream import JetStream
+from rebaser_core.subjects import Subjects
+from tests.conftest import Events
+from tests.integration.test_owner import Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+NAME = "twice, or so"
+
+
+@pytest.fixture
+async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where this process finds plug-ins once its functions are looked for anew, as a restart does."""
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.cache_clear()
+    yield tmp_path
+    registry.cache_clear()
+
+
+def install(folder: Path, module: str) -> None:
+    (folder / f"{module}.py").write_text(
+        "from rebaser.dvu.functions import Function\n"
+        f"F = Function(name={NAME!r}, call=lambda values, _: 2 * values[0], takes='values')\n"
+    )
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\ntwice = {module}:F\n")
+    registry.cache_clear()
+
+
+def engine() -> Engine:
+    made = Engine()
+    made.go.set()
+    return made
+
+
+async def test_a_change_set_that_sleeps_is_woken_and_heals_once(
+    js: JetStream, subjects: Subjects, client: RebaserClient, plugins: Path, events: Events
+) -> None:
+    async with serving(js, subjects, engine()):
+        edits = [Set("a", 21), Derive("b", NAME, {"x": "a"}), Derive("c", "sum", {"x": "b"})]
+        await client.enqueue_updates_with_reply("ws", "cs", edits, wait="derived")
+    values = await client.values("ws", "cs")
+    assert [fault.code for id_ in "bc" if (fault := values[id_].error)] == ["unknown_function", "failed_input"]
+    assert await Debts(js, subjects).read() == set()
+    last = (await client.state("ws", "cs")).last
+
+    install(plugins, "healing_plugin")
+    assert await Debts(js, subjects).read() == {"ws.cs"}
+    async with serving(js, subjects, engine()):
+        await client.wait_covered("ws", "cs", last + 1)
+    values = await client.values("ws", "cs")
+    assert {id_: (one.state, one.value) for id_, one in values.items()} == {
+        "a": (State.OK, 21),
+        "b": (State.OK, 42),
+        "c": (State.OK, 42),
+    }
+    assert await Debts(js, subjects).read() == set()
+
+    async with serving(js, subjects, engine()):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("other", 1)], wait="derived")
+    [once] = events.named("functions_found")
+    assert once["functions"] == [NAME]
+
+
+async def test_one_that_uses_it_no_more_is_left_alone_from_then_on(
+    js: JetStream, subjects: Subjects, client: RebaserClient, plugins: Path
+) -> None:
+    async with serving(js, subjects, engine()):
+        await client.enqueue_updates_with_reply("ws", "cs", [Derive("b", NAME, {})], wait="derived")
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("b", 1)], wait="derived")
+    last = (await client.state("ws", "cs")).last
+    install(plugins, "useless_plugin")
+    async with serving(js, subjects, engine()):
+        await client.wait_covered("ws", "cs", last + 1)
+    assert await Debts(js, subjects).read() == set()
+    assert (await client.state("ws", "cs")).last == last + 1
