@@ -73,6 +73,8 @@ app.command(
 app.command(
     epilog=examples(
         "rebaser enqueue shop draft --set price=9.5 --set qty=3 --derive total='price * qty' --wait derived",
+        "rebaser enqueue shop draft --derive 'cart/total=`cart/1/price` * 2'",
+        "rebaser enqueue shop draft --input p='cart/*/price' --derive 'cart/dear=p.filter(one, one > 9)'",
         "rebaser enqueue shop draft --set name='\"text\"' --unset price --remove qty",
         "rebaser enqueue shop draft --file updates.jsonl --wait derived",
         "rebaser get shop draft --updates | rebaser enqueue shop copy --file -",

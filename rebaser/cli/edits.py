@@ -6,14 +6,13 @@ names have no order among themselves.
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rebaser.cli.failures import usage
+from rebaser.cli.formulas import Formula, GivenInputs, NamesIn, given_inputs
 from rebaser_core.envelope import ContentType, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update, parse_update
-
-NamesIn = Callable[[str], Sequence[str]]
 
 
 def parse_edits(
@@ -22,6 +21,8 @@ def parse_edits(
     unsets: Sequence[str],
     removes: Sequence[str],
     names_in: NamesIn,
+    *,
+    inputs: Sequence[str] = (),
 ) -> list[Update]:
     """The updates that the options ask for; `names_in` gives the free names of a formula.
 
@@ -32,7 +33,7 @@ def parse_edits(
     limits = load_settings().limits
     updates: list[Update] = []
     seen: set[str] = set()
-    for option, update in _each(sets, derives, unsets, removes, names_in):
+    for option, update in _each(sets, _derives(derives, inputs, names_in), unsets, removes):
         if update.id in seen:
             raise usage(f"{update.id!r} is edited twice; put edits that need an order into a --file", option)
         seen.add(update.id)
@@ -44,12 +45,12 @@ def parse_edits(
 
 
 def _each(
-    sets: Sequence[str], derives: Sequence[str], unsets: Sequence[str], removes: Sequence[str], names_in: NamesIn
+    sets: Sequence[str], derives: Sequence[Derive], unsets: Sequence[str], removes: Sequence[str]
 ) -> Iterator[tuple[str, Update]]:
     for text in sets:
         yield "--set", _set(text)
-    for text in derives:
-        yield "--derive", _derive(text, names_in)
+    for derive in derives:
+        yield "--derive", derive
     for text in unsets:
         yield "--unset", Unset(text)
     for text in removes:
@@ -68,13 +69,19 @@ def _set(text: str) -> Set:
     return Set(id_, value)  # type: ignore[arg-type]  # checked with all else of the update
 
 
-def _derive(text: str, names_in: NamesIn) -> Derive:
+def _derives(texts: Sequence[str], inputs: Sequence[str], names_in: NamesIn) -> list[Derive]:
+    given = given_inputs(inputs)
+    found = [_derive(text, names_in, given) for text in texts]
+    used = {name for derive in found for name in derive.inputs}
+    for name in given:
+        if name not in used:
+            raise usage(f"no formula of --derive uses {name!r}", "--input")
+    return found
+
+
+def _derive(text: str, names_in: NamesIn, given: GivenInputs) -> Derive:
     id_, equals, expression = text.partition("=")
     expression = expression.strip()
     if not equals or not expression or expression.startswith("="):
         raise usage(f"{text!r} has no formula; write ID=EXPR, as in --derive total='price * qty'", "--derive")
-    try:
-        names = names_in(expression)
-    except UnprocessableError as error:
-        raise usage(f"formula of {id_!r}: {error.message}", "--derive") from None
-    return Derive(id_, "cel", {name: name for name in names}, {"expr": expression})
+    return Formula.read(expression, given).derive(id_, names_in, given)

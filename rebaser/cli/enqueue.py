@@ -25,7 +25,16 @@ def enqueue(
         typer.Option(
             "--derive",
             metavar="ID=EXPR",
-            help="Compute ID by a formula; its names are value ids.",
+            help="Compute ID by a formula; its names are value ids, any other id or pattern goes in backticks.",
+            allow_from_autoenv=False,
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=ID",
+            help="What NAME is in formulas of --derive; with a * in it, a pattern; more than once, a list.",
             allow_from_autoenv=False,
         ),
     ] = None,
@@ -59,7 +68,7 @@ def enqueue(
     from rebaser.cli.running import run_async
 
     key = checked_key(workspace, change_set)
-    edits = parse_edits(sets or (), derives or (), unsets or (), removes or (), _names_in)
+    edits = parse_edits(sets or (), derives or (), unsets or (), removes or (), _names_in, inputs=inputs or ())
     if not edits and file is None:
         raise usage("nothing to do: give --set, --derive, --unset, --remove or --file")
     with opened(file) as source:
