@@ -25,7 +25,7 @@ from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError, UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 
 log = structlog.get_logger(__name__)
@@ -139,7 +139,7 @@ class Server:
         """Move a task that names no change set to the dead letters. If that fails, it is delivered again."""
         log.warning("task_unreadable", subject=message.subject[:120], reason=error.message)
         context, sequence = self._context, message.stream_sequence
-        decision = Decision(sequence, f"@task{sequence}", Outcome.DEAD, 0, error.code, error.message)
+        decision = Decision(sequence, RequestId(f"@task{sequence}"), Outcome.DEAD, 0, error.code, error.message)
         try:
             await context.dead_letters.bury(STRAY, message, decision, context.now_ms())
             await context.js.term(message, error.code)

@@ -16,7 +16,7 @@ from rebaser.side_by_side import side_by_side
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, sequence_id
 from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
@@ -80,6 +80,6 @@ class Strays:
         if stored is None:
             return
         whole = Message(message.subject, message.reply, stored.data, stored.headers)
-        decision = Decision(sequence, f"@{sequence}", Outcome.DEAD, 0, error.code, error.message)
+        decision = Decision(sequence, sequence_id(sequence), Outcome.DEAD, 0, error.code, error.message)
         await self._letters.bury(STRAY, whole, decision, self._now_ms())
         await self._js.delete_message(stream, sequence)

@@ -19,14 +19,15 @@ from rebaser_client.dead_letters import DeadLetterBox
 from rebaser_client.errors import RequestConflicts, RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_client.opening import Held, check_asyncio
-from rebaser_client.options import ClientOptions, access_of
+from rebaser_client.options import ClientOptions, access_of, content_type_option
 from rebaser_client.pressure import Pressure
 from rebaser_client.reads import Reads
 from rebaser_client.sender import Outgoing, Sender
 from rebaser_client.unanswered import Unanswered
 from rebaser_client.waker import Waker
+from rebaser_core.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey, check_token, ulid
+from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success, decode
 from rebaser_core.subjects import Subjects
@@ -50,14 +51,21 @@ class RebaserClient(Reads):
     """
 
     def __init__(
-        self, connection: Connection, subjects: Subjects, blobs: BlobStore, limits: Limits, group: TaskGroup
+        self,
+        connection: Connection,
+        subjects: Subjects,
+        blobs: BlobStore,
+        limits: Limits,
+        group: TaskGroup,
+        *,
+        content_type: ContentType = CBOR,
     ) -> None:
         super().__init__(connection, subjects, blobs, limits, group)
         self._loop = asyncio.get_running_loop()
         self._id_time = self._id_random = 0
         self._waker = Waker(self._js, subjects, group)
         pressure = Pressure(self._loop.time)
-        self._sender = Sender(self._js, subjects, blobs, limits, pressure)
+        self._sender = Sender(self._js, subjects, blobs, limits, pressure, content_type=content_type)
         self._unanswered = Unanswered(self._js, subjects, group, self._send_again)
         self.dead_letters = DeadLetterBox(self._js, subjects, blobs, pressure)
         self._held: Held[Self] | None = None
@@ -100,6 +108,7 @@ class RebaserClient(Reads):
     @asynccontextmanager
     async def _connected(cls, url: str, **options: Unpack[ClientOptions]) -> AsyncGenerator[Self, None]:
         subjects = Subjects(options.get("prefix", ""))
+        content_type = content_type_option(options)
         connection = Connection.connect(
             url,
             name="rebaser-client",
@@ -109,7 +118,9 @@ class RebaserClient(Reads):
         async with connection as nats, anyio.create_task_group() as group:
             blobs = open_blobs(options.get("blobs"), JetStream(nats), subjects.blobs_bucket)
             try:
-                yield cls(nats, subjects, blobs, options.get("limits", DEFAULT_LIMITS), group)
+                yield cls(
+                    nats, subjects, blobs, options.get("limits", DEFAULT_LIMITS), group, content_type=content_type
+                )
             finally:
                 group.cancel_scope.cancel()
 
@@ -123,7 +134,7 @@ class RebaserClient(Reads):
         from_change_set: str | None = None,
         recompute: Recompute | None = None,
         timeout: float = 30.0,  # noqa: ASYNC109 - the error must carry the request id
-    ) -> str:
+    ) -> RequestId:
         """Store a request, durably, and wake its change set; returns its id. `timeout` is seconds.
 
         The id may be given, to send a request again that may or may not have arrived. `recompute`: derived values to be
@@ -135,18 +146,18 @@ class RebaserClient(Reads):
         stored, and the sweeper will find it.
         """
         key = ChangeSetKey.of(workspace, change_set)
-        request_id = self._request_id(request_id)
+        id_ = self._request_id(request_id)
         deadline = self._loop.time() + timeout
         try:
             request = await self._sender.prepare(
-                key, request_id, updates, deadline, from_change_set=from_change_set, recompute=recompute
+                key, id_, updates, deadline, from_change_set=from_change_set, recompute=recompute
             )
             await self._sender.store(request, deadline)
         except TimeoutError:
-            raise RequestTimeout(request_id, timeout) from None
+            raise RequestTimeout(id_, timeout) from None
         with anyio.move_on_after(deadline - self._loop.time()):
             await self._waker.wake(key)
-        return request_id
+        return id_
 
     async def enqueue_updates_with_reply(
         self,
@@ -169,7 +180,7 @@ class RebaserClient(Reads):
         if wait not in get_args(Wait):
             raise UnprocessableError(f"wait is 'applied' or 'derived', not {wait!r}", code="invalid_argument")
         key = ChangeSetKey.of(workspace, change_set)
-        request_id = self._request_id(request_id)
+        id_ = self._request_id(request_id)
         deadline = self._loop.time() + timeout
         inbox, reply = self._connection.open_reply()
         # A timer, not a cancel scope: this is the hot path, and a scope costs as much as encoding the request.
@@ -178,7 +189,7 @@ class RebaserClient(Reads):
         commit: int | None = None
         try:
             request = await self._sender.prepare(
-                key, request_id, updates, deadline, from_change_set=from_change_set, recompute=recompute, inbox=inbox
+                key, id_, updates, deadline, from_change_set=from_change_set, recompute=recompute, inbox=inbox
             )
             await self._sender.store(request, deadline)
             self._waker.start_unless_answered(key, reply)
@@ -192,16 +203,16 @@ class RebaserClient(Reads):
                 with anyio.fail_after(deadline - self._loop.time()):
                     await self._covers.wait(key, commit)
         except TimeoutError:
-            raise RequestTimeout(request_id, timeout, commit) from None
+            raise RequestTimeout(id_, timeout, commit) from None
         finally:
             timer.cancel()
             self._connection.close_reply(inbox)
             if request is not None:
                 self._unanswered.remove(request)
         if isinstance(response.status, Conflicts):
-            raise RequestConflicts(request_id, response)
+            raise RequestConflicts(id_, response)
         if isinstance(response.status, Failure):
-            raise RequestRejected(request_id, response)
+            raise RequestRejected(id_, response)
         return response
 
     async def recompute(
@@ -226,15 +237,15 @@ class RebaserClient(Reads):
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
-    def _request_id(self, given: str | None) -> str:
+    def _request_id(self, given: str | None) -> RequestId:
         """`given`, checked, or a new ULID; within a millisecond its random part counts up, as the format has it."""
         if given is not None:
-            return check_token(given, "request id")
+            return check_request_id(given)
         now = time.time_ns() // 1_000_000
         if now > self._id_time:
             self._id_time, self._id_random = now, int.from_bytes(os.urandom(9), "big")  # 72 bits: room to count
         self._id_random += 1
-        return ulid(self._id_time, self._id_random.to_bytes(10, "big"))
+        return RequestId(ulid(self._id_time, self._id_random.to_bytes(10, "big")))
 
     async def _send_again(self, request: Outgoing) -> None:
         await self._sender.store(request, self._loop.time() + SEND_AGAIN_BOUND)

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal, TypeAlias
 
 from rebaser_core.errors import Disposition, RebaserError, TransientError, UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
 
 Operation: TypeAlias = Literal["publish", "subscribe"]
@@ -101,7 +101,7 @@ class RequestTimeout(TransientError):  # noqa: N818 - as above
 
     default_code = "request_timeout"
 
-    def __init__(self, request_id: str, timeout: float, commit: int | None = None) -> None:
+    def __init__(self, request_id: RequestId, timeout: float, commit: int | None = None) -> None:
         became = (
             f"was not answered within {timeout:g} s; it may still be applied"
             if commit is None
@@ -118,7 +118,7 @@ class RequestRejected(RebaserError):  # noqa: N818 - as above
     disposition: ClassVar[Disposition] = Disposition.REJECT
     default_code = "rejected"
 
-    def __init__(self, request_id: str, response: EnqueueUpdatesResponse) -> None:
+    def __init__(self, request_id: RequestId, response: EnqueueUpdatesResponse) -> None:
         status = response.status
         message = "" if isinstance(status, Success) else status.message
         code = status.code if isinstance(status, Failure) else None
@@ -135,7 +135,7 @@ class RequestConflicts(RequestRejected):
 
     default_code = "conflicts"
 
-    def __init__(self, request_id: str, response: EnqueueUpdatesResponse) -> None:
+    def __init__(self, request_id: RequestId, response: EnqueueUpdatesResponse) -> None:
         super().__init__(request_id, response)
         status = response.status
         self.conflicts = status.conflicts if isinstance(status, Conflicts) else ()

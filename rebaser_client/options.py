@@ -3,6 +3,8 @@
 from typing import cast
 
 from rebaser_client.jetstream.access import Access
+from rebaser_core.envelope import CBOR, ContentType
+from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.limits import Limits
 
 
@@ -11,16 +13,26 @@ class ClientOptions(Access, total=False):
 
     `prefix`, `blobs` and `limits` must be those of the servers. `prefix`: in front of the names of streams and
     subjects. `blobs`: URL of the blob store; in NATS if not given. `inbox_prefix`: of the subjects that answers come
-    on. `limits`: what a request may be.
+    on. `limits`: what a request may be. `content_type`: what requests are written in, and answers then, too: CBOR, or
+    JSON (`application/json`).
     """
 
     prefix: str
     blobs: str | None
     inbox_prefix: str
     limits: Limits
+    content_type: str
 
 
 def access_of(options: ClientOptions) -> Access:
     """The part of `options` that the connection is opened with."""
-    ours = ("prefix", "blobs", "inbox_prefix", "limits")
+    ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type")
     return cast("Access", {name: value for name, value in options.items() if name not in ours})
+
+
+def content_type_option(options: ClientOptions) -> ContentType:
+    """Raises `ConfigError` for one that no server reads."""
+    try:
+        return ContentType.of(options.get("content_type", CBOR))
+    except UnprocessableError as error:
+        raise ConfigError(f"{error.message}; it is one of {', '.join(ContentType)}") from None

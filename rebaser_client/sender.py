@@ -17,9 +17,9 @@ from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, Req
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
 from rebaser_client.pressure import Pressure
 from rebaser_core import thresholds
-from rebaser_core.envelope import MESSAGE_ID, REPLY_INBOX
+from rebaser_core.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
 from rebaser_core.errors import TransientError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
@@ -39,7 +39,9 @@ class Outgoing:
 
     __slots__ = ("_copies", "_message_id", "headers", "inbox", "key", "payload", "repeat_until", "sequence")
 
-    def __init__(self, key: ChangeSetKey, request_id: str, inbox: str, headers: dict[str, str], payload: bytes) -> None:
+    def __init__(
+        self, key: ChangeSetKey, request_id: RequestId, inbox: str, headers: dict[str, str], payload: bytes
+    ) -> None:
         """`inbox`: where the answer is awaited; empty if it is not."""
         self.key = key
         self.inbox = inbox
@@ -70,18 +72,28 @@ class Outgoing:
 class Sender:
     """Belongs to a client."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, limits: Limits, pressure: Pressure) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        blobs: BlobStore,
+        limits: Limits,
+        pressure: Pressure,
+        *,
+        content_type: ContentType = CBOR,
+    ) -> None:
         self._js = js
         self._subjects = subjects
         self._blobs = blobs
         self._limits = limits
+        self._content_type = content_type
         self._loop = asyncio.get_running_loop()
         self._pressure = pressure
 
     async def prepare(
         self,
         key: ChangeSetKey,
-        request_id: str,
+        request_id: RequestId,
         updates: Iterable[Update],
         deadline: float,
         *,
@@ -99,14 +111,14 @@ class Sender:
         request = EnqueueUpdatesRequest(
             request_id, key.workspace, key.change_set, checked, None, from_change_set, recompute
         )
-        headers, payload = encode(request)
+        headers, payload = encode(request, self._content_type)
         if len(payload) > min(self._js.connection.max_payload // 2, thresholds.now.inline):
             blob = encode_updates_blob(checked)
             if len(blob) > self._limits.max_request_bytes:
                 raise TooLarge(len(blob), self._limits.max_request_bytes)
             with no_stream_means_not_ready(), anyio.fail_after(deadline - self._loop.time()):
                 address = await self._blobs.put(blob)
-            headers, payload = encode(replace(request, updates=None, updates_address=address))
+            headers, payload = encode(replace(request, updates=None, updates_address=address), self._content_type)
         return Outgoing(key, request_id, inbox, headers, payload)
 
     async def store(self, request: Outgoing, deadline: float) -> None:

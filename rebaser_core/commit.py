@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from rebaser_core.ids import RequestId
 from rebaser_core.updates import Recompute, Update
 from rebaser_core.values import Fault, Json
 
@@ -38,7 +39,7 @@ class Decision:
     """
 
     sequence: int
-    request_id: str
+    request_id: RequestId
     outcome: Outcome
     performed: int = 0  # updates applied
     code: str = ""

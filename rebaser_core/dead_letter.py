@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rebaser_core.commit import Decision
 from rebaser_core.envelope import MESSAGE_ID, REDRIVE, REPLY_INBOX
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey, check_token
+from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, is_sequence_id
 
 MAX_HEADERS = 64
 MAX_HEADER_VALUE = 1024  # characters
@@ -41,14 +41,15 @@ class DeadLetter:
     """What the headers of a dead letter say.
 
     `sequence` is that of the dead letter in its stream, `request_sequence` the one the request had; `request_id` is
-    `@<request_sequence>` where the request gave no readable one; `attempts`: how often it was tried; `redrive`: how
-    often it had come back from the dead letters; `dead_at_ms`: Unix time. `size` (bytes) is that of the payload, unless
-    it stands in a blob (`payload_address`); `headers` are the request's own.
+    `@<request_sequence>` where the request gave none, neither in what could be read nor as its `Nats-Msg-Id`;
+    `attempts`: how often it was tried; `redrive`: how often it had come back from the dead letters; `dead_at_ms`: Unix
+    time. `size` (bytes) is that of the payload, unless it stands in a blob (`payload_address`); `headers` are the
+    request's own.
     """
 
     sequence: int
     key: ChangeSetKey
-    request_id: str
+    request_id: RequestId
     code: str
     reason: str
     attempts: int
@@ -67,14 +68,24 @@ def read_redrive(headers: Mapping[str, str] | None) -> int:
     return int(text) if _REDRIVE.fullmatch(text) else 0
 
 
-def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> str | None:
-    """The request id in the `Nats-Msg-Id` of a request whose payload must not be read; None if there is none."""
-    head, _, rest = (headers or {}).get(MESSAGE_ID, "").partition(f"{key}.")
-    id_ = rest.partition("#")[0]
+def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
+    """The request id in the `Nats-Msg-Id` of a request whose payload must or can not be read; None if there is none.
+
+    It is the id itself, or stands behind the change set's key, as ours do.
+    """
+    id_ = (headers or {}).get(MESSAGE_ID, "").removeprefix(f"{key}.").partition("#")[0]
     try:
-        return None if head else check_token(id_, "request id")
+        return check_request_id(id_)
     except UnprocessableError:
         return None
+
+
+def told_id(request_id: RequestId, headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
+    """The id to call a request by, recorded as `request_id`, to those who sent it; None if they gave none.
+
+    It may differ from the recorded one: what could not be read must not pass for the request that has this id.
+    """
+    return claimed_id(headers, key) if is_sequence_id(request_id) else request_id
 
 
 def dead_headers(
@@ -96,7 +107,7 @@ def dead_headers(
     headers |= {
         _REASON_CODE: clean(decision.code),
         _REASON: clean(decision.message),
-        _REQUEST_ID: clean(decision.request_id),
+        _REQUEST_ID: clean(told_id(decision.request_id, original, key) or decision.request_id),
         _SEQUENCE: str(decision.sequence),
         _SUBJECT: clean(subject),
         _SERVER: clean(server),
@@ -119,7 +130,7 @@ def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], si
     return DeadLetter(
         sequence,
         key,
-        headers.get(_REQUEST_ID, ""),
+        RequestId(headers.get(_REQUEST_ID, "")),
         headers.get(_REASON_CODE, ""),
         headers.get(_REASON, ""),
         _count(headers.get(_ATTEMPTS)),

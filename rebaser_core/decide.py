@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from rebaser_core.commit import Applied, BlobRef, Decision, Outcome
 from rebaser_core.errors import RebaserError
+from rebaser_core.ids import RequestId
 from rebaser_core.state import ChangeSetState, Recorded
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
@@ -30,7 +31,7 @@ class Incoming:
     """
 
     sequence: int
-    request_id: str
+    request_id: RequestId
     updates: tuple[Update, ...] = ()
     from_change_set: str | None = None
     error: RebaserError | None = None
@@ -75,7 +76,7 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
     decisions: list[Decision] = []
     delta: list[Update] = []
     answers: list[tuple[Decision, int | None]] = []
-    here: dict[str, Decision] = {}
+    here: dict[RequestId, Decision] = {}
     recompute: dict[Recompute, None] = {}
     branch = _Branch(state, delta)
     highest, skipped = epoch.sequence, 0
@@ -112,7 +113,7 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
     return Decided(tuple(decisions), tuple(delta), tuple(answers), reached, skipped, tuple(recompute), blob)
 
 
-def known(state: ChangeSetState, epoch: Applied, request_id: str, sequence: int, redrive: int) -> Recorded | None:
+def known(state: ChangeSetState, epoch: Applied, request_id: RequestId, sequence: int, redrive: int) -> Recorded | None:
     """The outcome that a request is answered with instead of being decided; None if it is to be decided."""
     recorded = state.recorded(request_id)
     if recorded is None or _tried_anew(recorded.decision, sequence, redrive, epoch):

@@ -83,8 +83,15 @@ class Peeked:
     version: int
 
 
+def content_type_of(headers: Headers | None) -> ContentType:
+    """In which content type to answer a message: its own, CBOR if it has none that we know."""
+    try:
+        return ContentType.of((headers or {}).get(CONTENT_TYPE, CBOR))
+    except UnprocessableError:
+        return CBOR
+
+
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
-_CONTENT_TYPES = {str(one): one for one in ContentType}
 
 
 class Registry:
@@ -124,8 +131,10 @@ class Registry:
             return found
         if content_type is None:
             raise malformed(f"no header {CONTENT_TYPE}")
-        if content_type not in _CONTENT_TYPES:
-            raise UnprocessableError(f"content type {content_type[:80]!r}", code="unsupported_content_type")
+        plain = ContentType.of(content_type)
+        found = self._peeked.get((plain.value, name, version))
+        if found is not None:
+            return found
         if name is None:
             raise malformed(f"no header {MESSAGE_TYPE}")
         kind = self.types.get(name)

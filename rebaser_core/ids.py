@@ -5,6 +5,7 @@ Invariant: a `ChangeSetKey` that exists is safe to put into a NATS subject.
 
 import re
 from dataclasses import dataclass
+from typing import NewType
 
 from rebaser_core.errors import UnprocessableError
 
@@ -15,11 +16,29 @@ _PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 _VALUES = {char: number for number, char in enumerate(_CROCKFORD)}
 
 
+RequestId = NewType("RequestId", str)
+"""The name of a request: a subject token (a ULID where Rebaser makes it), or `@<sequence>` where it gave none."""
+
+
 def check_token(token: object, what: str) -> str:
     """`token` if it is a subject token (`[A-Za-z0-9_-]{1,64}`), else raises `UnprocessableError`."""
     if type(token) is not str or _TOKEN.fullmatch(token) is None:
         raise UnprocessableError(f"{what} {str(token)[:80]!r} is not 1 to 64 of A-Z a-z 0-9 _ -", code="invalid_id")
     return token
+
+
+def check_request_id(id_: object) -> RequestId:
+    """`id_` if a request can have it, else raises `UnprocessableError`."""
+    return RequestId(check_token(id_, "request id"))
+
+
+def sequence_id(sequence: int) -> RequestId:
+    """What a request is recorded as that gives no readable id: by its place in the stream. No request can have it."""
+    return RequestId(f"@{sequence}")
+
+
+def is_sequence_id(id_: RequestId) -> bool:
+    return id_.startswith("@")
 
 
 @dataclass(frozen=True, slots=True, order=True)

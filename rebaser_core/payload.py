@@ -26,7 +26,19 @@ class ContentType(StrEnum):
     CBOR = "application/cbor"
     JSON = "application/json"
 
+    @classmethod
+    def of(cls, text: str) -> "ContentType":
+        """The one that `text` names, whatever its case and parameters (`; charset=utf-8`): it is a MIME type.
 
+        Raises `UnprocessableError` for any other.
+        """
+        found = _CONTENT_TYPES.get(text.partition(";")[0].strip().lower())
+        if found is None:
+            raise UnprocessableError(f"content type {text[:80]!r}", code="unsupported_content_type")
+        return found
+
+
+_CONTENT_TYPES = {str(one): one for one in ContentType}
 CBOR, JSON = ContentType.CBOR, ContentType.JSON
 
 

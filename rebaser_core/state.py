@@ -27,6 +27,7 @@ from rebaser_core.commit import (
 )
 from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import TransientError
+from rebaser_core.ids import RequestId
 from rebaser_core.updates import Derive, Recompute, Remove, Update, functions_of
 from rebaser_core.values import State, Value
 
@@ -73,8 +74,8 @@ class ChangeSetState:
         self.roots: dict[str, int] = {}
         self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
-        self.outcomes: dict[str, Recorded] = {}
-        self.redriven: dict[str, Recorded] = {}
+        self.outcomes: dict[RequestId, Recorded] = {}
+        self.redriven: dict[RequestId, Recorded] = {}
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None
         self.unknown: tuple[str, ...] = ()
@@ -97,7 +98,7 @@ class ChangeSetState:
             return 0
         return sum(1 for owed in (self.roots, self.recompute) for at in owed.values() if at > covered)
 
-    def recorded(self, request_id: str) -> Recorded | None:
+    def recorded(self, request_id: RequestId) -> Recorded | None:
         """The outcome of `request_id`, if it is decided and not forgotten."""
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
@@ -239,7 +240,7 @@ class ChangeSetState:
             (self.redriven if recorded.decision.redrive else self.outcomes)[request_id] = recorded
 
 
-def _forget(outcomes: dict[str, Recorded], before_ms: int) -> None:
+def _forget(outcomes: dict[RequestId, Recorded], before_ms: int) -> None:
     while outcomes:
         oldest = next(iter(outcomes.values()))
         if oldest.at_ms >= before_ms:

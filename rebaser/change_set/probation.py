@@ -29,6 +29,7 @@ from rebaser_core.commit import Attempt, Kind
 from rebaser_core.dead_letter import claimed_id, read_redrive
 from rebaser_core.decide import Incoming
 from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.ids import sequence_id
 
 POISON = "poison"  # the code of a request that was given up for what it does to its owners
 
@@ -120,7 +121,7 @@ class Probation:
         sequence = message.stream_sequence
         return Incoming(
             sequence,
-            claimed_id(message.headers, self._commits.key) or f"@{sequence}",
+            claimed_id(message.headers, self._commits.key) or sequence_id(sequence),
             error=UnprocessableError(reason, code=POISON),
             redrive=read_redrive(message.headers),
             attempts=tried.count + tried.deaths if tried else 0,

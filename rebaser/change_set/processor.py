@@ -14,7 +14,7 @@ from rebaser.change_set.commit_log import CommitLog, UnreadableCommit
 from rebaser.change_set.patience import Patience
 from rebaser.change_set.probation import Probation
 from rebaser.change_set.reading import OURS, NotYet, RequestReader
-from rebaser.change_set.replies import inbox_allowed, response
+from rebaser.change_set.replies import inbox_allowed, reply
 from rebaser.context import Context
 from rebaser_client.jetstream import Message
 from rebaser_client.rounds import turn
@@ -22,7 +22,6 @@ from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
 from rebaser_core.decide import Incoming, decide, known
 from rebaser_core.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
-from rebaser_core.messages import encode
 
 log = structlog.get_logger(__name__)
 
@@ -188,7 +187,7 @@ class Processor:
         if not inbox_allowed(inbox, self._context.settings.inbox_prefix):
             log.warning("reply_refused", **self._names(), seq=message.stream_sequence, inbox=inbox[:80])
             return
-        headers, payload = encode(response(self._key, decision, commit))
+        headers, payload = reply(message.headers, self._key, decision, commit)
         try:
             await self._context.connection.publish(inbox, payload, headers)
         except RebaserError as error:

@@ -16,7 +16,7 @@ from rebaser_core.commit import BlobRef
 from rebaser_core.dead_letter import read_redrive
 from rebaser_core.decide import Incoming
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
 from rebaser_core.updates import Update
 
@@ -47,7 +47,7 @@ class RequestReader:
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
         # Where a message gives no id that can be trusted, it is recorded under one that no request can have.
-        request_id = f"@{sequence}"
+        request_id = sequence_id(sequence)
         try:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:

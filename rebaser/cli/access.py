@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from rebaser_client.overview import ServerInfo
 
 
-def connected(nats: str, prefix: str) -> AbstractAsyncContextManager["RebaserClient"]:
+def connected(
+    nats: str, prefix: str, *, content_type: str = "application/cbor"
+) -> AbstractAsyncContextManager["RebaserClient"]:
     """A client for the installation at `nats`; what has no option (the blob store) comes from the environment.
 
     Raises `NotConnectedError` if nobody answers there, `ConfigError` for an unusable setting.
@@ -19,10 +21,12 @@ def connected(nats: str, prefix: str) -> AbstractAsyncContextManager["RebaserCli
     from rebaser.cli.options import GIVEN
     from rebaser.settings import load_settings
 
-    return client_of(load_settings(nats_url=nats, prefix=prefix, **GIVEN.get()))
+    return client_of(load_settings(nats_url=nats, prefix=prefix, **GIVEN.get()), content_type=content_type)
 
 
-def client_of(settings: "Settings") -> AbstractAsyncContextManager["RebaserClient"]:
+def client_of(
+    settings: "Settings", *, content_type: str = "application/cbor"
+) -> AbstractAsyncContextManager["RebaserClient"]:
     """A client for the installation that a server with `settings` belongs to."""
     from rebaser_client import RebaserClient
 
@@ -32,6 +36,7 @@ def client_of(settings: "Settings") -> AbstractAsyncContextManager["RebaserClien
         blobs=settings.blobs,
         inbox_prefix=settings.inbox_prefix,
         limits=settings.limits,
+        content_type=content_type,
         **settings.access(),
     )
 

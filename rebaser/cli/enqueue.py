@@ -55,6 +55,9 @@ def enqueue(
         float, typer.Option(min=0.1, help="Seconds to wait for each answer; for a file, also for room in a full queue.")
     ] = 60.0,
     batch: Annotated[int, typer.Option(min=1, max=100_000, help="Updates of a file in one request, at most.")] = 5000,
+    content_type: Annotated[
+        str, typer.Option(metavar="cbor|json", help="What the request is written in, and its answer.")
+    ] = "cbor",
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -74,7 +77,7 @@ def enqueue(
     with opened(file) as source:
         if source is not None:
             source.check()
-        sender = Sender(key, wait, timeout, batch)
+        sender = Sender(key, wait, timeout, batch, content_type=_content_type(content_type))
         code = run_async(partial(sender.run, nats, prefix, edits, source))
     if code:
         if told := sender.interrupted_line():
@@ -82,6 +85,16 @@ def enqueue(
         return code
     sender.tell(json=json)
     return code
+
+
+def _content_type(text: str) -> str:
+    from rebaser_core.errors import UnprocessableError
+    from rebaser_core.payload import ContentType
+
+    try:
+        return ContentType.of(text if "/" in text else f"application/{text}").value
+    except UnprocessableError as error:
+        raise usage(f"{error.message}: cbor or json") from None
 
 
 def _names_in(expression: str) -> list[str]:

@@ -167,7 +167,7 @@ def _edit(update: Update) -> dict[str, str]:
 
 
 def _request_text(request: EnqueueUpdatesRequest) -> str:
-    parts = [request.id]
+    parts: list[str] = [request.id]
     if request.updates is None:
         parts.append("updates in a blob")
     elif request.updates or request.recompute is None:

@@ -51,6 +51,7 @@ class Sender:
     timeout: float
     batch: int = 1
     recompute: Recompute | None = None
+    content_type: str = "application/cbor"
     requests: int = 0
     updates: int = 0
     performed: int = 0
@@ -69,7 +70,7 @@ class Sender:
         """Send everything. An expected failure ends up in `error`, with the counts as they stand."""
         from rebaser.cli.access import connected
 
-        async with connected(nats, prefix) as client:
+        async with connected(nats, prefix, content_type=self.content_type) as client:
             self._started = time.perf_counter()
             try:
                 if self.recompute is not None:

@@ -21,7 +21,7 @@ from rebaser_core.address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit
 from rebaser_core.dead_letter import claimed_id
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
 from rebaser_core.messages import read_sweep_headers
 from rebaser_core.state import ChangeSetState
 from rebaser_core.subjects import Subjects
@@ -49,7 +49,7 @@ class Queued:
     """A request that still stands in the queue, though a commit that is lost decided it."""
 
     sequence: int
-    request_id: str
+    request_id: RequestId
 
 
 @dataclass(slots=True)
@@ -246,7 +246,7 @@ class _Examiner:
                 return
             sequence = message.sequence
             if sequence not in recorded:
-                request_id = claimed_id(message.headers, key) or f"@{sequence}"
+                request_id = claimed_id(message.headers, key) or sequence_id(sequence)
                 self._found.queued.append(Queued(sequence, request_id))
 
 

@@ -17,6 +17,7 @@ from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
 from rebaser_core.checkpoint.rows import Rows, made
 from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_shape
+from rebaser_core.ids import RequestId
 from rebaser_core.messages.commit import write_decision
 from rebaser_core.state import ChangeSetState, Recorded, View
 
@@ -130,7 +131,7 @@ class Draft:
         out.note(schema.HEAD, head)
 
 
-def _since(last: int, outcomes: dict[str, Recorded]) -> list[Recorded]:
+def _since(last: int, outcomes: dict[RequestId, Recorded]) -> list[Recorded]:
     """Those recorded after log sequence `last`: they come last.
 
     Who reads them forgets the oldest until the number fits. Those are the right ones, because an id that once came

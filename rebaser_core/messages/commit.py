@@ -31,6 +31,7 @@ from rebaser_core.envelope import (
     MessageType,
 )
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.payload import malformed
@@ -198,7 +199,7 @@ def read_decision(row: object) -> Decision:
     known = _OUTCOMES.get(outcome)
     if known is None:
         raise UnsupportedVersion(f"an outcome {outcome[:40]!r}")
-    return Decision(sequence, request_id, known, performed, code, message, redrive, attempts)
+    return Decision(sequence, RequestId(request_id), known, performed, code, message, redrive, attempts)
 
 
 _EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0]

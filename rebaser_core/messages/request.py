@@ -10,7 +10,7 @@ from typing import Any
 from rebaser_core.address import check_address
 from rebaser_core.envelope import Body, MessageType
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import check_token
+from rebaser_core.ids import RequestId, check_request_id, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.payload import malformed
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
@@ -25,7 +25,7 @@ class EnqueueUpdatesRequest:
     `recompute`: what is to be computed anew after them, though nothing it rests on changed.
     """
 
-    id: str
+    id: RequestId
     workspace_id: str
     change_set_id: str
     updates: tuple[Update, ...] | None
@@ -67,7 +67,7 @@ def _read(body: RequestV3, limits: Limits, version: int) -> EnqueueUpdatesReques
     if (body.updates is None) == (body.updates_address is None):
         raise malformed("a request has either updates or updatesAddress")
     return EnqueueUpdatesRequest(
-        check_token(body.id, "request id"),
+        check_request_id(body.id),
         check_token(body.workspace_id, "workspace"),
         check_token(body.change_set_id, "change set"),
         None if body.updates is None else _read_updates(body.updates, limits, version),
@@ -95,7 +95,7 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesR
     if not (type(id_) is str and type(workspace) is str and type(change_set) is str):
         return None
     return EnqueueUpdatesRequest(
-        check_token(id_, "request id"),
+        check_request_id(id_),
         check_token(workspace, "workspace"),
         check_token(change_set, "change set"),
         _read_updates(updates, limits, version),

@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import FailFast, Field
 
 from rebaser_core.envelope import Body, MessageType
+from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.payload import malformed
 
@@ -51,7 +52,7 @@ Status: TypeAlias = Success | Conflicts | Failure
 class EnqueueUpdatesResponse:
     """`id` is that of the request; empty if the request gave no readable one."""
 
-    id: str
+    id: RequestId
     workspace_id: str
     change_set_id: str
     status: Status
@@ -96,7 +97,7 @@ class ResponseV1(Body):
 
 
 def _read(body: ResponseV1, _: Limits, __: int) -> EnqueueUpdatesResponse:
-    return EnqueueUpdatesResponse(body.id, body.workspace_id, body.change_set_id, _read_status(body.status))
+    return EnqueueUpdatesResponse(RequestId(body.id), body.workspace_id, body.change_set_id, _read_status(body.status))
 
 
 def _read_status(wire: StatusV1) -> Status:
@@ -123,7 +124,7 @@ def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | 
         return None
     if not (type(performed) is int and performed >= 0 and type(commit) is int and commit >= 0):
         return None
-    return EnqueueUpdatesResponse(id_, workspace, change_set, Success(performed, commit))
+    return EnqueueUpdatesResponse(RequestId(id_), workspace, change_set, Success(performed, commit))
 
 
 def _write(response: EnqueueUpdatesResponse, _: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.dead_letter import claimed_id, dead_headers, read_letter, read_redrive, redriven_headers
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, sequence_id
 
 KEY = ChangeSetKey("ws", "cs")
 DEAD = Decision(9, "r", Outcome.DEAD, 0, "malformed", "not\nCBOR \u2713", 2, 4)
@@ -72,11 +72,21 @@ def test_a_redrive_header_is_a_count_or_nothing(text: str, count: int) -> None:
     assert read_redrive({"X-Redrive": text}) == count
 
 
+def test_the_dead_letter_of_what_could_not_be_read_has_the_id_that_came_with_it() -> None:
+    unread = Decision(9, sequence_id(9), Outcome.DEAD, 0, "malformed", "")
+    for given, known in (("ws.cs.r1", "r1"), ("r1", "r1"), ("no id", "@9")):
+        told = dead_headers({"Nats-Msg-Id": given}, unread, key=KEY, subject="s", server="s1", at_ms=7)
+        assert read_letter(3, KEY, told, 0).request_id == known
+        assert told["Nats-Msg-Id"] == "ws.cs.@9@9"  # what the stream tells it from others by is no sender's choice
+
+
 @pytest.mark.parametrize(
     ("message_id", "request_id"),
     [
         ("ws.cs.r1", "r1"),
         ("ws.cs.r1#2", "r1"),
+        ("r1", "r1"),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "01ARZ3NDEKTSV4RRFFQ69G5FAV"),
         ("ws.other.r1", None),
         ("xws.cs.r1", None),
         ("ws.cs.", None),

@@ -8,7 +8,9 @@ from rebaser_core.envelope import (
     JSON,
     MESSAGE_TYPE,
     MESSAGE_VERSION,
+    ContentType,
     Peeked,
+    content_type_of,
     dumps,
 )
 from rebaser_core.errors import RebaserError, UnprocessableError, UnsupportedVersion
@@ -40,7 +42,10 @@ def headers(
         (headers("text/plain", None, None), UnprocessableError, "unsupported_content_type"),
         (headers("application/json", "Nothing", "99"), UnprocessableError, "unknown_message_type"),
         (headers("application/json", "Nothing", "x"), UnprocessableError, "unknown_message_type"),
-        (headers("APPLICATION/CBOR"), UnprocessableError, "unsupported_content_type"),
+        (headers("application/cbor+x"), UnprocessableError, "unsupported_content_type"),
+        (headers("; application/cbor"), UnprocessableError, "unsupported_content_type"),
+        (headers("Application/JSON; charset=utf-8", "Nothing", "99"), UnprocessableError, "unknown_message_type"),
+        (headers("Application/JSON; charset=utf-8", None), UnprocessableError, "malformed"),
         (headers(name="enqueueupdatesrequest"), UnprocessableError, "unknown_message_type"),
         (headers(version="4"), UnsupportedVersion, "unsupported_version"),
         (headers(version="99"), UnsupportedVersion, "unsupported_version"),
@@ -61,6 +66,26 @@ def test_headers_are_refused_in_order(found: dict[str, str] | None, error: type[
 def test_headers_say_what_a_message_is() -> None:
     assert peek(headers("application/json", version="1")) == Peeked(JSON, "EnqueueUpdatesRequest", 1)
     assert peek(headers() | {"X-Other": "ignored"}) == Peeked(CBOR, "EnqueueUpdatesRequest", 2)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "known"),
+    [
+        ("APPLICATION/CBOR", CBOR),
+        ("Application/Json", JSON),
+        ("application/json;charset=utf-8", JSON),
+        ('application/json ; charset="UTF-8"; profile=x', JSON),
+    ],
+)
+def test_content_types_are_mime_types(content_type: str, known: ContentType) -> None:
+    assert peek(headers(content_type)) == Peeked(known, "EnqueueUpdatesRequest", 2)
+    assert decode(headers(content_type), encode(REQUEST, known)[1]) == REQUEST
+    assert content_type_of(headers(content_type)) is known
+
+
+@pytest.mark.parametrize("found", [None, {}, headers("text/plain")])
+def test_what_has_no_content_type_that_we_know_is_answered_in_cbor(found: dict[str, str] | None) -> None:
+    assert content_type_of(found) is CBOR
 
 
 def test_another_known_type_than_expected_is_refused_before_the_payload_is_read() -> None:
