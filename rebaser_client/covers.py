@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup
 
-from rebaser_client.errors import ClientClosedError
+from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.log_reader import LogReader
 from rebaser_client.logs import get_logger
 from rebaser_core.commit import Commit
@@ -26,6 +26,7 @@ class _Follower:
     waiters: dict[anyio.Event, int] = field(default_factory=dict)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     ended: bool = False
+    denied: NotAllowed | None = None
 
     def saw(self, commit: Commit) -> None:
         self.covers = max(self.covers, commit.sequence if commit.covers is None else commit.covers)
@@ -54,6 +55,8 @@ class Covers:
         follower.waiters[reached] = commit
         try:
             await reached.wait()
+            if follower.denied is not None and commit > follower.covers:
+                raise follower.denied
             if follower.ended and commit > follower.covers:
                 raise ClientClosedError
         finally:
@@ -79,6 +82,10 @@ class Covers:
                     follower.saw(last)
                 async for commit in self._reader.follow(key, 0 if last is None else last.sequence):
                     follower.saw(commit)
+            except NotAllowed as error:
+                self._followers.pop(key, None)
+                follower.denied = error
+                return
             except RebaserError as error:
                 log.warning("follow_failed", workspace=key.workspace, change_set=key.change_set, reason=str(error))
             await anyio.sleep(RETRY)

@@ -15,6 +15,7 @@ from collections import deque
 import anyio
 from anyio.abc import TaskGroup
 
+from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, Msg
 from rebaser_client.jetstream.errors import is_full
 from rebaser_client.logs import get_logger
@@ -109,7 +110,7 @@ class Waker:
                 log.warning(
                     "task_publish_failed", workspace=key.workspace, change_set=key.change_set, reason=error.message
                 )
-                refused = isinstance(error, ApiError) and is_full(error)
+                refused = isinstance(error, NotAllowed) or (isinstance(error, ApiError) and is_full(error))
                 if refused or self._loop.time() - started > GIVE_UP:
                     return
             else:

@@ -1,10 +1,9 @@
 """What NATS does not let us do, and nobody of us waits for."""
 
-import structlog
-
 from rebaser_client.errors import NotAllowed
+from rebaser_client.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 AGAIN = 30.0  # seconds until a right that is missing is told again
 MOST = 1000  # subjects that are remembered

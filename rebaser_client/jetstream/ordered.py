@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import anyio
 
-from rebaser_client.errors import ClientClosedError
+from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import TICK
 from rebaser_client.jetstream.messages import DESCRIPTION, STATUS, Message, as_int
@@ -282,6 +282,10 @@ class OrderedConsumer:
                     self._tell()
                     return
                 await self._begin()
+            except NotAllowed as error:
+                self._failure = error
+                self._tell()
+                return
             except RebaserError as error:
                 attempt += 1
                 log.warning("ordered_reset_failed", **self._names(), attempt=attempt, reason=error.message)

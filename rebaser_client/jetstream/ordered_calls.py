@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream.api import JetStream
 from rebaser_client.jetstream.connection import Connection
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND, ApiError
@@ -120,6 +121,8 @@ class Calls:
                 try:
                     await self.js.connection.wait_connected()
                     return await self.js.delete_consumer(self.stream, generation.name)
+                except NotAllowed:
+                    return None  # the server removes it when it was idle for long enough
                 except RebaserError as error:
                     log.debug("ordered_delete_failed", stream=self.stream, name=generation.name, reason=error.message)
                 await anyio.sleep(pause)

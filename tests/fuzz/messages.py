@@ -264,7 +264,7 @@ async def _left(js: JetStream, fuzz: Fuzz) -> None:
     And those with a token `>`, which NATS stores and gives to no consumer: they are nobody's, and in nobody's way.
     """
     owing = {name for name in fuzz.honest if (await fuzz.client.state(WORKSPACE, name)).owes}
-    expected = {SUBJECTS.task(ChangeSetKey(WORKSPACE, name)) for name in owing} | {SUBJECTS.sweep}
+    expected = {SUBJECTS.task(ChangeSetKey(WORKSPACE, name)) for name in owing}
     with anyio.fail_after(LIMIT):
         while {  # noqa: ASYNC110 - as above
             subject for subject in await js.subject_counts(SUBJECTS.tasks_stream, ">") if ">" not in subject

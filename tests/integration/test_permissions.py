@@ -1,0 +1,247 @@
+"""The rights that deploy/README.md tells operators to give: all that clients and servers need, and no more."""
+
+import re
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from rebaser import context
+from rebaser.embedded.nats import embedded_nats, find_binary
+from rebaser.server import serve
+from rebaser.settings import load_settings
+from rebaser_client import Derive, NotAllowed, RebaserClient, Set
+from rebaser_client.entries import Kind
+from rebaser_client.jetstream import Connection, JetStream, NoRespondersError
+from rebaser_client.jetstream.link import Link
+from tests.acceptance.sparkless_server import Engine
+from tests.conftest import Events
+
+pytestmark = pytest.mark.anyio
+
+README = Path(__file__).parents[2] / "deploy" / "README.md"
+WORD = "password-of-everybody"
+WS, CS = "shop", "main"
+EDITS = [Set("a", 1), Derive("b", "cel", {"a": "a"}, {"expr": "a + 1"})]
+KINDS: tuple[Kind, ...] = ("commits", "requests", "dlq")
+RARE = {("server", "publish", "$JS.API.STREAM.PURGE.OBJ_REBASER_BLOBS")}  # parts of a blob that could not be stored
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[tuple[str, str]]]:
+    """(publish or subscribe, subject) of what each user does."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    publish, publish_now, subscribe = Link.publish, Link.publish_now, Link.subscribe
+
+    def note(link: Link, operation: str, subject: str) -> None:
+        found.setdefault(str(link.client.options["user"]), set()).add((operation, subject))
+
+    async def published(self: Link, subject: str, *rest: Any) -> None:
+        note(self, "publish", subject)
+        await publish(self, subject, *rest)
+
+    def published_now(self: Link, subject: str, *rest: Any) -> bool:
+        note(self, "publish", subject)
+        return publish_now(self, subject, *rest)
+
+    async def subscribed(self: Link, subject: str, *rest: Any) -> Any:
+        note(self, "subscribe", subject)
+        return await subscribe(self, subject, *rest)
+
+    monkeypatch.setattr(Link, "publish", published)
+    monkeypatch.setattr(Link, "publish_now", published_now)
+    monkeypatch.setattr(Link, "subscribe", subscribed)
+    return found
+
+
+def block() -> str:
+    """The part of nats.conf in the guide."""
+    [text] = re.findall(r"^```\n(authorization \{.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    return text.replace("$CLIENT_PASSWORD", WORD).replace("$SERVER_PASSWORD", WORD)
+
+
+def rights() -> dict[str, set[tuple[str, str]]]:
+    """(publish or subscribe, pattern) that each user of the guide is given."""
+    found = {}
+    for user, text in re.findall(r"user: (\w+), (.*?)(?=user: |\Z)", block(), re.DOTALL):
+        found[user] = {
+            (operation, pattern)
+            for operation, patterns in re.findall(r"(publish|subscribe): \{ allow: \[(.*?)\]", text, re.DOTALL)
+            for pattern in re.findall(r'"(.*?)"', patterns)
+        }
+    return found
+
+
+def covers(pattern: str, subject: str) -> bool:
+    ours, theirs = pattern.split("."), subject.split(".")
+    if ours[-1] == ">":
+        theirs = [*theirs[: len(ours) - 1], ">"] if len(theirs) >= len(ours) else theirs
+    return len(ours) == len(theirs) and all(one in ("*", other) for one, other in zip(ours, theirs, strict=True))
+
+
+class Slow(Engine):
+    """One whose updates take long enough to tell how far they are."""
+
+    async def evaluate(self, packets: Sequence[bytes], **more: object) -> list[list[bytes]]:
+        await anyio.sleep(0.3)
+        return await super().evaluate(packets, **more)
+
+
+@asynccontextmanager
+async def installation(folder: Path, given: dict[str, set[tuple[str, str]]], **settings: Any) -> AsyncIterator[str]:
+    """A nats-server whose users have the rights `given`, and a server that is one of them."""
+    users = [
+        {
+            "user": user,
+            "password": WORD,
+            "permissions": {
+                kind: {"allow": sorted(pattern for operation, pattern in allowed if operation == kind)}
+                for kind in ("publish", "subscribe")
+            },
+        }
+        for user, allowed in given.items()
+    ] + [{"user": "anybody", "password": WORD}]
+    async with embedded_nats(folder, authorization={"users": users}) as nats, running(nats.url, **settings):
+        yield nats.url
+
+
+@asynccontextmanager
+async def running(url: str, **more: Any) -> AsyncIterator[None]:
+    ready = anyio.Event()
+    given: dict[str, Any] = {"nats_url": url, "nats_user": "server", "nats_password": WORD}
+    quick = {"checkpoint_bytes": 1024, "progress_every": 0.1, "sweep_interval": 0.5, "quiescent_period": 0.5}
+    settings = load_settings(**(given | quick | more))
+
+    async def run() -> None:
+        await serve(settings, ready=ready.set)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        await ready.wait()
+        yield
+        group.cancel_scope.cancel()
+
+
+async def work(client: RebaserClient) -> None:
+    """What a client may do."""
+    await client.enqueue_updates_with_reply(WS, CS, EDITS, wait="derived")
+    many = [Set(f"v/{number}", "x" * 1000) for number in range(3000)]
+    for _ in range(3):  # so that a checkpoint takes the place of another
+        await client.enqueue_updates_with_reply(WS, CS, many, wait="derived")
+    await client.enqueue_updates(WS, CS, [Set("a", 2)])
+    async with anyio.create_task_group() as group:
+        group.start_soon(client.recompute, WS, CS)
+        async with aclosing(client.watch_progress(WS, CS)) as told:
+            async for _ in told:
+                break
+    assert (await client.values(WS, CS))["b"].value == 3
+    assert await client.exists(WS, CS)
+    assert len((await client.status()).servers) == 1
+    for kind in KINDS:
+        async with aclosing(client.entries(kind)) as entries:
+            async for _ in entries:
+                break
+    await client.task_acks(0.1)
+
+
+async def leave_to_the_server(url: str) -> None:
+    """What nobody woke it for, and what cannot be read; returns when both are dealt with."""
+    async with Connection.connect(url, user="anybody", password=WORD) as connection:
+        js = JetStream(connection)
+        await js.publish(f"rebaser.requests.{WS}.nobody", b"unreadable")
+        with anyio.fail_after(60):
+            while (await js.stream_info("REBASER_DLQ")).messages == 0:  # noqa: ASYNC110 - a server fills it
+                await anyio.sleep(0.05)
+            while (await js.stream_info("REBASER_REQUESTS")).messages:  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.05)
+
+
+async def test_what_the_guide_allows_is_what_is_needed(
+    used: dict[str, set[tuple[str, str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied: list[str] = []
+    tell = Connection._denied
+    monkeypatch.setattr(Connection, "_denied", lambda self, error: (denied.append(str(error)), tell(self, error)))
+    monkeypatch.setattr(context, "Engine", Slow)
+    async with installation(tmp_path, rights(), ack_sample=100) as url:
+        async with RebaserClient.connect(url, user="client", password=WORD) as client:
+            await work(client)
+        await leave_to_the_server(url)
+        async with running(url, ack_sample=50, duplicate_window=60, sweep_interval=5):  # all has to be changed
+            pass
+    assert not denied
+    unused = {
+        (user, *right)
+        for user, allowed in rights().items()
+        for right in allowed
+        if not any(right[0] == operation and covers(right[1], subject) for operation, subject in used[user])
+    }
+    assert unused == RARE
+
+
+@pytest.mark.parametrize(
+    ("missing", "what"),
+    [
+        (("publish", "rebaser.requests.*.*"), "enqueue"),
+        (("publish", "rebaser.servers.ping"), "status"),
+        (("publish", "$JS.API.CONSUMER.CREATE.REBASER_COMMITS.>"), "wait"),
+        (("publish", "$JS.API.STREAM.MSG.GET.REBASER_COMMITS"), "values"),
+        (("subscribe", "rebaser.progress.*.*"), "progress"),
+        (("subscribe", "_INBOX.>"), "connect"),
+    ],
+)
+async def test_a_right_that_is_missing_is_named_at_once(
+    missing: tuple[str, str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "Engine", Engine)
+    given = rights()
+    given["client"] = given["client"] - {missing}
+
+    async def do(url: str) -> None:
+        async with RebaserClient.connect(url, user="client", password=WORD) as client:
+            if what in ("enqueue", "wait"):
+                wait = "derived" if what == "wait" else "applied"
+                await client.enqueue_updates_with_reply(WS, CS, EDITS, wait=wait, timeout=3600)
+            elif what == "status":
+                await client.status()
+            elif what == "values":
+                await client.values(WS, CS)
+            elif what == "progress":
+                async for _ in client.watch_progress():
+                    raise AssertionError
+
+    async with installation(tmp_path, given) as url:
+        with anyio.fail_after(60), pytest.raises(NotAllowed) as denied:
+            await do(url)
+    assert denied.value.operation == missing[0]
+    assert covers(missing[1], denied.value.subject)
+
+
+async def test_what_nobody_waits_for_is_told_in_the_log(tmp_path: Path, events: Events) -> None:
+    permissions = {"publish": {"deny": ["x.>"]}}
+    users = [{"user": "me", "password": WORD, "permissions": permissions}]
+    async with (
+        embedded_nats(tmp_path, authorization={"users": users}) as nats,
+        Connection.connect(nats.url, user="me", password=WORD) as connection,
+    ):
+        for _ in range(3):
+            await connection.publish("x.Y")
+        with pytest.raises(NoRespondersError):  # all was dealt with
+            await connection.request("nobody")
+        with pytest.raises(NotAllowed, match=r"publish to x\.Z"):
+            await JetStream(connection).publish("x.Z", b"")
+        with pytest.raises(NotAllowed, match=r"publish to x\.Z"):
+            await JetStream(connection).publish_all("x.Z", [b"1", b"2"])
+    assert [one["subject"] for one in events.named("nats_not_allowed")].count("x.Y") == 1
+
+
+def test_nats_accepts_the_guide(tmp_path: Path) -> None:
+    file = tmp_path / "nats.conf"
+    file.write_text(block())
+    done = subprocess.run([find_binary(), "-t", "-c", file], capture_output=True, text=True, timeout=30)  # noqa: PLW1510 - looked at
+    assert done.returncode == 0, done.stderr
+    assert set(rights()) == {"client", "server"}
