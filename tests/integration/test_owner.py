@@ -353,3 +353,22 @@ async def test_a_task_that_fails_comes_again_at_once_and_only_then_later_and_lat
         assert delays[:5] == [0.0, 0.5, 1.0, 2.0, 4.0]
         assert server.describe()["trouble"] == "the blob store is away"
         assert server.describe()["ready"]
+
+
+async def test_a_change_set_that_takes_longer_to_load_than_a_turn_gets_its_turn(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two want one slot. Each would let it go as soon as it is loaded, for ever."""
+    monkeypatch.setattr("rebaser.server.CROWD_CHECK", 0.02)
+    real = LogReader.load
+
+    async def load(self: LogReader, key: ChangeSetKey) -> Tail:
+        await anyio.sleep(0.3)
+        return await real(self, key)
+
+    monkeypatch.setattr(LogReader, "load", load)
+    async with serving(js, subjects, Engine(), concurrency=1, turn=0.2):
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                for name in ("one", "two"):
+                    group.start_soon(client.enqueue_updates_with_reply, "ws", name, [Set("a", 1)])
