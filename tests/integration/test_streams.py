@@ -1,0 +1,84 @@
+"""What a server does about streams and consumers that are gone or are others now, in this process."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from rebaser import streams as module
+from rebaser.streams import Streams
+from rebaser_client.jetstream import JetStream
+from rebaser_client.topology import ensure_topology
+from rebaser_core.subjects import Subjects
+from rebaser_core.topology import SEQUENCE_GAP, TASKS_CONSUMER, TopologyOptions
+from tests.conftest import Events
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+
+class Holder:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, frozenset[str]]] = []
+        self.made = anyio.Event()
+
+    def lost(self, streams: frozenset[str]) -> None:
+        self.told.append(("lost", streams))
+
+    def made_again(self, streams: frozenset[str]) -> None:
+        self.told.append(("made", streams))
+        self.made.set()
+
+
+@asynccontextmanager
+async def watched(js: JetStream, subjects: Subjects) -> AsyncIterator[tuple[Streams, Holder]]:
+    streams, holder = Streams(js, subjects, TopologyOptions()), Holder()
+    await streams.make()
+    async with anyio.create_task_group() as group:
+        group.start_soon(streams.run, holder)
+        with anyio.fail_after(60):
+            yield streams, holder
+        group.cancel_scope.cancel()
+
+
+async def test_a_consumer_that_is_deleted_is_made_again_and_nothing_is_lost(
+    js: JetStream, subjects: Subjects, events: Events
+) -> None:
+    async with watched(js, subjects) as (streams, holder), anyio.create_task_group() as group:
+        group.start_soon(events.wait_for, lambda entry: entry["event"] == "server_ready_again")
+        await js.delete_consumer(subjects.tasks_stream, TASKS_CONSUMER)
+        streams.suspect()
+    assert (await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)).name == TASKS_CONSUMER
+    assert not holder.told
+    assert not streams.losses
+    [unready] = events.named("server_unready")
+    assert TASKS_CONSUMER in unready["reason"]
+
+
+async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody sees it gone; but it is another now."""
+    monkeypatch.setattr(module, "DELETED", "nobody.tells")
+    name = subjects.commits_stream
+    async with watched(js, subjects) as (streams, holder):
+        await js.delete_stream(name)
+        await ensure_topology(js, subjects, TopologyOptions(), {name: 5})
+        streams.suspect()
+        await holder.made.wait()
+        assert holder.told == [("lost", frozenset([name])), ("made", frozenset([name]))]
+        assert len(streams.losses) == 1
+        assert not streams.problem
+    assert (await js.stream_info(name)).first_sequence == 2 * SEQUENCE_GAP + 1
+
+
+async def test_of_servers_that_make_a_stream_at_once_all_go_on(js: JetStream, subjects: Subjects) -> None:
+    """Each knows another end of the one before, and so another place for the new one to begin."""
+    name = subjects.requests_stream
+    await js.delete_stream(name)
+    async with anyio.create_task_group() as group:
+        for end in (10, 3 * SEQUENCE_GAP, 7 * SEQUENCE_GAP):
+            group.start_soon(ensure_topology, js, subjects, TopologyOptions(), {name: end})
+    assert (await js.stream_info(name)).first_sequence > SEQUENCE_GAP
