@@ -159,7 +159,7 @@ def run(arguments: list[str]) -> int:
         return INTERRUPTED
     except typer.Abort:
         return INTERRUPTED
-    except Exception as error:
+    except (Exception, BaseExceptionGroup) as error:
         if is_broken_pipe(error):
             silence_output()
             return FAILED

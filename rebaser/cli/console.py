@@ -19,17 +19,25 @@ if TYPE_CHECKING:
 @cache
 def out() -> "Console":
     """Standard output. rich leaves colours off when it is no terminal, and with NO_COLOR."""
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    return _console()(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 @cache
 def err() -> "Console":
     """Standard error."""
+    return _console()(stderr=True, highlight=False, soft_wrap=True)
+
+
+@cache
+def _console() -> "type[Console]":
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            """An error like any other; rich would end the process from wherever it is."""
+            raise BrokenPipeError
+
+    return Plain
 
 
 def prepare_streams() -> None:

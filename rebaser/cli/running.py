@@ -48,11 +48,19 @@ async def _supervised(work: Work) -> int:
                 stopped_by = 128 + number
                 scope.cancel()
 
+    failure: BaseException | None = None
     async with anyio.create_task_group() as group:
         with anyio.CancelScope() as scope:
             await group.start(partial(listen, scope))
-            result = await work()
+            try:
+                result = await work()
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised again below, free of the group
+                failure = error
         group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
     return stopped_by or result or 0
 
 
@@ -64,12 +72,12 @@ async def beside(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
         with suppress(RebaserError):
             await run()
 
-    failure: Exception | None = None
+    failure: BaseException | None = None
     async with anyio.create_task_group() as group:
         group.start_soon(try_it)
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - raised again below, free of the group
+        except BaseException as error:  # noqa: BLE001 - raised again below, free of the group
             failure = error
         finally:
             group.cancel_scope.cancel()
