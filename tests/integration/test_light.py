@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,15 @@ async def test_the_library_says_what_to_install() -> None:
         "from rebaser_client.blobs import open_blobs\nopen_blobs('s3://x/y', None, '')",
     )
     assert err.splitlines()[-1].endswith("ConfigError: this blob store needs obstore: pip install 'rebaser[blobs]'")
+
+
+def test_bounds_admit_what_is_installed_and_what_pypi_has_of_the_client_alone() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for line in [*project["dependencies"], *extras["server"], *extras["spark"], *extras["blobs"]]:
+        wanted = Requirement(line)
+        if wanted.name != "rebaser":
+            assert wanted.specifier.contains(version(wanted.name)), line
+    [client] = [one for line in extras["spark-client"] if (one := Requirement(line)).name == "pyspark-client"]
+    assert client.specifier.contains("4.2.0")  # the newest there is, and what `tests/spark/test_client_only.py` met
+    assert [one for one in project["classifiers"] if one.startswith("Framework")] == ["Framework :: AsyncIO"]
