@@ -3,6 +3,7 @@
 Invariant: looked at from outside there is one set of cells, wherever each of them stands.
 """
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -89,6 +90,30 @@ class Cells(Mapping[str, Cell]):
         for id_, cell in over.items():
             if cell is not None:
                 yield id_, Value(cell.value, cell.state, cell.fault)
+
+    def states(self) -> dict[State, int]:
+        """How many values are in which state, as stored."""
+        columns, over = self.columns, self._over
+        counts: Counter[State] = Counter()
+        for code, count in enumerate(np.bincount(columns.state[columns.rows()]).tolist()):
+            counts[STATES[code]] += count
+        for id_, cell in over.items():
+            row = columns.find(id_)
+            if row >= 0:
+                counts[STATES[columns.state[row]]] -= 1
+            if cell is not None:
+                counts[cell.state] += 1
+        return counts
+
+    def faults(self) -> Iterator[tuple[str, Fault]]:
+        """Ids of values that are errors, and why."""
+        columns, over = self.columns, self._over
+        for row, fault in columns.faults.items():
+            if (id_ := columns.ids[row]) not in over:
+                yield id_, fault
+        for id_, cell in over.items():
+            if cell is not None and cell.fault is not None:
+                yield id_, cell.fault
 
     def is_derived(self, id_: str) -> bool:
         """Whether `id_` is there and has a definition."""

@@ -10,6 +10,8 @@ from rebaser.cli.failures import usage
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 from rebaser.cli.sending import Sender, Wait
 from rebaser.cli.source import opened
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import check_token
 
 
 def enqueue(
@@ -58,6 +60,21 @@ def enqueue(
     content_type: Annotated[
         str, typer.Option(metavar="cbor|json", help="What the request is written in, and its answer.")
     ] = "cbor",
+    request_id: Annotated[
+        str | None,
+        typer.Option(
+            "--request-id",
+            metavar="ID",
+            help="Of the one request of the options; sent again with the same one, it is applied once.",
+            allow_from_autoenv=False,
+        ),
+    ] = None,
+    fail_on_error: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-error", help="With --wait derived: exit code 1 if any value of the change set is an error."
+        ),
+    ] = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -65,7 +82,8 @@ def enqueue(
     """Edit a change set.
 
     What the options of one call ask for is one request: all of it is applied, or none. A file follows, in order, in
-    batches that are each applied whole. A regular file is checked to its end before anything is sent.
+    batches that are each applied whole. A regular file is checked to its end before anything is sent. With --wait
+    derived it says how the values of the change set stand then, and the first reasons of those that are errors.
     """
     from rebaser.cli.edits import parse_edits
     from rebaser.cli.running import run_async
@@ -74,10 +92,22 @@ def enqueue(
     edits = parse_edits(sets or (), derives or (), unsets or (), removes or (), _names_in, inputs=inputs or ())
     if not edits and file is None:
         raise usage("nothing to do: give --set, --derive, --unset, --remove or --file")
+    if fail_on_error and wait is not Wait.DERIVED:
+        raise usage("goes with --wait derived: before that nobody knows", "--fail-on-error")
+    if request_id is not None:
+        _check_request_id(request_id, file)
     with opened(file) as source:
         if source is not None:
             source.check()
-        sender = Sender(key, wait, timeout, batch, content_type=_content_type(content_type))
+        sender = Sender(
+            key,
+            wait,
+            timeout,
+            batch,
+            content_type=_content_type(content_type),
+            request_id=request_id,
+            fail_on_error=fail_on_error,
+        )
         code = run_async(partial(sender.run, nats, prefix, edits, source))
     if code:
         if told := sender.interrupted_line():
@@ -88,13 +118,21 @@ def enqueue(
 
 
 def _content_type(text: str) -> str:
-    from rebaser_core.errors import UnprocessableError
     from rebaser_core.payload import ContentType
 
     try:
         return ContentType.of(text if "/" in text else f"application/{text}").value
     except UnprocessableError as error:
         raise usage(f"{error.message}: cbor or json") from None
+
+
+def _check_request_id(request_id: str, file: str | None) -> None:
+    if file is not None:
+        raise usage("is of one request, and a file may be sent in several: leave one of them out", "--request-id")
+    try:
+        check_token(request_id, "request id")
+    except UnprocessableError as error:
+        raise usage(error.message, "--request-id") from None
 
 
 def _names_in(expression: str) -> list[str]:

@@ -8,7 +8,7 @@ A full queue is no failure of a file: its next batch waits until there is room, 
 """
 
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from rebaser.cli import console
 from rebaser.cli.failures import CommandFailed
+from rebaser.cli.outcome import reasons, tally_object, tally_text, unknown_inputs
 from rebaser.cli.source import Source
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.updates import Recompute, Update
+from rebaser_core.updates import Derive, Recompute, Update
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from rebaser.cli.jsonl import Batch
     from rebaser_client import RebaserClient
+    from rebaser_core.state import ChangeSetState
+    from rebaser_core.tally import Tally
 
 # Bytes of lines in one request: the message stays well below what a NATS server takes, without a blob.
 BATCH_BYTES = 256 * 1024
@@ -43,7 +46,8 @@ class Wait(StrEnum):
 class Sender:
     """Sends one call's edits. `timeout` is seconds for each answer, `batch` updates of a file in one request.
 
-    `recompute`: what is to be computed anew instead; the edits are none then.
+    `recompute`: what is to be computed anew instead; the edits are none then. `request_id`: of the one request that
+    there is, if it is given. `fail_on_error`: a value that is an error makes it a failure.
     """
 
     key: ChangeSetKey
@@ -52,6 +56,8 @@ class Sender:
     batch: int = 1
     recompute: Recompute | None = None
     content_type: str = "application/cbor"
+    request_id: str | None = None
+    fail_on_error: bool = False
     requests: int = 0
     updates: int = 0
     performed: int = 0
@@ -61,6 +67,8 @@ class Sender:
     applied_after: float = 0.0  # seconds
     derived_after: float | None = None
     error: RebaserError | None = None
+    tally: "Tally | None" = None  # of all values, once they are derived
+    warnings: list[str] = field(default_factory=list)
     _place: str = ""  # in the input, for an error
     _last_line: int = 0  # of the file, accepted
     _under_way: str = ""  # lines of the file
@@ -82,6 +90,10 @@ class Sender:
                 self.applied_after = time.perf_counter() - self._started
                 if self.wait is Wait.DERIVED and self.commit is not None:
                     await self._wait_derived(client, self.commit)
+                    await self._count_values(await self._look(client, edits))
+                elif self.wait is Wait.APPLIED and any(isinstance(edit, Derive) for edit in edits):
+                    with suppress(RebaserError):  # it was applied, and that is what was asked for
+                        await self._look(client, edits)
             except RebaserError as error:
                 self.error = error
                 self.last_request = getattr(error, "request_id", self.last_request)
@@ -89,6 +101,19 @@ class Sender:
     async def _check_exists(self, client: "RebaserClient") -> None:
         if not await client.exists(self.key.workspace, self.key.change_set):
             raise UnprocessableError(f"there is no change set {self.key.change_set} in workspace {self.key.workspace}")
+
+    async def _look(self, client: "RebaserClient", edits: list[Update]) -> "ChangeSetState":
+        """What it is like now; formulas of options that name nothing become warnings."""
+        state = await client.state(self.key.workspace, self.key.change_set)
+        self.warnings = unknown_inputs(edits, state)
+        return state
+
+    async def _count_values(self, state: "ChangeSetState") -> None:
+        from anyio import to_thread
+
+        from rebaser_core.tally import tally
+
+        self.tally = await to_thread.run_sync(tally, state)
 
     async def _wait_derived(self, client: "RebaserClient", commit: int) -> None:
         from rebaser.cli.running import beside
@@ -107,10 +132,12 @@ class Sender:
     async def _send(self, client: "RebaserClient", updates: list[Update]) -> None:
         ws, cs, recompute = self.key.workspace, self.key.change_set, self.recompute
         if self.wait is Wait.NONE:
-            self.last_request = await client.enqueue_updates(ws, cs, updates, recompute=recompute)
+            self.last_request = await client.enqueue_updates(
+                ws, cs, updates, recompute=recompute, request_id=self.request_id
+            )
         else:
             response = await client.enqueue_updates_with_reply(
-                ws, cs, updates, wait="applied", timeout=self.timeout, recompute=recompute
+                ws, cs, updates, wait="applied", timeout=self.timeout, recompute=recompute, request_id=self.request_id
             )
             self.last_request = response.id
             self._count(response.status)
@@ -190,6 +217,14 @@ class Sender:
             raise CommandFailed(self.error_line())
         if not json:
             console.write_line(self.summary())
+        for line in self.warnings:
+            console.note(f"warning: {line}")
+        if self.tally is not None and not json:
+            for line in reasons(self.tally):
+                console.note(line)
+        if self.fail_on_error and self.tally is not None and self.tally.errors:
+            count = self.tally.errors
+            raise CommandFailed(f"{count:,} value{' is an error' if count == 1 else 's are errors'}")
 
     def error_line(self) -> str:
         """What went wrong, where in the input, and what is in already."""
@@ -224,7 +259,8 @@ class Sender:
         line = f"applied {what}, commit {self.commit}, {console.span(self.applied_after)}"
         if self.derived_after is None:
             return line
-        return f"{line}; derived values true after {console.span(self.derived_after)}"
+        line += f"; derived values true after {console.span(self.derived_after)}"
+        return line if self.tally is None else f"{line}: {tally_text(self.tally)}"
 
     def report(self) -> dict[str, Any]:
         """The same for machines."""
@@ -242,6 +278,10 @@ class Sender:
             "waitedSeconds": round(self.waited, 6),
             "seconds": round(self.derived_after or self.applied_after, 6),
         }
+        if self.tally is not None:
+            out |= tally_object(self.tally)
+        if self.warnings:
+            out["warnings"] = self.warnings
         if self.error is not None:
             out["error"] = {"code": self.error.code, "message": self.error.message}
         return out

@@ -60,6 +60,41 @@ async def test_the_report_for_machines(fleet_url: str, fleet: object, cs: str) -
     assert (sent["commit"], sent["requests"]) == (None, 1)
 
 
+async def test_a_formula_over_what_does_not_exist_is_warned_of_at_once(fleet_url: str, fleet: object, cs: str) -> None:
+    edits = ("--set", "cart/1/price=2", "--derive", "cart/total=cart/1/price * 2")
+    done = await rebaser("enqueue", "shop", cs, *edits, nats_url=fleet_url)
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: cart/total names what does not exist: cart, price; ")
+    assert "`cart/1/price`" in done.stderr
+    right = ("--derive", "cart/total=`cart/1/price` * 2", "--input", "p=cart/1/*", "--derive", "all=size(p)")
+    done = await rebaser("enqueue", "shop", cs, *right, "--wait", "derived", nats_url=fleet_url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(": 3 ok\n")
+    shown = await rebaser_json("get", "shop", cs, "cart/total", "all", nats_url=fleet_url)
+    assert [one["value"] for one in shown] == [4, 1]
+
+
+async def test_what_became_of_the_values_is_told_and_may_be_a_failure(fleet_url: str, fleet: object, cs: str) -> None:
+    edits = ("enqueue", "shop", cs, "--set", "a=1", "--derive", "b=a / 0", "--derive", "c=b + 1", "--wait", "derived")
+    done = await rebaser(*edits, nats_url=fleet_url)
+    assert done.returncode == 0
+    assert done.stdout.endswith(": 1 ok, 2 error\n")
+    assert done.stderr == "error b: failed: divide by zero\n1 fail because an input does\n"
+    failed = await rebaser(*edits, "--fail-on-error", "--json", nats_url=fleet_url)
+    assert (failed.returncode, failed.stderr) == (1, "rebaser: 2 values are errors\n")
+    report = json.loads(failed.stdout)
+    assert report["values"] == {"ok": 1, "stale": 0, "error": 2, "unset": 0}
+    assert report["errors"] == [{"id": "b", "code": "failed", "message": "divide by zero"}]
+
+
+async def test_a_request_id_that_is_given_is_applied_once(fleet_url: str, fleet: object, cs: str) -> None:
+    edits = ("enqueue", "shop", cs, "--set", "a=1", "--request-id", "nightly-1")
+    [first] = await rebaser_json(*edits, nats_url=fleet_url)
+    [again] = await rebaser_json(*edits, nats_url=fleet_url)
+    assert first["lastRequestId"] == again["lastRequestId"] == "nightly-1"
+    assert first["commit"] == again["commit"]
+
+
 async def test_values_that_do_not_exist_are_named(fleet_url: str, fleet: object, cs: str) -> None:
     await rebaser_json("enqueue", "shop", cs, "--set", "a=1", nats_url=fleet_url)
     done = await rebaser("get", "shop", cs, "a", "b", nats_url=fleet_url)
