@@ -138,3 +138,15 @@ def test_a_value_of_another_function_is_left_alone() -> None:
         book.edit(recompute=[Recompute("sum")])
         book.update()
         assert book.values()["b"].value == [0, 1]
+
+
+def test_all_is_edited_and_recomputed_at_once() -> None:
+    """In a change set that is small enough for Python, where both together are more than that."""
+    graph: list[Update] = [Set(f"a{at}", at) for at in range(150)]
+    graph += [Derive(f"b{at}", "sum", {"x": f"a{at}"}) for at in range(140)]
+    assert len(graph) < Thresholds().few < len(graph) + 140
+    book = Logged(graph)
+    book.update()
+    book.edit(*graph, recompute=[EVERYTHING])
+    book.update()
+    check_at_rest(book)
