@@ -4,7 +4,7 @@ No setting: nobody is better off with it. `REBASER_TEST_THRESHOLDS` says `lowest
 or gives fields of `rebaser_core.thresholds.Thresholds` as JSON, where the rest is as it is by default:
 
     REBASER_TEST_THRESHOLDS=lowest rebaser dev
-    REBASER_TEST_THRESHOLDS='{"table": 1, "whole": 0, "share": 1099511627776}' rebaser serve …
+    REBASER_TEST_THRESHOLDS='{"packet_bytes": 1000, "whole": 0, "share": 1099511627776}' rebaser serve …
 
 It is read once, when `rebaser` is imported: by a server, and by the Python workers of the Spark that it starts, which
 inherit it. Spark elsewhere is not told. A test that runs in one process uses `rebaser_core.thresholds.forced`.

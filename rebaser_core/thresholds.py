@@ -67,8 +67,6 @@ class Thresholds:
     """Bytes of texts, lists and maps that a sweep of the whole may start from."""
     brought_bytes: int = _from(64 * 1024 * 1024)
     """Bytes of a structure up to which it goes with its packet if there is no other place; else packets are cut."""
-    table: int = _from(256, 1)
-    """Values found from which on they stand in columns."""
     named: int = _from(10_000, 1)
     """Values found by a sweep from which on their ids are kept as text, too."""
     little: int = _from(300)

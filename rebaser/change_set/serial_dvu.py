@@ -9,7 +9,7 @@ were announced and never ended. An update cannot be given up, so one that ended 
 each time, while requests are applied as ever.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from rebaser.context import Context
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.run import still_valid, update
 from rebaser.progress import Progress
-from rebaser_core.commit import DVU_ATTEMPT, Attempt, Computed, Kind
+from rebaser_core.commit import DVU_ATTEMPT, Attempt, Kind
 from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state import View
@@ -131,16 +131,13 @@ class SerialDvu:
             ms=round((context.now() - started) * 1000, 1),
         )
 
-    def _tell_crashed(self, computed: Sequence[Computed]) -> None:
-        if isinstance(computed, ComputedTable):
-            faults = [(computed.ids[at], fault) for at, fault in computed.faults.items()]
-        else:
-            faults = [(one.id, one.fault) for one in computed if one.fault is not None]
+    def _tell_crashed(self, computed: ComputedTable) -> None:
+        faults = [(computed.ids[at], fault) for at, fault in computed.faults.items()]
         crashed = [(id_, fault.message) for id_, fault in faults if fault.code == CRASHED]
         for id_, reason in crashed[:CRASHED_NAMED]:
             log.warning("value_crashed", **self._names, id=id_, reason=reason, crashed=len(crashed))
 
-    async def _compute(self, view: View) -> Sequence[Computed]:
+    async def _compute(self, view: View) -> ComputedTable:
         context, seconds = self._context, self._context.settings.dvu_timeout
         self.progress = Progress(view.sequence, context.now())
         label = str(self._commits.key)

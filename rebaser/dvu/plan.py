@@ -24,7 +24,7 @@ from rebaser.dvu.packet import Data, RawFault, Results, Work, weight
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser_core import thresholds
 from rebaser_core.codes import ERROR
-from rebaser_core.commit import Commit, Computed, Kind
+from rebaser_core.commit import Commit, Kind
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
 from rebaser_core.shapes import Shape
@@ -128,16 +128,10 @@ class Plan:
         sizes = [len(flying.nodes) for flying in self._flying.values()]
         return list(accumulate(sizes, initial=self.size - len(self._parts) - sum(sizes)))
 
-    def computed(self) -> Sequence[Computed]:
+    def computed(self) -> ComputedTable:
         """What changed against the stored cells. Complete once `next_wave` has returned nothing."""
-        found, ids, rows = self._found, self._columns.ids, self._graph.rows
-        places = np.flatnonzero(found.changed)
-        if len(places) >= self._limits.table:
-            return self._table(places)
-        return tuple([Computed(ids[rows[at]], found.value(at), found.faults.get(at)) for at in places.tolist()])
-
-    def _table(self, places: Any) -> ComputedTable:
         found, ids = self._found, self._columns.ids
+        places = np.flatnonzero(found.changed)
         rows, kinds, bits = self._graph.rows[places], found.kinds[places], found.bits[places]
         kinds[kinds == FAULT] = NULL
         others = {at: found.others[int(places[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}

@@ -25,7 +25,6 @@ from rebaser.dvu.whole import WholePlan
 from rebaser_client.rounds import turn
 from rebaser_core import thresholds
 from rebaser_core.columns import Columns
-from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable
 from rebaser_core.state import ChangeSetState, View
 from rebaser_core.thresholds import NEVER, Thresholds
@@ -62,7 +61,7 @@ class Evaluator(Protocol):
 
 async def update(
     view: View, engine: Evaluator, *, label: str, progress: Callable[[int, int], None] = lambda _, __: None
-) -> Sequence[Computed]:
+) -> ComputedTable:
     """All derived values of `view` that are not what they should be, as they should be.
 
     `view` must stay open meanwhile; commits may be folded beside it. `label` names the work to an operator. Where
@@ -79,6 +78,7 @@ async def update(
             else:
                 packets, computed = await _work(view, little, _next, made)
         if not packets:
+            assert computed is not None  # noqa: S101 - nothing is left to do
             return computed
         arrived = partial(_tell, progress, made.upto, made.size)
         arrived(0, 0)
@@ -91,20 +91,22 @@ async def update(
             packets, computed = await _work(view, little, _next, made, found)
 
 
-def _planned(view: View, limits: Thresholds | None = None) -> tuple[Plan | WholePlan, list[bytes], Sequence[Computed]]:
+def _planned(
+    view: View, limits: Thresholds | None = None
+) -> tuple[Plan | WholePlan, list[bytes], ComputedTable | None]:
     """A plan, and as `_next`, unless its structure has to be shared before."""
     with _tidying.setdefault(view.columns, Lock()):
         graph.tidy(view.columns)
     made = plan(view, limits)
-    return (made, *(_next(made) if isinstance(made, Plan) else ([], ())))
+    return (made, *(_next(made) if isinstance(made, Plan) else ([], None)))
 
 
-def _next(made: Plan | WholePlan, found: Sequence[Data] | None = None) -> tuple[list[bytes], Sequence[Computed]]:
+def _next(made: Plan | WholePlan, found: Sequence[Data] | None = None) -> tuple[list[bytes], ComputedTable | None]:
     """The packets of the next wave, once the results of the last are `found`; or, if there are none, what changed."""
     if found is not None:
         made.absorb(found)
     packets = made.next_wave()
-    return packets, () if packets else made.computed()
+    return packets, None if packets else made.computed()
 
 
 async def share(made: Plan | WholePlan, engine: Evaluator) -> bool:
@@ -137,7 +139,7 @@ async def _work(view: View, little: bool, function: Callable[..., T], *args: Any
     return await to_thread.run_sync(view.run, function, *args, abandon_on_cancel=True)
 
 
-def still_valid(state: ChangeSetState, computed: Sequence[Computed], planned_at: int) -> Sequence[Computed]:
+def still_valid(state: ChangeSetState, computed: ComputedTable, planned_at: int) -> ComputedTable:
     """What of an update planned at log sequence `planned_at` may still be committed to `state`.
 
     Call while the view that it was planned on is open: after that, a row may be another id's, or none's.
@@ -146,10 +148,7 @@ def still_valid(state: ChangeSetState, computed: Sequence[Computed], planned_at:
     """
     if state.last == planned_at:
         return computed
-    roots, is_derived = state.roots, state.cells.is_derived
-    if isinstance(computed, ComputedTable):
-        touched = {id_ for id_, at in roots.items() if at > planned_at}
-        if not touched:
-            return computed
-        return computed.keep(np.array([id_ not in touched for id_ in computed.ids], np.bool_))
-    return tuple([one for one in computed if roots.get(one.id, 0) <= planned_at and is_derived(one.id)])
+    touched = {id_ for id_, at in state.roots.items() if at > planned_at}
+    if not touched:
+        return computed
+    return computed.keep(np.array([id_ not in touched for id_ in computed.ids], np.bool_))

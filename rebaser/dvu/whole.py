@@ -20,7 +20,6 @@ from rebaser.dvu.packet import Data, RawFault, Results, weight
 from rebaser.dvu.structure import Reach, Structure, functions_of
 from rebaser_core.codes import ABSENT, ERROR, OK
 from rebaser_core.columns import Columns
-from rebaser_core.commit import Computed
 from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
 from rebaser_core.state import View
@@ -241,7 +240,7 @@ class WholePlan:
         """As `rebaser.dvu.plan.Plan` has it."""
         return [0, self.size]
 
-    def computed(self) -> Sequence[Computed]:
+    def computed(self) -> ComputedTable:
         """What changed against the stored cells. Complete once `next_wave` has returned nothing."""
         room, found = self._room, self._found
         rows, kinds, bits = room.rows[:found], room.kinds[:found], room.bits[:found]
@@ -250,8 +249,7 @@ class WholePlan:
         if len(failed):
             kinds[failed] = NULL
         columns = self._columns
-        table = ComputedTable(self._ids(rows), kinds, bits, room.others, by_place, rows, columns)
-        return table if len(table) >= self._limits.table else tuple(table)
+        return ComputedTable(self._ids(rows), kinds, bits, room.others, by_place, rows, columns)
 
     def _ids(self, rows: graph.Ints) -> RowIds:
         columns, at, base = self._columns, self._laid, self._structure.base

@@ -74,12 +74,6 @@ WAYS = [
     Way("a structure that is shared", f"{WHOLE}WholePlan.shared"),
     Way("a structure that is missing", "rebaser.dvu.packet:Results.encode", lambda given, _: given[0].missing),
     Way("a structure too large to go along", f"{RUN}_planned", lambda given, _: len(given) > 1),
-    Way("a plan's results in columns", f"{PLAN}Plan.computed", lambda _, found: isinstance(found, ComputedTable)),
-    Way("a plan's results one by one", f"{PLAN}Plan.computed", lambda _, found: type(found) is tuple and found),
-    Way(
-        "a sweep's results in columns", f"{WHOLE}WholePlan.computed", lambda _, found: isinstance(found, ComputedTable)
-    ),
-    Way("a sweep's results one by one", f"{WHOLE}WholePlan.computed", lambda _, found: type(found) is tuple and found),
     Way("ids as text", "rebaser.dvu.laid:NamedIds.lines"),
     Way("results in columns, some of them edited", f"{CORE}computed:ComputedTable.keep"),
     # -- computing

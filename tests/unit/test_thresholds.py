@@ -54,7 +54,7 @@ def test_they_are_as_before_once_nobody_forces_them() -> None:
         ("lowest", Thresholds.lowest()),
         ("highest", Thresholds.highest()),
         ("drawn 17", Thresholds.drawn(random.Random("17"))),
-        ('{"table": 1, "slow": 1}', Thresholds(table=1, slow=1)),
+        ('{"named": 1, "slow": 1}', Thresholds(named=1, slow=1)),
     ],
 )
 def test_a_process_begins_with_what_the_environment_says(text: str, expected: Thresholds) -> None:
@@ -75,10 +75,10 @@ def test_a_process_begins_with_what_the_environment_says(text: str, expected: Th
         ("low", "neither"),
         ("drawn", "neither"),
         ("[1]", "no JSON object"),
-        ('{"tabel": 1}', "no threshold tabel"),
-        ('{"table": 0}', "table is a number from 1"),
-        ('{"table": 1.5}', "table is a number"),
-        ('{"table": true}', "table is a number"),
+        ('{"nammed": 1}', "no threshold nammed"),
+        ('{"named": 0}', "named is a number from 1"),
+        ('{"named": 1.5}', "named is a number"),
+        ('{"named": true}', "named is a number"),
         ('{"slow": 2}', "slow is a number from 0.0 to 1.0"),
     ],
 )

@@ -327,7 +327,7 @@ def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> 
 
 @pytest.mark.parametrize("few", [300, -1])
 def test_what_is_written_names_the_values(few: int) -> None:
-    limits, kept = replace(WHOLE, few=few, table=1, named=2), Structures(None)
+    limits, kept = replace(WHOLE, few=few, named=2), Structures(None)
     book = Book([total(f"größe {at}", f"x{at // 2}") for at in range(9)] + [Set(f"x{at}", at) for at in range(5)])
     for edited in ([0, 1, 2, 3, 4], [3, 1], [2]):
         book.edit(*[Set(f"x{at}", at + len(edited)) for at in edited])
