@@ -1,6 +1,6 @@
 """Edits that are applied while a large update runs: its commit can be read, and what it covers is told."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import anyio
 import pytest
@@ -10,11 +10,12 @@ from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Kind
 from rebaser_core.messages import Success
 from rebaser_core.subjects import Subjects
+from rebaser_core.thresholds import NEVER, Thresholds, forced
 from rebaser_core.updates import Update
 from rebaser_core.values import Json, State
 from tests.integration.test_owner import Engine, serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology", "limits")]
 
 EDITS = {  # what removes rows, gives them to other ids, or takes their definitions away
     "removed": [Remove("d8"), Remove("d9")],
@@ -22,6 +23,21 @@ EDITS = {  # what removes rows, gives them to other ids, or takes their definiti
     "named": [Remove("d8"), Derive("y", "sum", {"of": ("nobody", "a")})],  # an absent id gets the row
     "derived anew": [Remove("d8"), Derive("d8", "sum", {"of": ("a", "a")}), Unset("d9"), Set("d10", -1.0)],
 }
+
+
+LIMITS = {
+    "usual": Thresholds(),
+    "lowest": Thresholds.lowest(),
+    "highest": Thresholds.highest(),
+    "whole": Thresholds(whole=0, share=NEVER, slow=1.0, named=1, inline_table=0),
+    "cut": Thresholds(packet_bytes=2000, task_work=1, result_bytes=100),
+}
+
+
+@pytest.fixture(params=LIMITS.values(), ids=LIMITS)
+def limits(request: pytest.FixtureRequest) -> Iterator[Thresholds]:
+    with forced(request.param) as those:
+        yield those
 
 
 @pytest.fixture

@@ -62,6 +62,9 @@ class Engine:
             raise DvuError("no")
         return [evaluate_packet(packet) for packet in packets]
 
+    async def share(self, _: object) -> None:
+        """There is no place for structures: they go with their packets."""
+
 
 @pytest.fixture
 async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
