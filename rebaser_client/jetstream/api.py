@@ -14,6 +14,7 @@ import anyio
 
 from rebaser_client.jetstream.calls import Calls, answer, limit
 from rebaser_client.jetstream.connection import Connection
+from rebaser_client.jetstream.consume import Batch, Following
 from rebaser_client.jetstream.consumer import Consumer
 from rebaser_client.jetstream.ensure import consumer_request, ensure_consumer, ensure_stream
 from rebaser_client.jetstream.errors import (
@@ -26,10 +27,11 @@ from rebaser_client.jetstream.errors import (
     NoRespondersError,
     RequestTimeoutError,
 )
-from rebaser_client.jetstream.groups import check_name
+from rebaser_client.jetstream.groups import Group, check_name, check_update
 from rebaser_client.jetstream.infos import AccountInfo, ConsumerInfo, PubAck, StreamInfo
-from rebaser_client.jetstream.messages import STATUS, Msg, StoredMessage, parse_headers
+from rebaser_client.jetstream.messages import STATUS, Message, Msg, StoredMessage, parse_headers
 from rebaser_client.jetstream.names import path
+from rebaser_client.jetstream.options import DEFAULT_EXPIRES, Limits
 from rebaser_client.jetstream.stream import Stream
 from rebaser_core.errors import TransientError
 
@@ -74,6 +76,27 @@ class JetStream(Calls):
                 if tries == NOBODY_TRIES:
                     raise
             await anyio.sleep(NOBODY_PAUSE)
+
+    async def publish_unconfirmed(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> None:
+        """Send a message to a stream with `no_ack`, which confirms none. Nobody tells whether it was stored."""
+        await self.connection.publish(subject, payload, headers)
+
+    def ack_next(
+        self,
+        message: Message,
+        max_messages: int = 1,
+        *,
+        expires: float = DEFAULT_EXPIRES,
+        no_wait: bool = False,
+        group: str | None = None,
+    ) -> Batch:
+        """`message` is done, and here is room for `max_messages` more: one message to the server instead of two.
+
+        It goes out when the batch is opened or first read from. `no_wait`: what is there now, and no more. Only the
+        acknowledgement of this message cannot be confirmed; that others come shows that it arrived.
+        """
+        limits = Limits.of_fetch(max_messages, None, expires, None)
+        return Following(self, message, limits, Group.of(group, None, None, None), no_wait=no_wait)
 
     async def publish_all(self, subject: str, payloads: Iterable[bytes], *, window: int = 16) -> list[PubAck]:
         """Store messages in order, `window` of them unconfirmed at most. After a failure some are stored."""
@@ -213,21 +236,25 @@ class JetStream(Calls):
         stream: str,
         config: Mapping[str, Any],
         *,
+        pedantic: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> Consumer:
         """Create a consumer; without a name in `config` (`ConsumerConfig`, docs.nats.io) it gets one.
 
-        One that is there with the same configuration is returned, with another it is an error (10148).
+        One that is there with the same configuration is returned, with another it is an error (10148). `pedantic`: the
+        server refuses what it would put right silently. Priority groups that ADR-42 forbids are a `ConfigError`.
         """
-        return await self._put_consumer(stream, config, "create", timeout)
+        return await self._put_consumer(stream, config, "create", pedantic=pedantic, timeout=timeout)
 
-    async def update_consumer(self, stream: str, config: Mapping[str, Any]) -> Consumer:
+    async def update_consumer(self, stream: str, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
         """Replace the configuration of a consumer; one that is not there is an error (10149)."""
-        return await self._put_consumer(stream, config, "update")
+        return await self._put_consumer(stream, config, "update", pedantic=pedantic)
 
-    async def create_or_update_consumer(self, stream: str, config: Mapping[str, Any]) -> Consumer:
+    async def create_or_update_consumer(
+        self, stream: str, config: Mapping[str, Any], *, pedantic: bool = False
+    ) -> Consumer:
         """Have a consumer with just this configuration."""
-        return await self._put_consumer(stream, config, "")
+        return await self._put_consumer(stream, config, "", pedantic=pedantic)
 
     async def get_consumer(self, stream: str, name: str) -> Consumer:
         return Consumer(self, await self.consumer_info(stream, name))
@@ -265,10 +292,18 @@ class JetStream(Calls):
         stream: str,
         config: Mapping[str, Any],
         action: str,
+        *,
+        pedantic: bool,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> Consumer:
         name = config.get("name") or config.get("durable_name") or self.connection.new_name()
-        subject, body = consumer_request(stream, {**config, "name": name}, action)
+        subject, body = consumer_request(stream, {**config, "name": name}, action, pedantic=pedantic)
+        if action != "create":
+            try:
+                check_update((await self.consumer_info(stream, name)).config, config)
+            except ApiError as error:
+                if error.err_code != CONSUMER_NOT_FOUND:
+                    raise
         return Consumer(self, ConsumerInfo.of(await self.call(subject, body, timeout=timeout)))
 
     async def _get(self, stream: str, body: Mapping[str, Any]) -> StoredMessage | None:

@@ -31,6 +31,8 @@ class Calls:
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
+    # With `confirmed`, the server's answer is awaited, for at most the timeout of all calls.
+
     async def ack(self, message: Message) -> None:
         """Done. Nobody confirms it."""
         await self.connection.publish(message.reply, b"+ACK")
@@ -39,18 +41,24 @@ class Calls:
         """Done, confirmed: the server will not deliver it again."""
         await self.connection.request(message.reply, b"+ACK", timeout=timeout or self._timeout)
 
-    async def nak(self, message: Message, delay: float = 0.0) -> None:
+    async def nak(self, message: Message, delay: float = 0.0, *, confirmed: bool = False) -> None:
         """Have it delivered again, to anybody, after `delay` seconds."""
         body = b'-NAK {"delay":%d}' % int(delay * 1e9) if delay > 0 else b"-NAK"
-        await self.connection.publish(message.reply, body)
+        await self._say(message, body, confirmed=confirmed)
 
-    async def progress(self, message: Message) -> None:
+    async def progress(self, message: Message, *, confirmed: bool = False) -> None:
         """Still at work: begin the ack wait anew."""
-        await self.connection.publish(message.reply, b"+WPI")
+        await self._say(message, b"+WPI", confirmed=confirmed)
 
-    async def term(self, message: Message, reason: str = "") -> None:
+    async def term(self, message: Message, reason: str = "", *, confirmed: bool = False) -> None:
         """Never deliver it again."""
-        await self.connection.publish(message.reply, f"+TERM {reason}".strip().encode())
+        await self._say(message, f"+TERM {reason}".strip().encode(), confirmed=confirmed)
+
+    async def _say(self, message: Message, body: bytes, *, confirmed: bool) -> None:
+        if confirmed:
+            await self.connection.request(message.reply, body, timeout=self._timeout)
+        else:
+            await self.connection.publish(message.reply, body)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 

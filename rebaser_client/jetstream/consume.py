@@ -6,9 +6,10 @@ from typing import Any
 
 from rebaser_client.jetstream.calls import Calls
 from rebaser_client.jetstream.groups import Group
-from rebaser_client.jetstream.messages import PullMessage
+from rebaser_client.jetstream.messages import Message, PullMessage
 from rebaser_client.jetstream.options import Limits
 from rebaser_client.jetstream.pull import Puller
+from rebaser_client.jetstream.pull_actions import Pull
 from rebaser_client.jetstream.pull_state import PullState
 from rebaser_client.jetstream.reader import Sized
 
@@ -26,6 +27,7 @@ class _Reading(Puller):
             expires=limits.expires,
             heartbeat=limits.heartbeat,
             once=once,
+            batch=limits.batch,
         )
         super().__init__(
             js,
@@ -66,6 +68,8 @@ class Messages(_Reading):
 
     Iteration ends after `stop` or `drain`. It raises `ConsumerDeletedError` when the consumer is deleted, and
     `PullRefusedError` when it is one that pushes; all else is told to `on_warning`, and it goes on.
+    With `end_when_gone` the first also comes when the consumer is found gone, after a reconnect or because nobody
+    answers pulls.
     """
 
     def __init__(self, js: Calls, stream: str, consumer: str, limits: Limits, group: Group, **callbacks: Any) -> None:
@@ -95,3 +99,17 @@ class Batch(_Reading):
 
     def __init__(self, js: Calls, stream: str, consumer: str, limits: Limits, group: Group) -> None:
         super().__init__(js, stream, consumer, limits, group, once=True)
+
+
+class Following(Batch):
+    """The messages of a pull that acknowledges the one before: see `JetStream.ack_next`."""
+
+    def __init__(self, js: Calls, message: Message, limits: Limits, group: Group, *, no_wait: bool) -> None:
+        super().__init__(js, message.stream, message.consumer, limits, group)
+        self._api = message.reply
+        if no_wait:
+            del self._request["expires"]
+            self._request["no_wait"] = True
+
+    def _wanted(self, pull: Pull) -> bytes:
+        return b"+NXT " + super()._wanted(pull)

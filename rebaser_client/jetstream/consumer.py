@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rebaser_client.jetstream.consume import Batch, Messages
+from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError
 from rebaser_client.jetstream.groups import Group
 from rebaser_client.jetstream.infos import ConsumerInfo
 from rebaser_client.jetstream.messages import PullMessage
@@ -19,7 +20,7 @@ class Consumer:
 
     All times are seconds. `consume`, `fetch` and `next` raise `ConfigError` for what ADR-37 or the consumer, as it is
     cached, forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see `Group`. Messages are acknowledged
-    through `JetStream` (`ack`, `ack_sync`, `nak`, `progress`, `term`).
+    by themselves (`PullMessage`) or through `JetStream`.
     """
 
     def __init__(self, js: "JetStream", info: ConsumerInfo) -> None:
@@ -57,12 +58,18 @@ class Consumer:
         on_warning: Callable[[Warn], None] | None = None,
         on_pinned: Callable[[str], None] | None = None,
         on_unpinned: Callable[[], None] | None = None,
+        end_when_gone: bool = False,
     ) -> Messages:
         """Messages without end, pulled for in advance: at most `max_messages` (500), or `max_bytes`, are kept.
 
         More is pulled for when the threshold (half of that) is left. A pull lasts `expires` (at least 1); without a
         word from the server for two `idle_heartbeat` (half of `expires`, from 0.5 to 30) it pulls anew.
         `on_warning`, `on_pinned` and `on_unpinned` are called in the read loop: see `Puller` and `PullConsumer`.
+        `end_when_gone`: after a reconnect, and when nobody answers pulls, ask whether the consumer is still there, and
+        end if not. Otherwise one that goes while nobody can say so is waited for.
+
+        Where nothing is acknowledged (`ack_policy` none), what is kept for a reader who leaves early is lost: to the
+        server it is done. Such a reader keeps little (`max_messages`), or drains.
         """
         limits = Limits.of_consume(
             max_messages,
@@ -81,6 +88,7 @@ class Consumer:
             on_warning=on_warning,
             on_pinned=on_pinned,
             on_unpinned=on_unpinned,
+            is_gone=self._is_gone if end_when_gone else None,
         )
 
     def fetch(
@@ -96,6 +104,8 @@ class Consumer:
         priority: int | None = None,
     ) -> Batch:
         """The next `max_messages`, or as many as fit into `max_bytes`, or as many as come before `expires`.
+
+        Both limits may be given: it is over when the first is reached.
 
         With a heartbeat (by default if `expires` is above 30) a pull that is lost is noticed before its time.
         """
@@ -125,6 +135,15 @@ class Consumer:
         )
         async with batch:
             return await anext(batch, None)
+
+    async def _is_gone(self) -> bool:
+        try:
+            await self.info()
+        except ApiError as error:
+            if error.err_code in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
+                return True
+            raise
+        return False
 
     def _group(
         self,

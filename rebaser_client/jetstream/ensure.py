@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import structlog
 
 from rebaser_client.jetstream.errors import CONSUMER_EXISTS, CONSUMER_NAME_IN_USE, STREAM_NAME_IN_USE, ApiError
+from rebaser_client.jetstream.groups import check_config, check_update
 from rebaser_client.jetstream.names import path
 from rebaser_core.errors import ConfigError
 
@@ -57,18 +58,23 @@ async def ensure_consumer(call: Call, stream: str, config: Mapping[str, Any]) ->
         return
     found = (await call(f"CONSUMER.INFO.{path(stream, name)}"))["config"]
     if _differences(found, config):
+        check_update(found, {**found, **config})
         try:
             await call(*consumer_request(stream, {**found, **config}, "update"))
         except ApiError as error:
             raise _final(error, what, _differences(found, config)) from error
 
 
-def consumer_request(stream: str, config: Mapping[str, Any], action: str) -> tuple[str, dict[str, Any]]:
+def consumer_request(
+    stream: str, config: Mapping[str, Any], action: str, *, pedantic: bool = False
+) -> tuple[str, dict[str, Any]]:
     """Subject and body of the call that makes a consumer. `action`: `create`, `update`, empty for either."""
+    check_config(config)
     subject = f"CONSUMER.CREATE.{path(stream, config['name'])}"
     if config.get("filter_subject"):  # has to stand there, too: permissions can be given by it
         subject += f".{config['filter_subject']}"
-    return subject, {"stream_name": stream, "config": config, "action": action}
+    body = {"stream_name": stream, "config": config, "action": action}
+    return subject, {**body, "pedantic": True} if pedantic else body
 
 
 def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -1,6 +1,7 @@
 """Priority groups (ADR-42): what a pull may say about the group it belongs to."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from rebaser_core.errors import ConfigError
@@ -40,3 +41,33 @@ def check_name(name: str) -> None:
     """Raises `ConfigError` unless `name` can be the name of a group."""
     if _NAME.fullmatch(name) is None:
         raise ConfigError(f"{name!r} is no name of a group: 1 to 16 of letters, digits, - _ / =")
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Refuse a consumer that ADR-42 forbids, whatever a server says: 2.15 makes some of them."""
+    groups, policy = _of(config)
+    if policy == "none" and not groups:
+        return
+    if policy == "none" or not groups:
+        raise ConfigError("priority_policy and priority_groups need each other")
+    if len(groups) > 1:
+        raise ConfigError(f"a consumer has one priority group, and these are {len(groups)}: {', '.join(groups)}")
+    check_name(groups[0])
+    if config.get("deliver_subject"):
+        raise ConfigError("a consumer that pushes its messages can have no priority groups")
+    if config.get("ack_policy") != "explicit":
+        raise ConfigError(f"priority groups need ack_policy explicit, not {config.get('ack_policy') or 'none'}")
+
+
+def check_update(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to change what ADR-42 says cannot change: policy and groups. `priority_timeout` can."""
+    if _of(found) != _of(wanted):
+        (groups, policy), (wanted_groups, wanted_policy) = _of(found), _of(wanted)
+        raise ConfigError(
+            f"priority groups cannot be changed: policy {policy} with {groups}, wanted {wanted_policy} with "
+            f"{wanted_groups}; delete the consumer first"
+        )
+
+
+def _of(config: Mapping[str, Any]) -> tuple[list[str], str]:
+    return list(config.get("priority_groups") or []), config.get("priority_policy") or "none"

@@ -56,8 +56,8 @@ class PriorityGroupState(NamedTuple):
 class ConsumerInfo:
     """`delivered_stream`: the stream sequence up to which it has delivered, so that it goes on behind that one.
 
-    `ack_floor_stream`: the one up to which all is acknowledged. `priority_groups` is empty for a consumer without any,
-    and before a group was pulled from.
+    `ack_floor_stream`: the one up to which all is acknowledged; `ack_floor_consumer`: the same as the consumer counts.
+    `priority_groups` is empty for a consumer without any, and before a group was pulled from.
     """
 
     stream: str
@@ -71,10 +71,11 @@ class ConsumerInfo:
     delivered_stream: int
     priority_groups: tuple[PriorityGroupState, ...] = ()
     ack_floor_stream: int = 0
+    ack_floor_consumer: int = 0
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
-        delivered = answer.get("delivered") or {}
+        delivered, floor = answer.get("delivered") or {}, answer.get("ack_floor") or {}
         return cls(
             str(answer.get("stream_name", "")),
             str(answer.get("name", "")),
@@ -86,7 +87,8 @@ class ConsumerInfo:
             as_int(delivered.get("consumer_seq")),
             as_int(delivered.get("stream_seq")),
             tuple(_group_state(group) for group in answer.get("priority_groups") or ()),
-            as_int((answer.get("ack_floor") or {}).get("stream_seq")),
+            as_int(floor.get("stream_seq")),
+            as_int(floor.get("consumer_seq")),
         )
 
 

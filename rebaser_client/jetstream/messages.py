@@ -4,7 +4,10 @@ Invariant: `headers` is always a dict, empty where the message has none; header 
 """
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rebaser_client.jetstream.calls import Calls
 
 # Where the inline status of a message (`NATS/1.0 503 No Responders`) stands among its headers. No header can have these
 # names, so nobody can make one up.
@@ -58,6 +61,16 @@ class Message(Msg):
         self.consumer_sequence = int(self._parts[2])
 
     @property
+    def stream(self) -> str:
+        """The stream it stands in."""
+        return self.reply.split(".")[2 if len(self.reply.split(".")) == 9 else 4]
+
+    @property
+    def consumer(self) -> str:
+        """Whose delivery it is."""
+        return self.reply.split(".")[3 if len(self.reply.split(".")) == 9 else 5]
+
+    @property
     def delivered(self) -> int:
         """How often this message was delivered, this time included."""
         return int(self._parts[0])
@@ -74,9 +87,28 @@ class Message(Msg):
 
 
 class PullMessage(Message):
-    """A delivery that has to be acknowledged."""
+    """A delivery that has to be acknowledged. Its methods are those of `JetStream`, which say more."""
 
-    __slots__ = ()
+    __slots__ = ("_js",)
+
+    def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None, js: "Calls") -> None:
+        super().__init__(subject, reply, data, headers)
+        self._js = js
+
+    async def ack(self) -> None:
+        await self._js.ack(self)
+
+    async def ack_sync(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - see Connection.request
+        await self._js.ack_sync(self, timeout=timeout)
+
+    async def nak(self, delay: float = 0.0, *, confirmed: bool = False) -> None:
+        await self._js.nak(self, delay, confirmed=confirmed)
+
+    async def progress(self, *, confirmed: bool = False) -> None:
+        await self._js.progress(self, confirmed=confirmed)
+
+    async def term(self, reason: str = "", *, confirmed: bool = False) -> None:
+        await self._js.term(self, reason, confirmed=confirmed)
 
 
 class StoredMessage:

@@ -10,6 +10,7 @@ from rebaser_client.jetstream.infos import ConsumerInfo
 from rebaser_core.errors import ConfigError
 
 DEFAULT_MESSAGES = 500
+BATCH_OF_BYTES = 1_000_000  # messages a pull asks for where bytes are the limit
 DEFAULT_EXPIRES = 30.0  # seconds, as all below
 MIN_EXPIRES = 1.0  # of consume
 MAX_EXPIRES = 1e9  # about 30 years; a server can read some 290 (and not infinity)
@@ -19,13 +20,14 @@ NS = 1e-9  # seconds in a nanosecond: the finest time a request can name
 
 
 class Limits(NamedTuple):
-    """How much is pulled for at most, and when again. `heartbeat` 0: none."""
+    """How much is pulled for at most, and when again. `heartbeat` 0: none. `batch`: messages, if the limit is bytes."""
 
     limit: int
     by_bytes: bool
     threshold: int
     expires: float
     heartbeat: float
+    batch: int = BATCH_OF_BYTES
 
     @classmethod
     def of_consume(
@@ -38,6 +40,8 @@ class Limits(NamedTuple):
         threshold_messages: int | None,
         threshold_bytes: int | None,
     ) -> Self:
+        if max_messages is not None and max_bytes is not None:
+            raise ConfigError("max_messages and max_bytes are both given; only one of them can be the limit")
         limit, by_bytes = _limit(max_messages, max_bytes, DEFAULT_MESSAGES)
         mine, other = ("bytes", "messages") if by_bytes else ("messages", "bytes")
         given = {"messages": threshold_messages, "bytes": threshold_bytes}
@@ -67,20 +71,17 @@ class Limits(NamedTuple):
             heartbeat = min(expires / 2, MAX_HEARTBEAT) if expires > LONG_FETCH else 0.0
         else:
             heartbeat = _heartbeat(idle_heartbeat, expires)
-        return cls(limit, by_bytes, 0, expires, heartbeat)
+        return cls(limit, by_bytes, 0, expires, heartbeat, max_messages or BATCH_OF_BYTES)
 
 
 def _limit(max_messages: int | None, max_bytes: int | None, default: int | None) -> tuple[int, bool]:
     """The limit, and whether it is one of bytes."""
-    if max_messages is not None and max_bytes is not None:
-        raise ConfigError("max_messages and max_bytes are both given; only one of them can be the limit")
-    name, limit = ("max_messages", max_messages) if max_bytes is None else ("max_bytes", max_bytes)
-    if limit is None:
-        limit = default
+    for name, given in (("max_messages", max_messages), ("max_bytes", max_bytes)):
+        if given is not None and given < 1:
+            raise ConfigError(f"{name} is {given}; it must be 1 or more")
+    limit = max_bytes or max_messages or default
     if limit is None:
         raise ConfigError("neither max_messages nor max_bytes is given; fetch needs one of them")
-    if limit < 1:
-        raise ConfigError(f"{name} is {limit}; it must be 1 or more")
     return limit, max_bytes is not None
 
 

@@ -8,7 +8,7 @@ import asyncio
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from rebaser_client.jetstream.groups import Group
 from rebaser_client.jetstream.interest import Interest
 from rebaser_client.jetstream.messages import DESCRIPTION, PIN_ID, STATUS, PullMessage, as_int
 from rebaser_client.jetstream.names import path
-from rebaser_client.jetstream.pull_actions import Action, End, Later, Pinned, Pull, Renew, Unpinned, Warn
+from rebaser_client.jetstream.pull_actions import Action, End, Later, Look, Pinned, Pull, Renew, Unpinned, Warn
 from rebaser_client.jetstream.pull_state import BACKOFF_MIN, PullState
 from rebaser_client.jetstream.reader import Handler, Sized
 from rebaser_client.logs import get_logger
@@ -51,7 +51,9 @@ class Puller:
         on_warning: Callable[[Warn], None] | None = None,
         on_pinned: Callable[[str], None] | None = None,
         on_unpinned: Callable[[], None] | None = None,
+        is_gone: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        self._js = js
         self._connection = js.connection
         self._state = state
         self._names = {"stream": stream, "consumer": consumer}
@@ -63,6 +65,7 @@ class Puller:
         self._on_warning = on_warning
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
+        self._is_gone = is_gone  # asked when the consumer may be, if it is of interest
         self._loop = asyncio.get_running_loop()
         self._inbox = ""
         self._interest: Interest | None = None
@@ -70,7 +73,7 @@ class Puller:
         self._queue: deque[PullMessage] = deque()
         self._unwanted: deque[PullMessage] = deque()  # came and nobody will take them
         self._filled = asyncio.Event()
-        self._todo: deque[Pull | Renew] = deque()
+        self._todo: deque[Pull | Renew | Look] = deque()
         self._due = asyncio.Event()
         self._busy = False  # with one of `_todo`: the inbox may be another soon
         self._timer: asyncio.TimerHandle | None = None
@@ -170,7 +173,7 @@ class Puller:
             self._act(self._state.status(token, status, description, None if left is None else as_int(left)))
             return None
         try:
-            return PullMessage(subject, reply, data, headers)
+            return PullMessage(subject, reply, data, headers, self._js)
         except ValueError:
             log.warning("pull_foreign_message", **self._names, subject=subject[:120])
             return None
@@ -196,6 +199,7 @@ class Puller:
 
     def _reconnected(self) -> None:
         self._act(self._state.reconnected())
+        self._look_soon()
 
     def _resume(self) -> None:
         self._act(self._state.resume())
@@ -213,6 +217,8 @@ class Puller:
                 case Warn(event, status, reason):
                     log.log(40 if event == "pull_failed" else 30, event, **self._names, status=status, reason=reason)
                     self._tell(self._on_warning, action)
+                    if status == "503":
+                        self._look_soon()
                 case Later(seconds):
                     self._stop_timer()
                     self._timer = self._loop.call_later(seconds * (0.5 + random.random()), self._resume)  # noqa: S311
@@ -248,7 +254,7 @@ class Puller:
                     while self._todo:
                         action = self._todo.popleft()
                         self._busy = True
-                        await (self._pull(action) if isinstance(action, Pull) else self._renew())
+                        await self._do(action)
                         self._busy = False
         except Exception as error:
             log.exception("pull_broke", **self._names)
@@ -256,6 +262,29 @@ class Puller:
             self._error = TransientError(f"pulling from {self._names['consumer']} broke: {error!r}")
         finally:
             await self._close()
+
+    async def _do(self, action: Pull | Renew | Look) -> None:
+        match action:
+            case Pull():
+                await self._pull(action)
+            case Renew():
+                await self._renew()
+            case Look():
+                await self._look()
+
+    def _look_soon(self) -> None:
+        if self._is_gone is not None and Look() not in self._todo:
+            self._todo.append(Look())
+            self._due.set()
+
+    async def _look(self) -> None:
+        try:
+            gone = self._is_gone is not None and await self._is_gone()
+        except RebaserError as error:
+            log.warning("pull_look_failed", **self._names, reason=error.message)
+            return  # a pull that nobody answers brings us back
+        if gone:
+            self._act(self._state.gone())
 
     async def _pull(self, pull: Pull) -> None:
         if not self._state.expects(pull.token):

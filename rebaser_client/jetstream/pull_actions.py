@@ -33,6 +33,10 @@ class Renew(NamedTuple):
     """Listen on a new inbox, when everything for the old one has come, then call `renewed`."""
 
 
+class Look(NamedTuple):
+    """See whether the consumer is still there."""
+
+
 class Pinned(NamedTuple):
     """The consumer chose this client; the server knows it by `pin`."""
 
@@ -57,6 +61,7 @@ _MEANINGS: dict[str, Meaning] = {"404": "silent", "408": "silent", "423": "silen
 _CONFLICTS: tuple[tuple[str, Meaning], ...] = (
     ("Message Size Exceeds MaxBytes", "silent"),
     ("Batch Completed", "silent"),
+    ("Batch-Completed", "silent"),  # as ADR-37 spells it
     ("Consumer Deleted", "deleted"),
     ("Consumer is push based", "final"),
     ("Leadership Change", "lost"),

@@ -6,7 +6,8 @@ Events go in as method calls, actions come out. Whoever drives it carries them o
 from collections.abc import Sequence
 
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream.errors import RequestTimeoutError
+from rebaser_client.jetstream.errors import ConsumerDeletedError, RequestTimeoutError
+from rebaser_client.jetstream.options import BATCH_OF_BYTES
 from rebaser_client.jetstream.pull_actions import (
     NOTHING,
     Action,
@@ -23,7 +24,6 @@ from rebaser_client.jetstream.pull_actions import (
 from rebaser_client.jetstream.pull_counts import Counts
 from rebaser_core.errors import RebaserError
 
-BATCH_OF_BYTES = 1_000_000  # messages a pull asks for where bytes are the limit
 GRACE = 2.0  # seconds behind `expires` that an answer may take
 MAX_STEP = 1.0  # seconds at most that pass between two ticks: a process that was paused has not been waiting
 BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between pulls that are refused
@@ -35,6 +35,7 @@ class PullState(Counts):
     """`limit` is free at first, and free at most. `threshold`: pull again when no more than that is outstanding or in
     the reader's buffer; None: when no more is outstanding than is free. `once`: one pull, and over with it (`fetch`).
     `survives_delete`: a consumer that is deleted may come back. `expires` and `heartbeat` (0: none) are seconds.
+    `batch`: messages that a pull for bytes asks for; a `fetch` is over when they came, too.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class PullState(Counts):
         heartbeat: float = 0.0,
         once: bool = False,
         survives_delete: bool = False,
+        batch: int = BATCH_OF_BYTES,
     ) -> None:
         super().__init__(limit)
         self.ended = False
@@ -59,6 +61,8 @@ class PullState(Counts):
         self._heartbeat = heartbeat
         self._once = once
         self._survives_delete = survives_delete
+        self._batch = batch
+        self._messages = 0  # that came
         self._connected = True
         self._refused_room = 0  # bytes that the next message did not fit into
         self._backoff = 0.0
@@ -100,7 +104,7 @@ class PullState(Counts):
             self._heard = True  # silence begins now
         token = self._ask(self.pin, self._clock)
         if self.by_bytes:
-            return (Pull(token, BATCH_OF_BYTES, amount, self.pin),)
+            return (Pull(token, self._batch, amount, self.pin),)
         return (Pull(token, amount, 0, self.pin),)
 
     # -- the server ------------------------------------------------------------------------------------------------
@@ -112,7 +116,9 @@ class PullState(Counts):
         self._refused_room = 0
         self._came(amount)
         if self._once:
-            return NOTHING if self.outstanding else self._end(None)
+            self._messages += 1
+            all_came = not self.outstanding or (self.by_bytes and self._messages == self._batch)
+            return self._end(None) if all_came else NOTHING
         return NOTHING if self.refill else self.pull()
 
     def pinned(self, pin: str) -> Sequence[Action]:
@@ -178,6 +184,10 @@ class PullState(Counts):
         if self._once:
             return self._end(RequestTimeoutError(f"a pull was not answered within {self._expires:g} s"))
         return [Warn("pull_unanswered", "", f"within {self._expires:g} s"), *self.pull()]
+
+    def gone(self) -> Sequence[Action]:
+        """The consumer is not there any more, as somebody found who asked."""
+        return self._end(ConsumerDeletedError("404", "it is not there any more"))
 
     def resume(self) -> Sequence[Action]:
         """The wait that `Later` asked for is over."""

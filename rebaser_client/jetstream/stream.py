@@ -58,14 +58,14 @@ class Stream:
     async def get_consumer(self, name: str) -> Consumer:
         return await self._js.get_consumer(self.name, name)
 
-    async def create_consumer(self, config: Mapping[str, Any]) -> Consumer:
-        return await self._js.create_consumer(self.name, config)
+    async def create_consumer(self, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
+        return await self._js.create_consumer(self.name, config, pedantic=pedantic)
 
-    async def update_consumer(self, config: Mapping[str, Any]) -> Consumer:
-        return await self._js.update_consumer(self.name, config)
+    async def update_consumer(self, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
+        return await self._js.update_consumer(self.name, config, pedantic=pedantic)
 
-    async def create_or_update_consumer(self, config: Mapping[str, Any]) -> Consumer:
-        return await self._js.create_or_update_consumer(self.name, config)
+    async def create_or_update_consumer(self, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
+        return await self._js.create_or_update_consumer(self.name, config, pedantic=pedantic)
 
     async def delete_consumer(self, name: str) -> None:
         await self._js.delete_consumer(self.name, name)

@@ -225,6 +225,30 @@ async def test_it_goes_on_after_its_connection_was_cut(
     assert got == set(range(1, 61))
 
 
+@pytest.mark.parametrize("cut", [True, False])
+async def test_one_who_wants_it_is_told_that_the_consumer_went_unnoticed(
+    stream: Stream, lossy: Consumer, proxy: Proxy, cut: bool
+) -> None:
+    proxy.lose = lambda frame: frame.headers.startswith(b"NATS/1.0 409")
+    async with lossy.consume(idle_heartbeat=0.5, end_when_gone=True) as messages:
+        await waiting(lossy, 1)
+        await stream.delete_consumer(lossy.name)
+        if cut:
+            await proxy.cut()
+        with anyio.fail_after(60), pytest.raises(ConsumerDeletedError):
+            await anext(messages)
+
+
+async def test_a_consumer_that_is_there_ends_nothing(
+    js: JetStream, stream: Stream, lossy: Consumer, proxy: Proxy
+) -> None:
+    async with lossy.consume(end_when_gone=True) as messages:
+        await waiting(lossy, 1)
+        await proxy.cut()
+        await add(js, stream, 1)
+        assert await take(js, messages, 1) == [1]
+
+
 async def test_missed_heartbeats_warn_and_pull_again(
     js: JetStream, stream: Stream, lossy: Consumer, proxy: Proxy
 ) -> None:
@@ -254,6 +278,16 @@ async def test_fetch_of_bytes_ends_before_what_does_not_fit(js: JetStream, strea
     assert got == [1, 2]  # each is 300 bytes, its subject and an ack subject of some 60
     got = [message.stream_sequence async for message in consumer.fetch(max_bytes=100, expires=20)]
     assert got == []
+
+
+async def test_fetch_of_messages_and_bytes_ends_with_the_first_limit(
+    js: JetStream, stream: Stream, consumer: Consumer
+) -> None:
+    await add(js, stream, 10, size=300)
+    got = [message.stream_sequence async for message in consumer.fetch(2, max_bytes=5000, expires=20)]
+    assert got == [1, 2]
+    got = [message.stream_sequence async for message in consumer.fetch(5, max_bytes=1000, expires=20)]
+    assert got == [3, 4]
 
 
 async def test_next_is_one_message_or_none(js: JetStream, stream: Stream, consumer: Consumer) -> None:

@@ -174,8 +174,9 @@ async def test_consume_refuses(consumer: Consumer, options: dict[str, Any], what
     ("options", "what"),
     [
         ({}, "neither max_messages nor max_bytes is given"),
-        ({"max_messages": 1, "max_bytes": 1}, "max_messages and max_bytes are both given"),
         ({"max_messages": 0}, "max_messages is 0; it must be 1 or more"),
+        ({"max_messages": 0, "max_bytes": 1}, "max_messages is 0; it must be 1 or more"),
+        ({"max_messages": 1, "max_bytes": 0}, "max_bytes is 0; it must be 1 or more"),
         ({"max_messages": 1, "expires": 0}, "expires is 0 s; a fetch needs some time"),
         ({"max_messages": 1, "expires": math.inf}, "expires is inf s; a fetch needs some time, 1e\\+09 s at most"),
         ({"max_messages": 1, "expires": math.nan}, "expires is nan s"),

@@ -193,3 +193,60 @@ async def test_a_pin_is_named_only_while_there_is_one(js: JetStream, stream: str
 async def test_what_no_server_takes_is_refused_at_once(js: JetStream, options: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         PullConsumer(js, "s", "c", **options)
+
+
+GROUPED = {"name": "c", "ack_policy": "explicit", "priority_groups": [GROUP], "priority_policy": "overflow"}
+PLAIN = {"name": "c", "ack_policy": "explicit"}
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"ack_policy": "none"}, "need ack_policy explicit, not none"),
+        ({"ack_policy": "all"}, "need ack_policy explicit, not all"),
+        ({"ack_policy": None}, "need ack_policy explicit, not none"),
+        ({"priority_groups": [GROUP, "b"]}, "has one priority group, and these are 2: jobs, b"),
+        ({"priority_groups": []}, "need each other"),
+        ({"priority_groups": ["no name"]}, "no name of a group"),
+        ({"priority_policy": "none"}, "need each other"),
+        ({"deliver_subject": "somewhere"}, "pushes its messages"),
+    ],
+)
+async def test_what_the_document_forbids_is_not_created(
+    js: JetStream, stream: str, change: dict[str, Any], what: str
+) -> None:
+    wanted = GROUPED | change
+    for make in (js.create_consumer, js.create_or_update_consumer, js.ensure_consumer):
+        with pytest.raises(ConfigError, match=what):
+            await make(stream, wanted)  # type: ignore[operator]
+    assert [info.name async for info in js.list_consumers(stream)] == []
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        (PLAIN, GROUPED),
+        (GROUPED, PLAIN),
+        (GROUPED, GROUPED | {"priority_policy": "prioritized"}),
+        (GROUPED, GROUPED | {"priority_policy": "pinned_client", "priority_timeout": SECOND}),
+        (GROUPED, GROUPED | {"priority_groups": ["other"]}),
+    ],
+)
+async def test_what_the_document_forbids_to_update_stays(
+    js: JetStream, stream: str, found: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    before = (await js.create_consumer(stream, found)).cached_info.config
+    for change in (js.update_consumer, js.create_or_update_consumer):
+        with pytest.raises(ConfigError, match="priority groups cannot be changed"):
+            await change(stream, wanted)
+    if wanted is not PLAIN:  # what is not named stays
+        with pytest.raises(ConfigError, match="priority groups cannot be changed"):
+            await js.ensure_consumer(stream, wanted)
+    assert (await js.consumer_info(stream, "c")).config == before
+
+
+async def test_the_timeout_of_a_pin_is_updated(js: JetStream, stream: str) -> None:
+    pinned = GROUPED | {"priority_policy": "pinned_client", "priority_timeout": 5 * SECOND}
+    await js.create_consumer(stream, pinned)
+    changed = await js.update_consumer(stream, pinned | {"priority_timeout": 9 * SECOND})
+    assert changed.cached_info.config["priority_timeout"] == 9 * SECOND

@@ -121,6 +121,7 @@ SILENT = [
     ("408", "Interest Expired"),
     ("409", "Message Size Exceeds MaxBytes"),
     ("409", "Batch Completed"),
+    ("409", "Batch-Completed"),
     ("423", "Nats-Wrong-Pin-Id"),
     ("423", "Nats-Pin-Id mismatch"),
 ]
@@ -469,6 +470,17 @@ def test_a_fetch_is_over_when_all_came() -> None:
 
 def test_a_fetch_of_bytes_is_over_when_they_came() -> None:
     state = consume(300, 0, once=True, by_bytes=True)
+    assert not state.message(200)
+    assert state.message(100) == (End(None),)
+
+
+def test_a_fetch_of_messages_and_bytes_is_over_when_either_came() -> None:
+    state = PullState(limit=300, threshold=0, once=True, by_bytes=True, batch=2)
+    assert pulls(state.start(0.0)) == [(1, 2, 300)]
+    assert not state.message(100)
+    assert state.message(100) == (End(None),)
+    state = PullState(limit=300, threshold=0, once=True, by_bytes=True, batch=3)
+    assert pulls(state.start(0.0)) == [(1, 3, 300)]
     assert not state.message(200)
     assert state.message(100) == (End(None),)
 
