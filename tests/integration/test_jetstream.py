@@ -286,8 +286,8 @@ async def test_a_consumer_is_updated_or_its_conflict_named(js: JetStream, subjec
     await js.ensure_consumer(name, wanted | {"ack_wait": 3_000_000_000})
     assert (await js.consumer_info(name, TASKS_CONSUMER)).config["ack_wait"] == 3_000_000_000
     with pytest.raises(ConfigError) as refused:
-        await js.ensure_consumer(name, wanted | {"ack_policy": "none"})
-    assert "ack_policy is 'explicit', wanted 'none'" in refused.value.message
+        await js.ensure_consumer(name, wanted | {"deliver_policy": "new"})
+    assert "deliver_policy is 'all', wanted 'new'" in refused.value.message
     await js.delete_consumer(name, TASKS_CONSUMER)
     await js.delete_consumer(name, TASKS_CONSUMER)
 
