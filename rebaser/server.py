@@ -31,6 +31,7 @@ from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 log = structlog.get_logger(__name__)
 
 CROWD_CHECK = 1.0  # seconds between looks at the tasks that wait, while all slots are taken
+ON_THE_WAY = 0.25  # seconds without a request after which an owner is idle: the first one may be on its way
 LEAVE_DELAY = 0.25  # seconds until a task that a newer server should have is offered to the next one
 
 
@@ -251,7 +252,7 @@ class Server:
                 log.warning("crowd_check_failed", reason=error.message)
                 continue
             now = context.now()
-            idle = [owner for owner in holders if not owner.life.queued and not owner.life.busy]
+            idle = [owner for owner in holders if owner.idle_for(now) > ON_THE_WAY]
             idle.sort(key=lambda owner: owner.life.active_at)
             late = [one for one in holders if one.loaded and one not in idle and now - one.since > settings.turn]
             late.sort(key=lambda owner: owner.since)

@@ -6,6 +6,7 @@ lifecycle names for it.
 
 import asyncio
 import gc
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -77,7 +78,7 @@ class Owner(Actor):
         super().__init__(context.now, Pace(quiescent_period=settings.quiescent_period), changed)
         self.key = task.key
         self.lease = Lease(task, context.subjects)
-        self.since = context.now()
+        self.since = math.inf  # when its turn began: loading may take longer than a turn, and would be in vain
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False
@@ -107,6 +108,10 @@ class Owner(Actor):
     def progress(self) -> Progress | None:
         """Of the update at work, if there is one."""
         return self._dvu.progress if self._dvu is not None else None
+
+    def idle_for(self, now: float) -> float:
+        """Seconds since it had anything to do for its requests, or loaded; 0 while it has."""
+        return 0.0 if self.life.queued or self.life.busy else now - self.life.active_at
 
     def adopt(self, task: Task) -> None:
         """The task was delivered again, to the server that owns it already."""
@@ -199,6 +204,7 @@ class Owner(Actor):
                 )
                 self._consumer = await self.resources.enter_async_context(consumer)
                 self.group.start_soon(self._decider)
+                self.since = context.now()
                 if len(state.cells) > LARGE:
                     gc.freeze()  # else each full collection walks through all of it
                 event = Loaded(state.owes, self._dvu.put_off())
