@@ -21,7 +21,7 @@ class Replies:
         self.inbox = inbox
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
-        self._requests: set[asyncio.Future[Msg]] = set()
+        self._requests: dict[asyncio.Future[Msg], None] = {}  # in order: who waited first is told first
         self._subjects: dict[asyncio.Future[Msg], str] = {}
         self._count = 0
 
@@ -37,14 +37,14 @@ class Replies:
     def open_request(self, subject: str, timeout: float) -> tuple[str, asyncio.Future[Msg], asyncio.TimerHandle]:
         """As `open`, but it fails after `timeout` seconds, or when the connection is lost."""
         inbox, future = self.open(subject)
-        self._requests.add(future)
+        self._requests[future] = None
         due = self._loop.time() + timeout
         return inbox, future, self._loop.call_at(due, self._expire, future, subject, timeout, due, ROUNDS)
 
     def close(self, inbox: str) -> None:
         future = self._waiting.pop(inbox[len(self.inbox) :], None)
         if future is not None:
-            self._requests.discard(future)
+            self._requests.pop(future, None)
             self._subjects.pop(future, None)
             if not future.cancel() and not future.cancelled():
                 future.exception()  # seen, even if nobody awaited it
