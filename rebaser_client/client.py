@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.dead_letters import DeadLetterBox
-from rebaser_client.errors import RequestConflicts, RequestRejected, RequestTimeout
+from rebaser_client.errors import RequestConflicts, RequestIdReused, RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_client.opening import Held, check_asyncio
 from rebaser_client.options import ClientOptions, access_of, content_type_option
@@ -25,6 +25,7 @@ from rebaser_client.reads import Reads
 from rebaser_client.sender import Outgoing, Sender
 from rebaser_client.unanswered import Unanswered
 from rebaser_client.waker import Waker
+from rebaser_core.decide import REQUEST_ID_REUSED
 from rebaser_core.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, ulid
@@ -173,9 +174,9 @@ class RebaserClient(Reads):
     ) -> EnqueueUpdatesResponse:
         """Send a request and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
-        Raises as `enqueue_updates`; `RequestRejected` if the request cannot be processed, `RequestConflicts` if updates
-        of `from_change_set` do not fit here. What is returned is a success. A `RequestTimeout` has the commit if the
-        request was applied, and only its DVU is still to come.
+        Raises as `enqueue_updates`; `RequestRejected` if the request cannot be processed, `RequestIdReused` if its id
+        was that of another, `RequestConflicts` if updates of `from_change_set` do not fit here. What is returned is a
+        success. A `RequestTimeout` has the commit if the request was applied, and only its DVU is still to come.
         """
         if wait not in get_args(Wait):
             raise UnprocessableError(f"wait is 'applied' or 'derived', not {wait!r}", code="invalid_argument")
@@ -212,7 +213,8 @@ class RebaserClient(Reads):
         if isinstance(response.status, Conflicts):
             raise RequestConflicts(id_, response)
         if isinstance(response.status, Failure):
-            raise RequestRejected(id_, response)
+            reused = response.status.code == REQUEST_ID_REUSED
+            raise (RequestIdReused if reused else RequestRejected)(id_, response)
         return response
 
     async def recompute(

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Literal, TypeAlias
 
+from rebaser_core.decide import REQUEST_ID_REUSED
 from rebaser_core.errors import Disposition, RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
@@ -139,3 +140,9 @@ class RequestConflicts(RequestRejected):
         super().__init__(request_id, response)
         status = response.status
         self.conflicts = status.conflicts if isinstance(status, Conflicts) else ()
+
+
+class RequestIdReused(RequestRejected):
+    """Another request, with other content, was decided under this id before; it keeps its outcome."""
+
+    default_code = REQUEST_ID_REUSED

@@ -17,6 +17,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.state import ChangeSetState, Recorded
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
+REQUEST_ID_REUSED = "request_id_reused"  # the code of a request that has the id of another
 MAX_MESSAGE = 1000  # characters of a recorded error message
 MAX_CONFLICTS = 100  # that an answer names: it has to fit in a message
 
@@ -27,7 +28,7 @@ class Incoming:
 
     `request_id` is `@<sequence>` where the message gives none that can be read, so that no two are ever confused.
     `recompute`: what is to be computed anew once they are applied. `redrive` and `attempts` are those of `Decision`.
-    `blob`: where the updates stand, if that is no message.
+    `blob`: where the updates stand, if that is no message. `digest`: that of its content, if it could be read.
     """
 
     sequence: int
@@ -39,6 +40,7 @@ class Incoming:
     attempts: int = 0
     recompute: Recompute | None = None
     blob: BlobRef | None = None
+    digest: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,11 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
     for request in incoming:
         again = here.get(request.request_id)
         if again is not None and not _tried_anew(again, request.sequence, request.redrive, epoch):
-            answers.append((again, None))
+            answers.append((_again(again, request), None))
             continue
         recorded = known(state, epoch, request.request_id, request.sequence, request.redrive)
         if again is None and recorded is not None:
-            answers.append((recorded.decision, recorded.commit))
+            answers.append((_again(recorded.decision, request), recorded.commit))
             continue
         if request.sequence <= epoch.sequence:
             skipped += 1
@@ -99,6 +101,7 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
                 "skipped",
                 "passed over by an earlier owner; send it again",
                 request.redrive,
+                digest=request.digest,
             )
         else:
             decision = _decide_one(branch, request, delta)
@@ -119,6 +122,18 @@ def known(state: ChangeSetState, epoch: Applied, request_id: RequestId, sequence
     if recorded is None or _tried_anew(recorded.decision, sequence, redrive, epoch):
         return None
     return recorded
+
+
+def _again(decision: Decision, request: Incoming) -> Decision:
+    """The answer to a request whose id was decided: the same again, unless it asks for something else now.
+
+    That is an error which nothing records: it changes nothing, and the id keeps its outcome. So whichever of the two is
+    sent once more gets its own answer again.
+    """
+    if not (decision.digest and request.digest) or decision.digest == request.digest:
+        return decision
+    message = "a request with this id and other content was decided before; nothing of this one was applied"
+    return Decision(request.sequence, request.request_id, Outcome.ERROR, 0, REQUEST_ID_REUSED, message)
 
 
 def _tried_anew(decision: Decision, sequence: int, redrive: int, epoch: Applied) -> bool:
@@ -150,6 +165,7 @@ def _decide_one(branch: "_Branch", request: Incoming, delta: list[Update]) -> De
         request.redrive,
         request.attempts if outcome is Outcome.DEAD else 0,
         tuple(gone[:MAX_CONFLICTS]),
+        request.digest,
     )
 
 

@@ -18,8 +18,9 @@ from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.payload import CBOR, JSON, ContentType, dumps, loads, malformed
 
 __all__ = [
-    "APPLIED", "CBOR", "CONTENT_TYPE", "DEBT", "JSON", "MESSAGE_ID", "MESSAGE_TYPE", "MESSAGE_VERSION", "REDRIVE",
-    "REPLY_INBOX", "UNKNOWN", "Body", "ContentType", "Headers", "MessageType", "Peeked", "Registry", "dumps", "loads",
+    "APPLIED", "CBOR", "CONTENT_TYPE", "DEBT", "DIGESTS", "JSON", "MESSAGE_ID", "MESSAGE_TYPE", "MESSAGE_VERSION",
+    "REDRIVE", "REPLY_INBOX", "UNKNOWN", "Body", "ContentType", "Headers", "MessageType", "Peeked", "Registry", "dumps",
+    "loads",
 ]  # fmt: skip
 
 CONTENT_TYPE: Final = "X-CONTENT-TYPE"
@@ -30,6 +31,7 @@ REPLY_INBOX: Final = "X-Reply-Inbox"
 APPLIED: Final = "X-Applied"
 DEBT: Final = "X-Debt"
 UNKNOWN: Final = "X-Unknown-Functions"
+DIGESTS: Final = "X-Digests"
 REDRIVE: Final = "X-Redrive"  # how often a request came back from the dead letters
 
 M = TypeVar("M")

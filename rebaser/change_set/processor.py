@@ -19,7 +19,7 @@ from rebaser.context import Context
 from rebaser_client.jetstream import Message
 from rebaser_client.rounds import turn
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
-from rebaser_core.decide import Incoming, decide, known
+from rebaser_core.decide import REQUEST_ID_REUSED, Incoming, decide, known
 from rebaser_core.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
@@ -174,6 +174,9 @@ class Processor:
             elif (original := self._burying.get(decision.sequence)) is not None:
                 original.again.append(message)
             else:
+                if decision.code == REQUEST_ID_REUSED:  # who asks for no reply is told nowhere else
+                    seq = decision.sequence
+                    log.warning("request_id_reused", **self._names(), seq=seq, id=decision.request_id, commit=commit)
                 await self.answer(message, decision, commit)
                 done.append(message.stream_sequence)
         self._context.deleter.add(done)

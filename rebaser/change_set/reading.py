@@ -13,6 +13,7 @@ from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef
+from rebaser_core.content import digest_of
 from rebaser_core.dead_letter import read_redrive
 from rebaser_core.decide import Incoming
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
@@ -22,6 +23,7 @@ from rebaser_core.updates import Update
 
 log = structlog.get_logger(__name__)
 
+DIGEST_HERE = 1000  # updates whose digest is taken on the event loop
 OURS = ("internal", "too_slow")  # codes of what more tries bound: time would not mend it
 
 
@@ -57,6 +59,7 @@ class RequestReader:
             updates, blob = request.updates, None
             if updates is None:
                 updates, blob = await self._fetch(request.updates_address or "")
+            digest = await self._digest(updates, request)
         except UnprocessableError as error:
             return Incoming(sequence, request_id, error=error, redrive=redrive)
         except (UnsupportedVersion, BlobMissing) as error:
@@ -77,7 +80,14 @@ class RequestReader:
             redrive=redrive,
             recompute=request.recompute,
             blob=blob,
+            digest=digest,
         )
+
+    async def _digest(self, updates: tuple[Update, ...], request: EnqueueUpdatesRequest) -> bytes:
+        content = updates, request.from_change_set_id, request.recompute
+        if len(updates) <= DIGEST_HERE:
+            return digest_of(*content)
+        return await to_thread.run_sync(digest_of, *content, abandon_on_cancel=True)
 
     async def _fetch(self, address: str) -> tuple[tuple[Update, ...], BlobRef]:
         limits, seconds = self._context.settings.limits, self._context.settings.apply_timeout

@@ -20,7 +20,7 @@ from rebaser_core.codes import FALSE, FLOAT, INT, OTHER
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.errors import RebaserError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.commit import read_decision
+from rebaser_core.messages.commit import add_digests, read_decision
 from rebaser_core.payload import malformed
 from rebaser_core.state import ChangeSetState, Recorded
 from rebaser_core.updates import parse_recompute
@@ -64,9 +64,15 @@ class ChainReader:
             batch, metadata = file.batch(number)
             if batch.num_rows:
                 self._layer.add(self._rows(batch))
-            for row in read_json(metadata[schema.OUTCOMES]) if schema.OUTCOMES in metadata else ():
-                commit, at_ms, decided = listed(row, 3)
-                self._state.remember(Recorded(read_decision(decided), natural(commit), natural(at_ms)))
+            if schema.OUTCOMES in metadata:
+                self._read_outcomes(metadata)
+
+    def _read_outcomes(self, metadata: dict[bytes, bytes]) -> None:
+        rows = [listed(row, 3) for row in read_json(metadata[schema.OUTCOMES])]
+        decisions = [read_decision(decided) for _, _, decided in rows]
+        add_digests(decisions, text(read_json(metadata.get(schema.DIGESTS, b'""'))))
+        for (commit, at_ms, _), decision in zip(rows, decisions, strict=True):
+            self._state.remember(Recorded(decision, natural(commit), natural(at_ms)))
 
     def _close(self) -> None:
         if self._layer is not None:

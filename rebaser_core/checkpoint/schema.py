@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
 COLUMNS = {name: place for place, name in enumerate(SCHEMA.names)}
 
 # Keys of metadata. `PART` is in the schema's, the others in those of batches without rows.
-PART, OUTCOMES, HEAD = b"rebaser", b"outcomes", b"head"
+PART, OUTCOMES, DIGESTS, HEAD = b"rebaser", b"outcomes", b"digests", b"head"
 
 
 def write_json(value: Any) -> str:

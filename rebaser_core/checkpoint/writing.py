@@ -18,7 +18,7 @@ from rebaser_core.checkpoint.chain import Chain, Part
 from rebaser_core.checkpoint.rows import Rows, made
 from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_shape
 from rebaser_core.ids import RequestId
-from rebaser_core.messages.commit import write_decision
+from rebaser_core.messages.commit import write_decision, write_digests
 from rebaser_core.state import ChangeSetState, Recorded, View
 
 
@@ -115,7 +115,8 @@ class Draft:
         for at in range(0, len(self._outcomes), piece):
             some = self._outcomes[at : at + piece]
             rows = [[one.commit, one.at_ms, write_decision(one.decision)] for one in some]
-            out.note(schema.OUTCOMES, rows)
+            digests = write_digests([one.decision for one in some])
+            out.note({schema.OUTCOMES: rows} | ({schema.DIGESTS: digests} if digests else {}))
         head = {
             "last": view.sequence,
             "covers": view.covers,
@@ -128,7 +129,7 @@ class Draft:
             "base": [[part.address, part.size] for part in chain.base],
             "deltas": [[part.address, part.size] for part in chain.deltas],
         }
-        out.note(schema.HEAD, head)
+        out.note({schema.HEAD: head})
 
 
 def _since(last: int, outcomes: dict[RequestId, Recorded]) -> list[Recorded]:
@@ -175,10 +176,10 @@ class _File:
             at += batch.num_rows
         return at
 
-    def note(self, key: bytes, value: Any) -> None:
-        """Write a batch without rows that says `value`."""
+    def note(self, said: dict[bytes, Any]) -> None:
+        """Write a batch without rows that says this."""
         empty = made({"id": []}, 0, self._shapes, self._definitions)
-        self._writer.write_batch(empty, custom_metadata={key: write_json(value)})
+        self._writer.write_batch(empty, custom_metadata={key: write_json(value) for key, value in said.items()})
 
     def close(self) -> bytes:
         self._writer.close()

@@ -7,9 +7,16 @@ because only current messages leave this package.
 from dataclasses import replace
 
 from rebaser_core.commit import Commit
-from rebaser_core.envelope import CBOR, ContentType, Headers, Peeked, Registry
+from rebaser_core.envelope import CBOR, DIGESTS, ContentType, Headers, Peeked, Registry
 from rebaser_core.limits import COMMIT_LIMITS, Limits
-from rebaser_core.messages.commit import COMMIT, check_is_commit, read_sweep_headers, read_unknown, sweep_headers
+from rebaser_core.messages.commit import (
+    COMMIT,
+    add_digests,
+    check_is_commit,
+    read_sweep_headers,
+    read_unknown,
+    sweep_headers,
+)
 from rebaser_core.messages.delta import (
     check_delta,
     decode_delta,
@@ -77,5 +84,6 @@ def decode_commit(headers: Headers | None, payload: bytes, limits: Limits = COMM
     """
     check_is_commit(headers)
     commit = REGISTRY.decode(headers, payload, limits, Commit)
+    add_digests(commit.requests, (headers or {}).get(DIGESTS))
     unknown = read_unknown(headers)
     return replace(commit, unknown=unknown) if unknown else commit

@@ -5,6 +5,8 @@ version) is `UnsupportedVersion`, never a guess: a reader must not fold what it 
 """
 
 import json
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
@@ -21,9 +23,11 @@ from rebaser_core.commit import (
     Kind,
     Outcome,
 )
+from rebaser_core.content import SIZE
 from rebaser_core.envelope import (
     APPLIED,
     DEBT,
+    DIGESTS,
     MESSAGE_TYPE,
     UNKNOWN,
     Body,
@@ -273,8 +277,8 @@ COMMIT = MessageType("Commit", Commit, (CommitV1, CommitV2), (upgrade_v1,), _rea
 
 
 def sweep_headers(commit: Commit) -> dict[str, str]:
-    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`, so that the sweeper reads headers only; and
-    `X-Unknown-Functions` where there are any."""
+    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`, so that the sweeper reads headers only. Where there
+    are any, `X-Unknown-Functions`, and `X-Digests` of the requests: older readers would refuse a body that has them."""
     applied = commit.applied
     headers = {
         APPLIED: f"{applied.stream}:{applied.sequence}" if applied else "",
@@ -282,7 +286,34 @@ def sweep_headers(commit: Commit) -> dict[str, str]:
     }
     if commit.unknown:
         headers[UNKNOWN] = json.dumps(commit.unknown)
+    if commit.requests and (digests := write_digests(commit.requests)):
+        headers[DIGESTS] = digests
     return headers
+
+
+def write_digests(decisions: Sequence[Decision]) -> str:
+    """Those of `decisions` as text; empty if there are none."""
+    if not any(one.digest for one in decisions):
+        return ""
+    return b64encode(b"".join([one.digest or _NO_DIGEST for one in decisions])).decode()
+
+
+def add_digests(decisions: Sequence[Decision], text: str | None) -> None:
+    """Put what `write_digests` wrote into decisions that were just read; a text that does not fit says nothing."""
+    if not text:
+        return
+    try:
+        data = b64decode(text, validate=True)
+    except ValueError:
+        return
+    if len(data) == SIZE * len(decisions):
+        for at, one in enumerate(decisions):
+            digest = data[at * SIZE : (at + 1) * SIZE]
+            if digest != _NO_DIGEST:
+                object.__setattr__(one, "digest", digest)  # nobody else has it yet, and a copy costs ten times as much
+
+
+_NO_DIGEST = bytes(SIZE)
 
 
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from rebaser_client import (
     RebaserClient,
     Remove,
     RequestConflicts,
+    RequestIdReused,
     RequestTimeout,
     Set,
     State,
@@ -140,3 +141,26 @@ async def test_the_time_given_is_used_to_wait_for_a_connection(
                 group.start_soon(client.enqueue_updates, "ws", "cs", [Set("a", 1)])
                 await tried.wait()
                 await own_nats.start()
+
+
+async def test_an_id_that_was_used_for_other_content_is_refused_and_keeps_its_outcome(
+    client: RebaserClient, events: Events
+) -> None:
+    first = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="once")
+    for _ in range(2):
+        with pytest.raises(RequestIdReused, match="other content") as raised:
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], request_id="once")
+        assert raised.value.code == "request_id_reused"
+        assert await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="once") == first
+    assert (await client.values("ws", "cs"))["a"].value == 1
+    assert [told["id"] for told in events.named("request_id_reused")] == ["once"] * 2
+
+
+async def test_so_it_is_by_the_next_owner(js: JetStream, subjects: Subjects, nats_url: str, engine: Engine) -> None:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
+        async with serving(js, subjects, engine):
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="once")
+        async with serving(js, subjects, engine):
+            with pytest.raises(RequestIdReused):
+                await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], request_id="once")
+            assert await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="once")

@@ -9,7 +9,7 @@ import pytest
 
 from rebaser_core.checkpoint import Chain, Part, read_checkpoint, schema
 from rebaser_core.checkpoint.writing import Draft
-from rebaser_core.commit import Commit, Computed, Kind
+from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.state import Cell, ChangeSetState
 from rebaser_core.thresholds import Thresholds, forced
@@ -49,6 +49,20 @@ def head(data: bytes) -> dict[str, Any]:
 
 def test_an_empty_state_comes_back_empty() -> None:
     assert parts(restored(ChangeSetState())) == parts(ChangeSetState())
+
+
+def test_what_requests_asked_for_is_kept_beside_their_outcomes() -> None:
+    """Where a reader of the last release, which refuses rows that are longer, passes over it."""
+    state, stored = ChangeSetState(), Stored()
+    for at in range(1, 8):
+        one = Decision(at, f"r{at}", Outcome.SUCCESS, 1, redrive=at % 2, digest=bytes([at] * 8) if at % 3 else b"")
+        state.fold(at, Commit("c", at - 1, Kind.REBASE, 0, "o", None, None, (one,)))
+        with forced(Thresholds(delta_share=0, batch_outcomes=2)):
+            stored.write(state)
+    found = stored.read()
+    for read, was in ((found.outcomes, state.outcomes), (found.redriven, state.redriven)):
+        assert read == was
+        assert [one.decision.digest for one in read.values()] == [one.decision.digest for one in was.values()]
 
 
 def test_deltas_may_follow_an_empty_base() -> None:

@@ -190,3 +190,17 @@ def test_functions_that_the_writer_lacked_travel_in_a_header_alone() -> None:
 @pytest.mark.parametrize("text", ["", "[", "3", "{}", "[1, null, []]", "[" * 100_000], ids=lambda text: text[:9])
 def test_a_header_of_functions_that_is_damaged_names_none(text: str) -> None:
     assert read_unknown({"X-Unknown-Functions": text}) == ()
+
+
+def test_digests_of_requests_travel_in_a_header_alone() -> None:
+    decisions = [
+        Decision(at, f"r{at}", Outcome.SUCCESS, 1, digest=bytes([at] * 8) if at % 2 else b"") for at in range(5)
+    ]
+    commit = Commit("ID", 3, Kind.REBASE, 5, "me", None, 3, requests=tuple(decisions))
+    bare = replace(commit, requests=tuple([replace(one, digest=b"") for one in decisions]))
+    found, payload = encode_commit(commit)
+    assert encode_commit(bare) == ({name: found[name] for name in found if name != "X-Digests"}, payload)
+    assert [one.digest for one in decode_commit(found, payload).requests] == [one.digest for one in decisions]
+    for damaged in ("", "?", "AAAA", found["X-Digests"][4:]):
+        read = decode_commit({**found, "X-Digests": damaged}, payload)
+        assert [one.digest for one in read.requests] == [b""] * 5

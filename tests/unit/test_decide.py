@@ -47,6 +47,24 @@ def test_the_same_id_twice_in_one_batch_is_applied_once() -> None:
     assert decided.answers[0] == decided.answers[1]
 
 
+def test_a_known_id_with_other_content_is_refused_and_each_gets_its_own_answer_again() -> None:
+    def asked(sequence: int, value: int, digest: bytes) -> Incoming:
+        return Incoming(sequence, "a", (Set("x", value),), digest=digest)
+
+    one, other = bytes(7) + b"1", bytes(7) + b"2"
+    first = decide(ChangeSetState(), EPOCH, [asked(4, 1, one), asked(5, 2, other), asked(6, 1, one)])
+    outcomes = [(decision.outcome, decision.code) for decision, _ in first.answers]
+    success, refused = (Outcome.SUCCESS, ""), (Outcome.ERROR, "request_id_reused")
+    assert outcomes == [success, refused, success]
+    assert (len(first.decisions), first.delta) == (1, (Set("x", 1),))
+    state = commit(ChangeSetState(), first)
+    for _ in range(2):
+        again = decide(state, state.applied or EPOCH, [asked(7, 2, other), asked(8, 1, one), asked(9, 3, b"")])
+        assert [(decision.outcome, decision.code) for decision, _ in again.answers] == [refused, success, success]
+        assert (again.decisions, again.delta) == ((), ())
+        assert [at for _, at in again.answers] == [1, 1, 1]
+
+
 def test_a_sequence_below_applied_without_an_outcome_is_dead_not_applied() -> None:
     decided = decide(ChangeSetState(), Applied("created", 10), [ask(9, "late", Set("x", 1))])
     assert decided.delta == ()
