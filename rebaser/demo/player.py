@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import anyio
+from anyio import to_thread
 
 from rebaser.cli.failures import CommandFailed
 from rebaser.demo import model
@@ -27,12 +28,14 @@ REPLY_TIMEOUT = 60.0
 class Player:
     """Sends the steps of one run and checks what comes of them."""
 
-    def __init__(self, client: RebaserClient, screen: Screen, warm: anyio.Event, environment: Environment) -> None:
+    def __init__(
+        self, client: RebaserClient, screen: Screen, warm: anyio.Event, environment: Environment, facts: Facts
+    ) -> None:
         self._client = client
         self._screen = screen
         self._warm = warm
         self._base = environment
-        self._facts = Facts.read()
+        self._facts = facts
         self.change_set = f"run-{datetime.now(UTC):%Y%m%d-%H%M%S}"
         self._checked = 0
         self._differences: list[str] = []
@@ -41,11 +44,11 @@ class Player:
         """All steps; whether every figure was right."""
         was_warm = self._warm.is_set()
         before = await self._do(model.whole(self._base))
-        self._check("the environment as it is", before, self._base)
+        await self._check("the environment as it is", before, self._base)
         self._screen.first(before, self._base, was_warm=was_warm)
         for number, edit in enumerate(edits(self._base), 2):
             after = await self._do(edit.updates)
-            self._check(edit.title, after, edit.after)
+            await self._check(edit.title, after, edit.after)
             self._screen.step(number, edit, before, after)
             before = after
         self._screen.verdict(self._checked, self._differences)
@@ -62,7 +65,7 @@ class Player:
         derived = time.perf_counter() - start
         return Step(len(updates), await client.values(*key), applied, derived)
 
-    def _check(self, title: str, step: Step, environment: Environment) -> None:
+    async def _check(self, title: str, step: Step, environment: Environment) -> None:
         """Compare with facts that were read independently; only what an edit changed is taken from the story."""
         changed = {name: one for name, one in environment.items() if one != self._base[name]}
         facts = self._facts.edited(
@@ -70,4 +73,5 @@ class Player:
             {name: set(one.requires) for name, one in changed.items()},
         )
         self._checked += len(step.values)
-        self._differences += [f"{title}: {line}" for line in differences(step.values, facts)]
+        found = await to_thread.run_sync(differences, step.values, facts)  # the server's loop is this one
+        self._differences += [f"{title}: {line}" for line in found]

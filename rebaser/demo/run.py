@@ -8,11 +8,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from rebaser.cli.access import client_of
 from rebaser.cli.failures import CommandFailed
-from rebaser.demo.environment import read_environment
+from rebaser.demo.check import Facts
+from rebaser.demo.environment import Distribution, read_environment
 from rebaser.demo.player import TIME_LIMIT, WORKSPACE, Player
 from rebaser.demo.screen import Screen
 from rebaser.embedded.nats import embedded_nats
@@ -22,9 +24,8 @@ from rebaser.settings import Settings, load_settings
 
 async def play(data: Path, spark: str | None, screen: Screen) -> int:
     """Play it all; returns the exit code. Raises `ConfigError` if something needed is not installed."""
-    environment = read_environment()
-    screen.opening(environment, data)
     started = time.perf_counter()
+    screen.opening(data)
     try:
         with anyio.fail_after(TIME_LIMIT):
             async with AsyncExitStack() as stack:
@@ -33,14 +34,22 @@ async def play(data: Path, spark: str | None, screen: Screen) -> int:
                 settings = load_settings(spark=spark, scratch=data / "spark").embedded(nats.url)
                 warm = await _start_server(group, settings)
                 screen.ready(time.perf_counter() - started)
+                environment, facts = await read_twice()
+                screen.found(environment)
                 client = await stack.enter_async_context(client_of(settings))
-                player = Player(client, screen, warm, environment)
+                player = Player(client, screen, warm, environment, facts)
                 good = await player.play()
                 group.cancel_scope.cancel()
     except TimeoutError:
         raise CommandFailed(f"the demo did not end within {TIME_LIMIT:.0f} s") from None
     screen.closing(data, WORKSPACE, player.change_set, next(iter(environment)), time.perf_counter() - started)
     return 0 if good else 1
+
+
+async def read_twice() -> tuple[dict[str, Distribution], Facts]:
+    """What is installed, for the system and for the check. Either reads thousands of files: the loop, which is a
+    server's by now, must not wait for them."""
+    return await to_thread.run_sync(read_environment), await to_thread.run_sync(Facts.read)
 
 
 async def _start_server(group: TaskGroup, settings: Settings) -> anyio.Event:

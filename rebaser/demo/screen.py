@@ -39,16 +39,22 @@ class Screen:
         self._out = console.out()
         self._busy: Status | None = None
 
-    def opening(self, environment: Environment, data: Path) -> None:
-        edges = sum(len(one.requires) for one in environment.values())
+    def opening(self, data: Path) -> None:
         self._line("Rebaser demo", "bold")
-        self._line(f"{len(environment)} Python distributions are installed here, with {edges} requirements among them.")
-        self._line("Sizes and requirements are values set by hand; closures, totals and depths are derived on Spark.")
+        self._line(
+            "The Python distributions installed here become a graph of values: sizes and requirements set by hand,"
+        )
+        self._line("closures, totals and depths derived on Spark.")
         self._line(f"Starting nats-server, a Rebaser server and Spark in {data} ...", "dim")
         self._wait("starting")
 
     def ready(self, seconds: float) -> None:
         self._line(f"Taking requests after {console.span(seconds)}; Spark starts in the background.", "dim")
+        self._wait("reading what is installed")
+
+    def found(self, environment: Environment) -> None:
+        edges = sum(len(one.requires) for one in environment.values())
+        self._line(f"{len(environment)} Python distributions are installed here, with {edges} requirements among them.")
         self._wait("applying, then deriving")
 
     def first(self, step: Step, environment: Environment, *, was_warm: bool) -> None:

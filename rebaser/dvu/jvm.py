@@ -113,8 +113,10 @@ class Jvm:
                 start_new_session=True,  # Ctrl-C is ours to handle
             )
         try:
+            client = _load_client()
             self._await(where)
             self.url = f"sc://localhost:{_start_server(where)}/;token={token}"
+            client.join()
         except Exception as error:  # noqa: BLE001 - PySpark, Py4J and the system each have their own
             self.kill()
             raise DvuError(f"the embedded Spark does not start: {self._last_words() or error}") from None
@@ -263,6 +265,22 @@ def _environment(where: Path, token: str) -> dict[str, str]:
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(where),
         FOLDER: str(_structures(where.parent)),
     }
+
+
+def _load_client() -> threading.Thread:
+    """Load what sessions will need while Java starts, which takes as long. What this thread needs itself it loads
+    first: two threads that load modules of one package may each see half of it."""
+    import pyspark.serializers  # noqa: F401, PLC0415
+
+    loading = threading.Thread(target=_import_session, name="load-spark-client", daemon=True)
+    loading.start()
+    return loading
+
+
+def _import_session() -> None:
+    with contextlib.suppress(Exception):  # `Session` meets it again, and says so
+        import pyspark.sql.connect.functions  # noqa: PLC0415
+        import pyspark.sql.connect.session  # noqa: F401, PLC0415
 
 
 def _start_server(where: Path) -> int:

@@ -1,16 +1,18 @@
 """The demo's parts: what it reads, what it sends, which edits it picks, and the check that shares no code with them."""
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser.cli import console
-from rebaser.demo import model
+from rebaser.demo import model, run
 from rebaser.demo.check import CYCLE, FAILED, MISSING, Facts, differences, figures
 from rebaser.demo.environment import Distribution, read_environment
 from rebaser.demo.player import Player
@@ -212,7 +214,7 @@ class InProcess:
 @pytest.mark.anyio
 async def test_the_whole_story_on_this_environment_is_right(capsys: pytest.CaptureFixture[str]) -> None:
     client = InProcess()
-    player = Player(cast("RebaserClient", client), Screen(), anyio.Event(), read_environment())
+    player = Player(cast("RebaserClient", client), Screen(), anyio.Event(), read_environment(), Facts.read())
     assert await player.play()
     shown = capsys.readouterr().out
     assert "figures equal those computed straight from importlib.metadata" in shown
@@ -223,6 +225,23 @@ async def test_the_whole_story_on_this_environment_is_right(capsys: pytest.Captu
 @pytest.mark.anyio
 @pytest.mark.parametrize("id_", ["env/size", "dist/pytest/closure", "dist/pytest/depth"])
 async def test_one_wrong_figure_fails_the_demo(id_: str, capsys: pytest.CaptureFixture[str]) -> None:
-    player = Player(cast("RebaserClient", InProcess(lie=id_)), Screen(), anyio.Event(), read_environment())
+    player = Player(
+        cast("RebaserClient", InProcess(lie=id_)), Screen(), anyio.Event(), read_environment(), Facts.read()
+    )
     assert not await player.play()
     assert "WRONG: " in capsys.readouterr().out
+
+
+@pytest.mark.anyio
+async def test_the_loop_goes_on_while_files_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    went_on = threading.Event()
+
+    def read() -> None:
+        assert went_on.wait(60), "the loop waited for it"
+
+    monkeypatch.setattr(run, "read_environment", read)
+    monkeypatch.setattr(Facts, "read", read)
+    async with anyio.create_task_group() as group:
+        group.start_soon(run.read_twice)
+        await anyio.lowlevel.checkpoint()
+        went_on.set()
