@@ -135,7 +135,7 @@ class Sweeper:
                 group.start_soon(self._progress, message)
                 try:
                     await self.sweep()
-                    self._alone = self._alone or await retire_old_sweep(self._js, self._subjects)
+                    await self._retire_old()
                 except RebaserError as error:
                     self._suspect()
                     log.warning("sweep_failed", code=error.code, reason=error.message)
@@ -149,6 +149,13 @@ class Sweeper:
                     await self._js.nak(message, delay)
                 except RebaserError as error:
                     log.debug("sweep_nak_failed", reason=error.message)
+
+    async def _retire_old(self) -> None:
+        try:
+            self._alone = self._alone or await retire_old_sweep(self._js, self._subjects)
+        except RebaserError as error:  # it hurts nobody: not worth a sweep, nor another try
+            self._alone = True
+            log.warning("old_sweep_left", stream=self._subjects.tasks_stream, reason=error.message)
 
     async def _progress(self, message: PullMessage) -> None:
         while True:
