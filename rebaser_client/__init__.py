@@ -22,8 +22,10 @@ from rebaser_client.options import ClientOptions
 from rebaser_client.overview import Overview
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import Conflict, Conflicts, DvuProgress, EnqueueUpdatesResponse, Failure, Success
+from rebaser_core.payload import ContentType
 from rebaser_core.selecting import Item
 from rebaser_core.state import ChangeSetState
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
@@ -39,6 +41,7 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "Conflicts",
+    "ContentType",
     "DeadLetter",
     "DeadLetterBox",
     "Decision",
@@ -68,6 +71,7 @@ __all__ = [
     "Recompute",
     "Remove",
     "RequestConflicts",
+    "RequestId",
     "RequestIdReused",
     "RequestRejected",
     "RequestTimeout",

@@ -32,7 +32,7 @@ class ContentType(StrEnum):
 
         Raises `UnprocessableError` for any other.
         """
-        found = _CONTENT_TYPES.get(text.partition(";")[0].strip().lower())
+        found = _CONTENT_TYPES.get(text) or _CONTENT_TYPES.get(text.partition(";")[0].strip().lower())
         if found is None:
             raise UnprocessableError(f"content type {text[:80]!r}", code="unsupported_content_type")
         return found

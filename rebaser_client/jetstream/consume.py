@@ -108,8 +108,8 @@ class Following(Batch):
         super().__init__(js, message.stream, message.consumer, limits, group)
         self._api = message.reply
         if no_wait:
-            del self._request["expires"]
-            self._request["no_wait"] = True
+            kept = {name: value for name, value in self._request.items() if name not in ("expires", "idle_heartbeat")}
+            self._request = {**kept, "no_wait": True}
 
     def _wanted(self, pull: Pull) -> bytes:
         return b"+NXT " + super()._wanted(pull)

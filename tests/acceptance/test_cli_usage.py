@@ -98,6 +98,7 @@ def test_version() -> None:
         (("enqueue", "w", "c", "--derive", "a=1 +"), "formula of 'a'"),
         (("enqueue", "w", "c", "--set", "a=1", "--wait", "long"), "'long'"),
         (("enqueue", "w", "c", "--set", "a=1", "--timeout", "x"), "--timeout"),
+        (("enqueue", "w", "c", "--set", "a=1", "--content-type", "xml"), "cbor or json"),
         (("bench", "--in-flight", "0"), "--in-flight"),
         (("dlq",), "command"),
         (("dlq", "list", "a.b"), "'a.b'"),

@@ -20,7 +20,7 @@ from rebaser_client import (
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.topology import ensure_topology
-from rebaser_core.errors import UnprocessableError
+from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
@@ -49,6 +49,11 @@ async def full_nats(tmp_path: Path, subjects: Subjects) -> AsyncIterator[str]:
             with pytest.raises(ApiError):
                 await js.publish_all(subjects.requests(KEY), [bytes(100_000)] * 20)
         yield server.url
+
+
+async def test_a_content_type_that_no_server_reads_is_refused_before_connecting() -> None:
+    with pytest.raises(ConfigError, match="'text/xml'; it is one of application/cbor, application/json"):
+        await RebaserClient.open("nats://127.0.0.1:1", content_type="text/xml")
 
 
 async def test_a_full_queue_is_told_and_nothing_is_stored(

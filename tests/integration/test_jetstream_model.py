@@ -100,7 +100,7 @@ async def test_an_ack_asks_for_what_is_there_and_no_more(js: JetStream, streams:
     with anyio.fail_after(20):  # the pull itself would last for half a minute
         more = [message async for message in js.ack_next(first, 5, no_wait=True)]
         assert [message.stream_sequence for message in more] == [2, 3]
-        assert [message async for message in js.ack_next(more[0], 5, no_wait=True)] == []
+        assert [message async for message in js.ack_next(more[0], 5, expires=60, no_wait=True)] == []
     assert (await consumer.info()).ack_floor_stream == 2
 
 
