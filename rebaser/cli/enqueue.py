@@ -60,6 +60,10 @@ def enqueue(
     content_type: Annotated[
         str, typer.Option(metavar="cbor|json", help="What the request is written in, and its answer.")
     ] = "cbor",
+    unchecked: Annotated[
+        bool,
+        typer.Option("--unchecked", help="Send definitions of a file whose values can only be errors, too."),
+    ] = False,
     request_id: Annotated[
         str | None,
         typer.Option(
@@ -96,7 +100,7 @@ def enqueue(
         raise usage("goes with --wait derived: before that nobody knows", "--fail-on-error")
     if request_id is not None:
         _check_request_id(request_id, file)
-    with opened(file) as source:
+    with opened(file, checked=not unchecked) as source:
         if source is not None:
             source.check()
         sender = Sender(

@@ -4,13 +4,15 @@ Invariant: memory is bounded by one line and one batch, whatever the size of the
 in an error that names its number, and nothing after a bad line is looked at. No I/O here: bytes come in by `feed`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rebaser_core.envelope import ContentType, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.updates import Update, parse_update
+
+Check = Callable[[Update], None]
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -27,8 +29,10 @@ class Line:
 class UpdateLines:
     """Turns chunks of bytes into updates. Raises `UnprocessableError`, line number in front, for a bad line."""
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, check: Check | None = None) -> None:
+        """`check` may raise `UnprocessableError` as well."""
         self._limits = limits
+        self._check = check
         self._parts: list[bytes] = []  # of the line that is not complete yet
         self._held = 0
         self._number = 0
@@ -66,9 +70,12 @@ class UpdateLines:
         if not raw.strip():
             return
         try:
-            yield Line(self._number, size, parse_update(loads(ContentType.JSON, raw, self._limits), self._limits))
+            update = parse_update(loads(ContentType.JSON, raw, self._limits), self._limits)
+            if self._check is not None:
+                self._check(update)
         except UnprocessableError as error:
             raise UnprocessableError(f"line {self._number}: {error.message}", code=error.code) from None
+        yield Line(self._number, size, update)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from rebaser.cli.outcome import reasons, tally_object, tally_text, unknown_input
 from rebaser.cli.source import Source
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.updates import Derive, Recompute, Update
+from rebaser_core.updates import Derive, Recompute, Remove, Unset, Update
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -84,7 +84,9 @@ class Sender:
                 if self.recompute is not None:
                     await self._check_exists(client)
                 if edits or self.recompute is not None:
+                    missing = await self._missing(client, edits)
                     await self._send(client, edits)
+                    self.warnings += missing
                 if source is not None:
                     await self._send_source(client, source)
                 self.applied_after = time.perf_counter() - self._started
@@ -102,10 +104,18 @@ class Sender:
         if not await client.exists(self.key.workspace, self.key.change_set):
             raise UnprocessableError(f"there is no change set {self.key.change_set} in workspace {self.key.workspace}")
 
+    async def _missing(self, client: "RebaserClient", edits: list[Update]) -> list[str]:
+        """What is to be unset or removed, and does not exist."""
+        ids = [edit.id for edit in edits if isinstance(edit, (Unset, Remove))]
+        if not ids:
+            return []
+        state = await client.state(self.key.workspace, self.key.change_set)
+        return [f"{id_} did not exist" for id_ in ids if id_ not in state.cells]
+
     async def _look(self, client: "RebaserClient", edits: list[Update]) -> "ChangeSetState":
         """What it is like now; formulas of options that name nothing become warnings."""
         state = await client.state(self.key.workspace, self.key.change_set)
-        self.warnings = unknown_inputs(edits, state)
+        self.warnings += unknown_inputs(edits, state)
         return state
 
     async def _count_values(self, state: "ChangeSetState") -> None:
@@ -149,10 +159,9 @@ class Sender:
         self.commit = status.commit
 
     async def _send_source(self, client: "RebaserClient", source: Source) -> None:
-        from rebaser.cli.jsonl import Batch, UpdateLines
-        from rebaser.settings import load_settings
+        from rebaser.cli.jsonl import Batch
 
-        lines = UpdateLines(load_settings().limits)
+        lines = source.lines()
         batch = Batch(self.batch, BATCH_BYTES)
         with console.progress("sending", source.size) as bar:
             async with aclosing(source.chunks()) as chunks:

@@ -10,10 +10,14 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rebaser.cli import console
 from rebaser.cli.failures import CommandFailed
 from rebaser_core.errors import UnprocessableError
+
+if TYPE_CHECKING:
+    from rebaser.cli.jsonl import Check, UpdateLines
 
 CHUNK = 64 * 1024
 
@@ -26,18 +30,23 @@ class Source:
     descriptor: int
     size: int | None
     start: int
+    checked: bool = True  # definitions, too
+
+    def lines(self) -> "UpdateLines":
+        """Reads the bytes."""
+        from rebaser.cli.jsonl import UpdateLines
+        from rebaser.settings import load_settings
+
+        return UpdateLines(load_settings().limits, _definition_check() if self.checked else None)
 
     def check(self) -> None:
         """Read a regular file to its end, so that a bad line is known before anything is sent.
 
         Raises `CommandFailed` that names the line. A pipe is left alone.
         """
-        from rebaser.cli.jsonl import UpdateLines
-        from rebaser.settings import load_settings
-
         if self.size is None:
             return
-        lines = UpdateLines(load_settings().limits)
+        lines = self.lines()
         try:
             with console.progress("checking", self.size) as bar:
                 while chunk := os.read(self.descriptor, CHUNK):
@@ -47,7 +56,8 @@ class Source:
                 for _ in lines.finish():
                     pass
         except UnprocessableError as error:
-            raise CommandFailed(f"{self.name}, {error.message}; nothing was sent") from None
+            hint = " (--unchecked sends it all the same)" if error.code == "invalid_definition" else ""
+            raise CommandFailed(f"{self.name}, {error.message}{hint}; nothing was sent") from None
         os.lseek(self.descriptor, self.start, os.SEEK_SET)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
@@ -67,7 +77,7 @@ class Source:
 
 
 @contextmanager
-def opened(file: str | None) -> Iterator[Source | None]:
+def opened(file: str | None, *, checked: bool = True) -> Iterator[Source | None]:
     """The source that `--file` names; None if it was not given."""
     if file is None:
         yield None
@@ -76,15 +86,26 @@ def opened(file: str | None) -> Iterator[Source | None]:
             os.read(sys.stdin.fileno(), 0)
         except OSError:
             raise CommandFailed("standard input is closed") from None
-        yield _source("standard input", sys.stdin.fileno())
+        yield _source("standard input", sys.stdin.fileno(), checked)
     else:
         with Path(file).open("rb", buffering=0) as stream:
-            yield _source(file, stream.fileno())
+            yield _source(file, stream.fileno(), checked)
 
 
-def _source(name: str, descriptor: int) -> Source:
+def _source(name: str, descriptor: int, checked: bool) -> Source:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        return Source(name, descriptor, None, 0)
+        return Source(name, descriptor, None, 0, checked)
     start = os.lseek(descriptor, 0, os.SEEK_CUR)
-    return Source(name, descriptor, max(0, status.st_size - start), start)
+    return Source(name, descriptor, max(0, status.st_size - start), start, checked)
+
+
+def _definition_check() -> "Check | None":
+    """What knows formulas and built-in functions; None where only the client is installed."""
+    try:
+        from rebaser.dvu.checks import check
+    except ModuleNotFoundError as error:
+        if error.name != "cel_expr_python":
+            raise
+        return None
+    return check

@@ -28,6 +28,7 @@ _MAX_BYTES = 1 << 30  # what a formula may build at the very most, see `_check_g
 _MAX_ITERATIONS = 10_000  # of all macros in one evaluation, a bound inside the library
 _COMPILED = 4096  # formulas kept compiled
 
+_NO_FORMULA = "params need expr, a formula"
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _RESERVED = re.compile(  # cel-spec, langdef.md, "Syntax"
     "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void|"
@@ -60,7 +61,7 @@ class _Program:
 def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
     """The value of a formula, its names being `inputs`. Raises `FormulaError`."""
     if not isinstance(expression, str):
-        raise FormulaError("params need expr, a formula")
+        raise FormulaError(_NO_FORMULA)
     program = _compile(expression)
     if isinstance(program, FormulaError):
         raise FormulaError(str(program), program.code)
@@ -81,6 +82,14 @@ def names_in(expression: str) -> list[str]:
     if isinstance(program, FormulaError):
         raise UnprocessableError(str(program), code="invalid_formula")
     return list(program.syntax.names)
+
+
+def problem(expression: object, names: tuple[str, ...]) -> str:
+    """Why a formula with inputs `names` fails whatever they are; empty if it need not."""
+    if not isinstance(expression, str):
+        return _NO_FORMULA
+    program = _compile(expression)
+    return str(program) if isinstance(program, FormulaError) else _check_names(program, names)
 
 
 def parsed(expression: str, names: tuple[str, ...]) -> bytes | None:

@@ -173,3 +173,14 @@ def test_options_that_do_not_go_together() -> None:
     assert "one request" in complaint("enqueue", "a", "b", "--file", "-", "--request-id", "x")
     assert "1 to 64 of" in complaint("enqueue", "a", "b", "--set", "a=1", "--request-id", "x y")
     assert "no formula" in complaint("enqueue", "a", "b", "--set", "a=1", "--input", "p=a")
+
+
+def test_a_file_is_refused_what_an_option_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "updates.jsonl"
+    file.write_text('{"op": "derive", "id": "t", "function": "round", "inputs": {"v": "a"}, "params": {"digit": 2}}\n')
+    told = complaint("enqueue", "a", "b", "--file", str(file), code=1)
+    assert "line 1: 't': round has no parameter 'digit', did you mean digits?" in told
+    assert "--unchecked" in told
+    assert "no connection" in complaint(
+        "enqueue", "a", "b", "--file", str(file), "--unchecked", "--nats", "nats://127.0.0.1:9", code=1
+    )

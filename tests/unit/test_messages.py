@@ -219,10 +219,10 @@ def test_a_match_needs_a_version_that_has_them() -> None:
             REGISTRY.encode(message, version=needed - 1)
         wires[headers[MESSAGE_TYPE]] = loads(CBOR, payload)
     asked = wires["EnqueueUpdatesRequest"]["v3"]
-    assert refusal("EnqueueUpdatesRequest", 2, asked)[1] == "update 1: input id is not text"
+    assert refusal("EnqueueUpdatesRequest", 2, asked)[1] == "update 1 of 't': input id is not text"
     slowly = asked | {"fromChangeSetId": "b"}
-    assert refusal("EnqueueUpdatesRequest", 2, slowly)[1] == "update 1: input id is not text"
-    assert refusal("Commit", 1, wires["Commit"]["v2"])[1] == "update 0: input id is not text"
+    assert refusal("EnqueueUpdatesRequest", 2, slowly)[1] == "update 1 of 't': input id is not text"
+    assert refusal("Commit", 1, wires["Commit"]["v2"])[1] == "update 0 of 't': input id is not text"
     blob = encode_updates_blob([derive])
     assert blob[:4] == b"\xa1\x62v2"
     assert decode_updates_blob(blob) == (derive,)

@@ -48,6 +48,8 @@ class Function:
 
         discounted = Function(name="discounted", vector=_discounted, doc="The price less a discount.")
 
+    `inputs` and `params` name all that it knows, None where any will do: who sends a definition is told of others.
+
     `text` says that it gives text where text comes in, which only saves time. `doc` is what a user reads; `fingerprint`
     names the code of a plug-in, empty for a built-in. Raises `TypeError` if
     there is neither form.
@@ -60,6 +62,8 @@ class Function:
     fingerprint: str = ""
     vector: Vector | None = None
     text: bool = False
+    inputs: tuple[str, ...] | None = None
+    params: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.call is None and self.vector is None:
@@ -67,12 +71,21 @@ class Function:
 
 
 def builtin(
-    name: str, takes: Literal["names", "values"] = "values", vector: Vector | None = None, *, text: bool = False
+    name: str,
+    takes: Literal["names", "values"] = "values",
+    vector: Vector | None = None,
+    *,
+    text: bool = False,
+    inputs: tuple[str, ...] | None = None,
+    params: tuple[str, ...] | None = (),
 ) -> Callable[[Call], Function]:
     """Make a function of this package, its docstring being its documentation."""
 
     def wrap(call: Call) -> Function:
-        return Function(name=name, call=call, doc=inspect.getdoc(call) or "", takes=takes, vector=vector, text=text)
+        doc = inspect.getdoc(call) or ""
+        return Function(
+            name=name, call=call, doc=doc, takes=takes, vector=vector, text=text, inputs=inputs, params=params
+        )
 
     return wrap
 
