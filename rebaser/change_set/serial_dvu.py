@@ -119,8 +119,8 @@ class SerialDvu:
                 # What came meanwhile and touched nothing is covered with the rest: no other update will.
                 covers = view.sequence if debt else None
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
+                self._tell_crashed(valid)
             sequence = await commits.publish(encoded)
-        self._tell_crashed(valid)
         log.info(
             "dvu_done",
             **self._names,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import anyio
+import numpy as np
 import pytest
 
 from rebaser.change_set import serial_dvu
@@ -15,10 +16,13 @@ from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.settings import Settings
 from rebaser_client import Derive, RebaserClient, Set
 from rebaser_client.jetstream import JetStream
+from rebaser_core.codes import NULL
 from rebaser_core.commit import DVU_ATTEMPT, Kind
+from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import DvuError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
+from rebaser_core.values import Fault
 from tests.conftest import Events
 from tests.integration.contexts import context_of
 from tests.integration.test_owner import serving
@@ -139,6 +143,27 @@ async def test_while_spark_is_away_nothing_is_tried_and_the_log_says_nothing(fle
     fleet.engine.away = False
     await dvu.run()
     assert await kinds(fleet.context) == [Kind.REBASE, Kind.ATTEMPT, Kind.DVU]
+
+
+@pytest.mark.parametrize("count", [1, 30])
+async def test_a_value_whose_function_ended_its_process_is_named_in_the_log(
+    fleet: Fleet, events: Events, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    why = "function 'f' ended its process"
+    faults = {at: Fault("crashed", why, f"v{at}") for at in range(count)}
+    faults[count] = Fault("failed", "no", "other")
+    ids = [*(f"v{at}" for at in range(count)), "other"]
+    found = ComputedTable(ids, np.full(len(ids), NULL, np.uint8), np.zeros(len(ids), np.int64), faults=faults)
+
+    async def update(*_: object, **__: object) -> ComputedTable:
+        return found
+
+    monkeypatch.setattr(serial_dvu, "update", update)
+    _, dvu = await fleet.owner(redelivered=False)
+    await dvu.run()
+    told = events.named("value_crashed")
+    assert [one["id"] for one in told] == [f"v{at}" for at in range(min(count, serial_dvu.CRASHED_NAMED))]
+    assert {(one["reason"], one["crashed"]) for one in told} == {(why, count)}
 
 
 async def test_a_dvu_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) -> None:
