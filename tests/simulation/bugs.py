@@ -402,7 +402,7 @@ BUGS = (
     bug(
         "the sweeper passes over requests",
         "harsh",
-        149,
+        78,
         SWEEPER,
         'waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")',
         "waiting: set[str] = set()",
