@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import cbor2
 
-from rebaser.change_set.replies import response
+from rebaser.change_set.replies import reply, response
 from rebaser_client.jetstream.link import _header_line
 from rebaser_client.jetstream.messages import parse_headers
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
@@ -102,8 +102,8 @@ def check_request(data: bytes) -> None:
     again = restored(state)
     assert again.cells.keys() == state.cells.keys()
     for decision, _ in decided.answers:
-        answer = response(KEY, decision, 1)
-        assert decode(*encode(answer), expect=EnqueueUpdatesResponse) == answer
+        answer = response(headers, KEY, decision, 1)
+        assert decode(*reply(headers, KEY, decision, 1), expect=EnqueueUpdatesResponse) == answer
         if decision.outcome is Outcome.DEAD:
             for pair in dead_headers(
                 headers, decision, key=KEY, subject="rebaser.requests.ws.cs", server="s", at_ms=1
