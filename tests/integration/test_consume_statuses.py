@@ -207,6 +207,18 @@ async def test_a_cut_connection_is_pulled_on_again_and_nobody_is_asked_whether_t
     assert server.published == []
 
 
+async def test_one_who_wants_it_has_the_consumer_asked_for_after_a_cut() -> None:
+    async with scripted() as (server, consumer), consumer.consume(max_messages=10, end_when_gone=True):
+        await server.pull()
+        assert server.published == []
+        await server.cut()
+        await server.pull()
+        with anyio.fail_after(30):
+            while not server.published:
+                await anyio.lowlevel.checkpoint()
+    assert [subject for subject, _ in server.published] == ["$JS.API.CONSUMER.INFO.S.C"]
+
+
 async def test_a_callback_that_fails_ends_nothing(events: Events) -> None:
     def fail(_: Warn) -> None:
         raise ZeroDivisionError
