@@ -15,7 +15,7 @@ from rebaser_client.entries import Replay as EntryReplay
 from rebaser_client.entries import Start as EntryStart
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log_reader import LogReader
-from rebaser_client.overview import Overview, read_overview
+from rebaser_client.overview import Overview, key_counts, read_overview
 from rebaser_client.sender import no_stream_means_not_ready
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
@@ -50,6 +50,16 @@ class Reads:
             return (
                 waiting is not None or await self._js.last(subjects.commits_stream, subjects.commits(key)) is not None
             )
+
+    async def change_sets(self, workspace: str | None = None) -> list[ChangeSetKey]:
+        """All that anything was ever asked of, in order; of one workspace, or of all."""
+        if workspace is not None:
+            check_token(workspace, "workspace")
+        js, subjects = self._js, self._subjects
+        with no_stream_means_not_ready():
+            waiting = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
+            written = await key_counts(js, subjects, subjects.commits_stream, "commits", workspace)
+        return sorted({*waiting, *written})
 
     async def value(self, workspace: str, change_set: str, id_: str) -> Value | None:
         """The value at `id_` as of the newest commit; None if there is none. Costs as much as reading all."""

@@ -19,6 +19,7 @@ from rebaser.cli.enqueue import enqueue
 from rebaser.cli.failures import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
 from rebaser.cli.functions import functions
 from rebaser.cli.get import get
+from rebaser.cli.listing import list_
 from rebaser.cli.options import examples, with_access
 from rebaser.cli.recompute import recompute
 from rebaser.cli.serve import dev, serve
@@ -102,6 +103,14 @@ app.command(
     )
 )(with_access(get))
 app.command(
+    "list",
+    epilog=examples(
+        "rebaser list",
+        "rebaser list shop",
+        "rebaser list shop --json | jq -r .changeSetId",
+    ),
+)(list_)
+app.command(
     epilog=examples(
         "rebaser tail --follow",
         "rebaser tail shop draft --since 10m --json | jq .requests",
@@ -112,6 +121,7 @@ app.command(
 app.command(
     epilog=examples(
         "rebaser status",
+        "rebaser status --values --limit 20 --after shop/draft",
         "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt)'",
     )
 )(with_access(status))

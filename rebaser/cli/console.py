@@ -114,14 +114,26 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), title: str = "") -> None:
+def table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    title: str = "",
+    headings: bool = False,
+) -> None:
     """A table on a terminal; elsewhere the rows alone, cells separated by tabs, one row a line.
 
-    `right`: columns of numbers. Cells are made safe here.
+    `right`: columns of numbers. `headings`: title and names of columns elsewhere too, and an empty line behind, for a
+    command that shows several. Cells are made safe here.
     """
     if not out().is_terminal:
+        if headings:
+            sys.stdout.write(f"{title}\n" + "\t".join(titles) + "\n")
         for row in rows:
             sys.stdout.write("\t".join(safe(cell) for cell in row) + "\n")
+        if headings:
+            sys.stdout.write("\n")
         return
     from rich.box import SIMPLE_HEAD
     from rich.table import Table

@@ -1,6 +1,7 @@
 """`rebaser status` and `rebaser ping`: what runs, and what waits."""
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,12 +10,16 @@ import typer
 from rebaser.cli import console
 from rebaser.cli.failures import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
+from rebaser.cli.outcome import tally_text
 
 if TYPE_CHECKING:
+    from rebaser_client import RebaserClient
     from rebaser_client.acks import TaskAcks
-    from rebaser_client.overview import Overview, ServerInfo, UpdateInfo
+    from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo, UpdateInfo
     from rebaser_client.storage import DurabilityStatus, StreamStatus, TasksStatus
+    from rebaser_core.tally import Tally
 
+PAGE = 100  # change sets of a table
 NEARLY_FULL = 90.0  # percent, from which on a stream's limit is worth a word
 
 
@@ -28,6 +33,14 @@ def status(
             help="Also watch, for so long, the acks of tasks that servers finish; needs REBASER_ACK_SAMPLE.",
         ),
     ] = None,
+    *,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Change sets at most; default: 100, with --json all.")
+    ] = None,
+    after: Annotated[str, typer.Option(metavar="WS/CS", help="Only change sets behind this one, in order.")] = "",
+    values: Annotated[
+        bool, typer.Option("--values", help="Also count values by state: reads every change set that is shown.")
+    ] = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -38,37 +51,87 @@ def status(
     """
     from rebaser.cli.running import run_async
 
-    found: list[tuple[Overview, TaskAcks | None]] = []
-    code = run_async(partial(_load, nats, prefix, workspace, acks, found))
+    if limit is None and not json:
+        limit = PAGE
+    report = Report(Page(after, limit), values)
+    code = run_async(partial(report.load, nats, prefix, workspace, acks))
     if code:
         return code
-    overview, watched = found[0]
+    overview, watched = report.overview, report.acks
     if watched is not None and not watched.percent:
         raise CommandFailed("NATS tells of no acks: start the servers with REBASER_ACK_SAMPLE=100 (percent)")
     if json:
-        console.write_json(_object(overview) | ({} if watched is None else {"taskAcks": _camel(asdict(watched))}))
+        console.write_json(
+            _object(overview, report.values) | ({} if watched is None else {"taskAcks": _camel(asdict(watched))})
+        )
         return 0
-    _show(overview)
+    _show(overview, report)
     if watched is not None:
         console.write_line(_acks_line(watched))
     return 0
 
 
-async def _load(
-    nats: str,
-    prefix: str,
-    workspace: str | None,
-    acks: float | None,
-    found: list[tuple["Overview", "TaskAcks | None"]],
-) -> None:
-    from rebaser.cli.access import connected
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which change sets are shown: those behind `after` (`WS/CS`), and at most `limit`."""
 
-    async with connected(nats, prefix) as client:
-        watched = None if acks is None else await client.task_acks(acks)
-        found.append((await client.status(workspace), watched))
+    after: str
+    limit: int | None
+
+    def of(self, found: list["ChangeSetStatus"]) -> list["ChangeSetStatus"]:
+        first = tuple(self.after.split("/", 1)) if self.after else ()
+        return [one for one in found if (one.workspace, one.change_set) > first][: self.limit]
 
 
-def _object(overview: "Overview") -> dict[str, Any]:
+@dataclass(slots=True)
+class Report:
+    """What is asked for, and what was found. `values`: by change set, the values of those shown, if asked for."""
+
+    page: Page
+    count_values: bool
+    all: int = 0  # change sets, on any page
+    acks: "TaskAcks | None" = None
+    values: dict[tuple[str, str], "Tally"] = field(default_factory=dict)
+    _overview: "Overview | None" = None
+
+    @property
+    def overview(self) -> "Overview":
+        assert self._overview is not None  # noqa: S101 - `load` came first
+        return self._overview
+
+    async def load(self, nats: str, prefix: str, workspace: str | None, acks: float | None) -> None:
+        from rebaser.cli.access import connected
+
+        async with connected(nats, prefix) as client:
+            self.acks = None if acks is None else await client.task_acks(acks)
+            found = await client.status(workspace)
+            self.all = len(found.change_sets)
+            self._overview = replace(found, change_sets=self.page.of(found.change_sets))
+            if self.count_values:
+                await self._count(client)
+
+    async def _count(self, client: "RebaserClient") -> None:
+        from anyio import to_thread
+
+        from rebaser_core.tally import tally
+
+        for one in self.overview.change_sets:
+            if not one.problem:
+                key = one.workspace, one.change_set
+                self.values[key] = await to_thread.run_sync(tally, await client.state(*key))
+
+    def more(self) -> str:
+        """How to see the rest, if this is not all."""
+        shown = self.overview.change_sets
+        if len(shown) == self.all:
+            return ""
+        line = f"{len(shown):,} of {self.all:,} change sets"
+        if shown and len(shown) == self.page.limit:
+            line += f"; those behind with --after {shown[-1].workspace}/{shown[-1].change_set}"
+        return line
+
+
+def _object(overview: "Overview", values: Mapping[tuple[str, str], "Tally"]) -> dict[str, Any]:
     return {
         "servers": [_server(one) for one in overview.servers],
         "changeSets": [
@@ -83,12 +146,17 @@ def _object(overview: "Overview") -> dict[str, Any]:
                 "update": None if one.update is None else _update(one.update),
                 "problem": one.problem,
             }
+            | _values_object(values.get((one.workspace, one.change_set)))
             for one in overview.change_sets
         ],
         "streams": [_camel(asdict(one)) for one in overview.streams],
         "durability": None if overview.durability is None else _camel(asdict(overview.durability)),
         "tasks": None if overview.tasks is None else _camel(asdict(overview.tasks)),
     }
+
+
+def _values_object(found: "Tally | None") -> dict[str, Any]:
+    return {} if found is None else {"values": {state.value: count for state, count in found.counts.items()}}
 
 
 def _server(server: "ServerInfo") -> dict[str, Any]:
@@ -106,10 +174,11 @@ def _camel(fields: dict[str, Any]) -> dict[str, Any]:
     return {first + "".join(word.title() for word in rest): fields[name] for name, (first, *rest) in words.items()}
 
 
-def _show(overview: "Overview") -> None:
-    _show_servers(overview.servers)
+def _show(overview: "Overview", report: Report) -> None:
+    _show_servers(overview.servers, headings=True)
+    values = ("values",) if report.count_values else ()
     console.table(
-        ("workspace", "change set", "pending", "task", "last commit", "covers", "DVU due", "at work"),
+        ("workspace", "change set", "pending", "task", "last commit", "covers", "DVU due", "at work", *values),
         [
             (
                 one.workspace,
@@ -120,18 +189,30 @@ def _show(overview: "Overview") -> None:
                 str(one.covers),
                 "yes" if one.debt else "no",
                 "" if one.update is None else update_text(one.update.done, one.update.total, one.update.seconds),
+                *[tally_text(found) for found in [report.values.get((one.workspace, one.change_set))] if found],
             )
             for one in overview.change_sets
         ],
         right=(2, 4, 5),
-        title=f"Change sets: {len(overview.change_sets):,}",
+        title=f"Change sets: {report.all:,}",
+        headings=True,
     )
+    _show_stores(overview)
+    if more := report.more():
+        console.note(more)
+    _tell_trouble(overview)
+
+
+def _show_stores(overview: "Overview") -> None:
     if overview.tasks is not None:
         _show_tasks(overview.tasks)
     _show_streams(overview.streams)
     _show_limits(overview.streams)
     if overview.durability is not None:
         console.write_line(_durability_line(overview.durability))
+
+
+def _tell_trouble(overview: "Overview") -> None:
     if not overview.servers:
         console.note("no server answers; requests wait until one runs (`rebaser serve`)")
     for server in overview.servers:
@@ -176,6 +257,7 @@ def _show_streams(streams: list["StreamStatus"]) -> None:
         ],
         right=(2, 3, 4, 5, 6, 7),
         title="Streams",
+        headings=True,
     )
 
 
@@ -198,6 +280,7 @@ def _show_limits(streams: list["StreamStatus"]) -> None:
         ],
         right=(3, 4, 5, 6, 7),
         title="Limits",
+        headings=True,
     )
 
 
@@ -225,6 +308,7 @@ def _show_tasks(tasks: "TasksStatus") -> None:
         ],
         right=(0, 1, 2, 3, 4, 5),
         title="Tasks",
+        headings=True,
     )
 
 
@@ -259,12 +343,13 @@ def _acks_line(acks: "TaskAcks") -> str:
     )
 
 
-def _show_servers(servers: list["ServerInfo"]) -> None:
+def _show_servers(servers: list["ServerInfo"], *, headings: bool = False) -> None:
     console.table(
         ("server", "version", "owned", "slots", "DVU"),
         [(one.id, one.version, str(one.owned), str(one.slots), one.dvu) for one in servers],
         right=(2, 3),
         title=f"Servers: {len(servers)}",
+        headings=headings,
     )
 
 

@@ -36,7 +36,7 @@ async def test_edits_from_options_are_applied_and_derived(fleet_url: str, fleet:
         *("enqueue", "shop", cs, "--set", "price=9.5", "--set", "qty=3", "--derive", "total=price * qty"),
         *("--unset", "note", "--wait", "derived", "--nats", fleet_url),
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "warning: note did not exist\n")
     assert done.stdout.startswith("applied 4 updates, commit ")
     assert "derived values true after" in done.stdout
     shown = await rebaser_json("get", "shop", cs, nats_url=fleet_url)
@@ -263,3 +263,12 @@ async def test_without_a_server_the_request_is_kept_and_its_id_told(tmp_path: Pa
         [overview] = await rebaser_json("status", nats_url=nats.url)
         assert overview["servers"] == []
         assert [(one["pending"], one["hasTask"]) for one in overview["changeSets"]] == [(1, True)]
+
+
+async def test_workspaces_and_their_change_sets_are_listed(fleet_url: str, fleet: object, cs: str) -> None:
+    await rebaser_json("enqueue", cs, "b", "--set", "a=1", nats_url=fleet_url)
+    await rebaser_json("enqueue", cs, "a", "--set", "a=1", nats_url=fleet_url)
+    assert {"workspaceId": cs, "changeSets": 2} in await rebaser_json("list", nats_url=fleet_url)
+    assert (await rebaser("list", cs, nats_url=fleet_url)).stdout == "a\nb\n"
+    nobody = await rebaser("list", "nobody", nats_url=fleet_url)
+    assert (nobody.returncode, nobody.stderr) == (1, "rebaser: there is no workspace nobody\n")

@@ -14,6 +14,7 @@ COMMANDS = (
     "enqueue",
     "recompute",
     "get",
+    "list",
     "tail",
     "status",
     "ping",

@@ -16,6 +16,10 @@ from rebaser.cli.status import status
 from rebaser_client.acks import TaskAcks
 from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server
 from rebaser_client.storage import DurabilityStatus, MessageCost, StreamStatus, TasksStatus
+from rebaser_core.commit import Applied, Commit, Computed, Kind
+from rebaser_core.state import ChangeSetState
+from rebaser_core.updates import Derive, Set
+from rebaser_core.values import Fault
 
 SERVER = ServerInfo("one", "1.2", 3, 1000, "ready", sweeper=True, durability="safe")
 UPDATE = UpdateInfo("shop", "main", 300_000, 1_200_000, 12.5)
@@ -43,6 +47,7 @@ REQUESTS = StreamStatus(
 TASKS = StreamStatus("REBASER_TASKS", "memory", 1, 0, 0, 0, -1, -1, -1, None, None, None)
 QUEUE = TasksStatus(pending=3, in_flight=1204, redelivered=2, waiting_pulls=5, ack_floor=77, ack_wait=6.0)
 OVERVIEW = Overview([SERVER], [BUSY, IDLE], [REQUESTS, TASKS], DurabilityStatus("fast", "file", 1), QUEUE)
+FAULT = Fault("failed", "no", "b")
 ACKS = TaskAcks(60.0, 50, 7, 2, 3, 0.004, 12.5, 6.0)
 
 
@@ -56,6 +61,12 @@ class Told:
     async def status(self, workspace: str | None) -> Overview:
         kept = [one for one in self._overview.change_sets if workspace in (None, one.workspace)]
         return replace(self._overview, change_sets=kept)
+
+    async def state(self, workspace: str, change_set: str) -> ChangeSetState:
+        state = ChangeSetState()
+        state.fold(1, Commit("c", 0, Kind.REBASE, 0, "o", Applied("s", 1), 0, delta=(Set("a", 1), Derive("b", "cel"))))
+        state.fold(2, Commit("d", 1, Kind.DVU, 0, "o", Applied("s", 1), 1, delta=(Computed("b", None, FAULT),)))
+        return state
 
     async def task_acks(self, seconds: float) -> TaskAcks:
         return replace(self._acks, seconds=seconds)
@@ -200,10 +211,16 @@ def test_machines_get_the_figures_of_acks_beside_it(show: Show) -> None:
     assert "taskAcks" not in json.loads(show(json=True)[0])
 
 
+def rows(out: str) -> list[list[str]]:
+    """Rows and sentences: all but a title, headings and the empty line of each table."""
+    parts = [part.splitlines() for part in out.split("\n\n")]
+    return [line.split("\t") for part in parts[:-1] for line in part[2:]] + [[line] for line in parts[-1]]
+
+
 def test_a_pipe_gets_a_row_a_line(show: Show) -> None:
     out, err = show()
     assert err == ""
-    assert [line.split("\t") for line in out.splitlines()[:-1]] == [
+    assert rows(out)[:-1] == [
         ["one", "1.2", "3", "1000", "ready"],
         ["shop", "main", "4", "yes", "12", "9", "yes", "25 % of 1,200,000 values, 12 s"],
         ["shop", "other", "0", "no", "7", "7", "no", ""],
@@ -222,7 +239,7 @@ def test_a_pipe_gets_a_row_a_line(show: Show) -> None:
         ["REBASER_REQUESTS", "limits", "new", "30 d", "10.0 MB or 1,000 messages", "100,000", "", "90 s"],
         ["REBASER_TASKS", "", "", "", "", "", "", ""],
     ]
-    assert [len(show(workspace=name)[0].splitlines()) for name in ("shop", "nobody")] == [9, 7]
+    assert [len(rows(show(workspace=name)[0])) for name in ("shop", "nobody")] == [9, 7]
 
 
 def test_a_terminal_gets_titles(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,10 +297,8 @@ def test_trouble_full_streams_and_missing_servers_are_told_on_stderr(show: Show)
         "stream REBASER_REQUESTS is 90 % full; what does not fit is refused",
     ]
     assert show(replace(OVERVIEW, streams=[replace(REQUESTS, percent_full=89.9)]))[1] == ""
-    assert show(Overview([], [], [], None)) == (
-        "",
-        "no server answers; requests wait until one runs (`rebaser serve`)\n",
-    )
+    out, err = show(Overview([], [], [], None))
+    assert (rows(out), err) == ([], "no server answers; requests wait until one runs (`rebaser serve`)\n")
 
 
 def test_acks_are_a_sentence(show: Show) -> None:
@@ -308,3 +323,30 @@ def test_what_servers_of_other_versions_tell_is_read_as_far_as_it_goes() -> None
     update = {"workspace": "shop", "change_set": "main", "done": 3, "total": None, "seconds": 4.5}
     found = _server(told | {"mood": "good", "updates": [update | {"more": 1}]})
     assert found.updates == (UpdateInfo("shop", "main", 3, None, 4.5),)
+
+
+def test_a_pipe_gets_tables_with_headings(show: Show) -> None:
+    out, _ = show(OVERVIEW)
+    lines = out.splitlines()
+    at = lines.index("Change sets: 2")
+    assert lines[at + 1].split("\t")[:2] == ["workspace", "change set"]
+    assert lines[at + 2].split("\t")[:2] == ["shop", "main"]
+    assert lines[at + 4] == ""
+    assert {"Servers: 1", "Streams", "Limits", "Tasks"} <= set(lines)
+
+
+def test_change_sets_are_shown_a_page_at_a_time(show: Show) -> None:
+    out, err = show(OVERVIEW, limit=1)
+    assert "shop\tmain" in out
+    assert "shop\tother" not in out
+    assert "1 of 2 change sets; those behind with --after shop/main" in err
+    out, err = show(OVERVIEW, limit=1, after="shop/main")
+    assert "shop\tother" in out
+    assert "shop\tmain" not in out
+
+
+def test_values_are_counted_if_asked(show: Show) -> None:
+    out, _ = show(OVERVIEW, values=True)
+    assert "1 ok, 1 error" in out
+    [first, _] = json.loads(show(OVERVIEW, values=True, json=True)[0])["changeSets"]
+    assert first["values"] == {"ok": 1, "stale": 0, "error": 1, "unset": 0}

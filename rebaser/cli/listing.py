@@ -1,0 +1,72 @@
+"""`rebaser list`: which workspaces there are, and which change sets."""
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebaser.cli import console
+from rebaser.cli.failures import CommandFailed, usage
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import check_token
+
+if TYPE_CHECKING:
+    from rebaser_core.ids import ChangeSetKey
+
+
+def list_(
+    workspace: Annotated[
+        str | None, typer.Argument(metavar="WS", help="Its change sets; default: all workspaces.", show_default=False)
+    ] = None,
+    *,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """List workspaces, or the change sets of one.
+
+    There is what anything was ever asked of. On a terminal a table; through a pipe one a line.
+    """
+    from rebaser.cli.running import run_async
+
+    if workspace is not None:
+        try:
+            check_token(workspace, "workspace")
+        except UnprocessableError as error:
+            raise usage(error.message) from None
+    found: list[ChangeSetKey] = []
+    code = run_async(partial(_load, nats, prefix, workspace, found))
+    if code:
+        return code
+    if workspace is not None:
+        if not found:
+            raise CommandFailed(f"there is no workspace {workspace}")
+        _show(("change set",), [(key.change_set,) for key in found], [_object(key) for key in found], json)
+        return 0
+    counts = Counter(key.workspace for key in found)
+    objects = [{"workspaceId": name, "changeSets": count} for name, count in counts.items()]
+    _show(("workspace", "change sets"), [(name, str(count)) for name, count in counts.items()], objects, json)
+    if not found:
+        console.note("there are no workspaces yet")
+    return 0
+
+
+async def _load(nats: str, prefix: str, workspace: str | None, found: list["ChangeSetKey"]) -> None:
+    from rebaser.cli.access import connected
+
+    async with connected(nats, prefix) as client:
+        found += await client.change_sets(workspace)
+
+
+def _object(key: "ChangeSetKey") -> dict[str, object]:
+    return {"workspaceId": key.workspace, "changeSetId": key.change_set}
+
+
+def _show(titles: tuple[str, ...], rows: list[tuple[str, ...]], objects: list[dict[str, object]], json: bool) -> None:
+    if not json:
+        console.table(titles, rows, right=(1,))
+        return
+    for one in objects:
+        console.write_json(one)
