@@ -254,7 +254,7 @@ class Server:
             now = context.now()
             idle = [owner for owner in holders if owner.idle_for(now) > ON_THE_WAY]
             idle.sort(key=lambda owner: owner.life.active_at)
-            late = [one for one in holders if one.loaded and one not in idle and now - one.since > settings.turn]
+            late = [owner for owner in holders if owner not in idle and now - owner.since > settings.turn]
             late.sort(key=lambda owner: owner.since)
             for owner in [*idle, *late][: info.num_pending]:
                 owner.stop(Reason.YIELD)

@@ -101,10 +101,6 @@ class Owner(Actor):
         return self.life.phase in (Phase.RELEASING, Phase.LOOKING, Phase.DONE)
 
     @property
-    def loaded(self) -> bool:
-        return self.life.phase is not Phase.LOADING
-
-    @property
     def progress(self) -> Progress | None:
         """Of the update at work, if there is one."""
         return self._dvu.progress if self._dvu is not None else None
@@ -204,11 +200,10 @@ class Owner(Actor):
                 )
                 self._consumer = await self.resources.enter_async_context(consumer)
                 self.group.start_soon(self._decider)
-                self.since = context.now()
                 if len(state.cells) > LARGE:
                     gc.freeze()  # else each full collection walks through all of it
                 event = Loaded(state.owes, self._dvu.put_off())
-                self.since = context.now()  # its turn begins: one that was spent on loading would have come to nothing
+                self.since = context.now()
                 log.info("change_set_owned", **self._names(), seq=state.last, values=len(state.cells), owes=state.owes)
         except RebaserError as error:
             event = self._failure_of("load_failed", error)
