@@ -121,7 +121,7 @@ class SerialDvu:
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
                 self._tell_crashed(valid)
             sequence = await commits.publish(encoded)
-        log.info(
+        log.debug(
             "dvu_done",
             **self._names,
             commit=encoded.commit.id,

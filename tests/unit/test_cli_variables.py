@@ -1,0 +1,31 @@
+"""Which variables of the environment nothing reads."""
+
+import pytest
+
+from rebaser.cli.variables import complaints
+from rebaser.settings import Settings
+
+
+def test_every_setting_and_option_is_known() -> None:
+    names = [f"REBASER_{name.upper()}" for name in Settings.model_fields]
+    more = ["REBASER_ENQUEUE_WAIT", "REBASER_DEV_PORT", "REBASER_DLQ_LIST_JSON", "REBASER_LIMITS__MAX_DEPTH", "HOME"]
+    assert complaints([*names, *more, "_REBASER_COMPLETE", "REBASER_TEST_THRESHOLDS"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("REBASER_SPRAK", "REBASER_SPRAK is no setting, did you mean REBASER_SPARK?"),
+        ("REBASER_NATS", "REBASER_NATS is no setting, did you mean REBASER_NATS_URL?"),
+        ("REBASER_XYZZY", "REBASER_XYZZY is no setting"),
+        ("REBASER_ENQUEUE_SET", "REBASER_ENQUEUE_SET is no setting"),
+    ],
+)
+def test_others_are_told(name: str, line: str) -> None:
+    [told] = complaints([name])
+    assert told.startswith(line)
+
+
+def test_what_kubernetes_sets_for_a_service_named_rebaser_is_none_of_it() -> None:
+    names = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP_ADDR", "NATS_SERVICE_HOST"]
+    assert complaints([f"REBASER_{name}" for name in names]) == []
