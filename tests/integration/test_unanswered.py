@@ -110,6 +110,23 @@ async def test_a_request_that_left_the_queue_unanswered_is_sent_again_and_one_th
     assert await js.subject_counts(subjects.tasks_stream, subjects.task(KEY)) == {subjects.task(KEY): 1}
 
 
+async def test_who_asks_after_all_were_answered_is_looked_after_too(
+    client: RebaserClient, js: JetStream, subjects: Subjects, queue: OrderedConsumer, looks: Looks
+) -> None:
+    answers: list[EnqueueUpdatesResponse] = []
+    with anyio.fail_after(BOUND):
+        for request_id in ("r", "s"):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask, client, answers, request_id)
+                first = await anext(queue)
+                await js.delete_message(subjects.requests_stream, first.stream_sequence)
+                again = await anext(queue)
+                await js.delete_message(subjects.requests_stream, again.stream_sequence)
+                await answer(js, again.headers[REPLY_INBOX])
+            await until(lambda: not client._unanswered._looking)
+    assert len(answers) == 2
+
+
 async def test_a_slow_queue_is_looked_at_ever_more_seldom_however_many_wait_in_it(
     client: RebaserClient, queue: OrderedConsumer, looks: Looks, events: Events
 ) -> None:

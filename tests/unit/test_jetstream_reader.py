@@ -152,3 +152,13 @@ def test_a_delivery_has_its_numbers_in_either_form_of_the_ack_subject(reply: str
 def test_what_is_no_ack_subject_is_no_delivery(reply: str) -> None:
     with pytest.raises(ValueError, match=r"ack subject|invalid literal"):
         Message("s", reply, b"", None)
+
+
+@pytest.mark.parametrize("ends", ["", ".token"])
+@pytest.mark.parametrize("middle", ["", "hub.hash."])
+def test_a_delivery_says_whose_it_is_with_and_without_a_domain(middle: str, ends: str) -> None:
+    ends = ends if middle else ""
+    message = Message("s", f"$JS.ACK.{middle}STREAM.CONSUMER.2.7.5.1700.3{ends}", b"", None)
+    assert (message.stream, message.consumer) == ("STREAM", "CONSUMER")
+    numbers = (message.delivered, message.stream_sequence, message.consumer_sequence)
+    assert (*numbers, message.timestamp_ns, message.pending) == (2, 7, 5, 1700, 3)

@@ -1,8 +1,10 @@
 """An answer that came in time is not lost because the loop was busy; one that does not come is not waited for."""
 
 import asyncio
+import gc
 import socket
 import time
+import weakref
 
 import anyio
 import pytest
@@ -42,3 +44,16 @@ async def test_a_loop_that_is_always_held_up_gives_up_all_the_same() -> None:
     with anyio.fail_after(30), pytest.raises(RequestTimeoutError, match=r"within 0\.01 s"):
         await future
     assert inbox
+
+
+async def test_nothing_is_kept_for_an_answer_that_nobody_awaits_any_more() -> None:
+    replies = Replies("_INBOX.x.")
+    inbox, future, timer = replies.open_request("s", 60)
+    timer.cancel()
+    awaited = [replies.open("s"), replies.open(""), (inbox, future)]
+    kept = [weakref.ref(future) for _, future in awaited]
+    for inbox, _ in awaited:
+        replies.close(inbox)
+    del awaited, future, _
+    gc.collect()
+    assert [one() for one in kept] == [None, None, None]

@@ -278,6 +278,16 @@ def test_what_did_not_fit_is_pulled_for_when_there_is_more_room() -> None:
     assert pulls(state.grant(400)) == [(3, BATCH_OF_BYTES, 1000)]
 
 
+def test_once_what_did_not_fit_has_come_the_threshold_counts_again() -> None:
+    state = PullState(limit=1000, threshold=800, by_bytes=True)
+    state.start(0.0)
+    state.message(600)
+    assert not state.status(1, "409", "Message Size Exceeds MaxBytes", 400)
+    assert pulls(state.grant(400)) == [(2, BATCH_OF_BYTES, 800)]
+    state.message(700)
+    assert pulls(state.grant(200)) == [(3, BATCH_OF_BYTES, 200)]
+
+
 def test_what_did_not_fit_is_not_pulled_for_at_once_if_the_status_does_not_say_what_was_left() -> None:
     state = PullState(limit=1000, threshold=500, by_bytes=True)
     state.start(0.0)

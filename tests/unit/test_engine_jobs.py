@@ -1,0 +1,32 @@
+"""What the engine makes of calls and of jobs that fail, without a Spark."""
+
+from typing import Any
+
+import pytest
+
+from rebaser.dvu.engine import Engine, _parts
+from rebaser.dvu.keeper import Held
+from rebaser.dvu.lanes import Call
+from rebaser.dvu.session import SessionError
+
+
+def test_a_call_is_cut_into_jobs_of_at_most_so_many_bytes() -> None:
+    parts = _parts([bytes(size) for size in (3, 3, 3, 9, 1, 4, 4, 1)], 8)
+    assert [[len(packet) for packet in part] for part in parts] == [[3, 3], [3], [9], [1, 4], [4, 1]]
+
+
+@pytest.mark.anyio
+async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_told() -> None:
+    """Else one packet that ends every session would take all others with it, again and again."""
+    engine, session = Engine("sc://localhost"), Any
+    call = Call([b"packet"], "ws/cs", 60.0, 0.0)
+    engine._lanes.add(call)
+    for told in (False, True):
+        job = engine._lanes.next(0.0)
+        assert job is not None
+        held = Held(session)  # type: ignore[arg-type] # nothing is asked of it
+        engine._failed(held, job, SessionError("lost"))
+        engine._lanes.ended(job, 0.0)
+        assert (held.lost, call.done.is_set()) == (True, told)
+    assert isinstance(call.error, SessionError)
+    assert engine._lanes.next(0.0) is None

@@ -1,0 +1,28 @@
+"""Structures that a worker keeps: what was used last stays, and what the folder has no room for goes."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from rebaser.dvu.structure import Structure
+from rebaser.dvu.structures import Structures
+from rebaser_core.shapes import Shape
+
+
+def a_structure(base: int) -> Structure:
+    one = np.zeros(1, np.int32)
+    return Structure.make(base, [Shape("sum", (("x", -1),), {})], one, one)
+
+
+def test_a_full_folder_loses_what_was_used_for_longest(tmp_path: Path) -> None:
+    first, second, third = map(a_structure, (1, 2, 3))
+    kept = Structures(tmp_path, len(first.data) + len(third.data))
+    for at, one in enumerate((first, second)):
+        kept.put(one.address, bytes(one.data))
+        os.utime(tmp_path / one.address, (at, at))
+    assert Structures(tmp_path).get(first.address) is not None  # another worker
+    kept.put(third.address, bytes(third.data))
+    assert {path.name for path in tmp_path.iterdir()} == {first.address, third.address}
+    there = Structures(tmp_path)
+    assert [there.get(one.address) is not None for one in (first, second, third)] == [True, False, True]
