@@ -62,8 +62,8 @@ class DeadLetterBox:
         """Put the request at the end of its change set's queue, under its own id, and drop the dead letter.
 
         Returns False, with nothing sent, if the dead letter is gone. Raises `QueueFull` if there is no room. Where the
-        request gave no readable id (`@…`), it is decided anew like any other message: that helps once servers can read
-        it.
+        request could not be read (its id is `@…`, or only that of its `Nats-Msg-Id`), it is decided anew like any other
+        message: that helps once servers can read it.
         """
         payload = await self.payload(letter)
         if payload is None:
