@@ -10,12 +10,14 @@ overload of CEL cannot be replaced. Types are not checked before evaluation, so 
 
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from cel_expr_python import cel
+from cel_expr_python.ext import ext_optional, ext_strings
 
 from rebaser.dvu import cel_syntax, faults
 from rebaser.dvu.packet import weight
@@ -36,7 +38,10 @@ _RESERVED = re.compile(  # cel-spec, langdef.md, "Syntax"
 )
 _WHERE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 _STATUS = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
-_DIVIDE = "#/#"  # as long as `_/_`, so that it fits into the serialized tree, and nothing a user can write
+# As long as what they stand for, so that they fit into the serialized tree, and nothing a user can write.
+_DIVIDE, _REPLACE = "#/#", "#eplace"
+_NAMES = {cel_syntax.DIVIDE: _DIVIDE, cel_syntax.REPLACE: _REPLACE}
+_REPLACED_BYTES = 32 * 1024  # what all calls of `replace` in one evaluation may give
 
 _INT, _DOUBLE, _DYN = cel.Type.INT, cel.Type.DOUBLE, cel.Type.DYN
 _MIXED = ((_INT, _DOUBLE), (_DOUBLE, _INT))
@@ -68,8 +73,10 @@ def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
     wrong = _check_names(program, tuple(inputs))
     if wrong:
         raise FormulaError(wrong)
-    if program.syntax.macros or program.syntax.copies > 16:
-        _check_growth(program.syntax, inputs)
+    syntax = program.syntax
+    if syntax.macros or syntax.copies > 16 or syntax.times > 1:
+        _check_growth(syntax, inputs, min(len(program.tree), MAX_LENGTH))
+    _room.left = _REPLACED_BYTES
     try:
         return _plain(program.run.eval(data=inputs))
     except RuntimeError as error:
@@ -117,9 +124,12 @@ def _compile(expression: str) -> _Program | FormulaError:
         syntax = cel_syntax.read(written)
         if syntax.messages:
             return FormulaError("a formula cannot build protocol buffer messages")
+        if not syntax.times:
+            return FormulaError("the separator of join has to be text that stands in the formula")
         tree = bytearray(written)
-        for at in syntax.divisions:
-            tree[at : at + len(_DIVIDE)] = _DIVIDE.encode()
+        for at in syntax.renamed:
+            name = next(ours for theirs, ours in _NAMES.items() if tree.startswith(theirs.encode(), at))
+            tree[at : at + len(name)] = name.encode()
         return _Program(_ENVIRONMENT.deserialize(bytes(tree)), syntax, written)
     except RuntimeError as error:
         return _failure(str(error))
@@ -141,16 +151,18 @@ def _check_names(program: _Program, names: tuple[str, ...]) -> str:
     return wrong
 
 
-def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json]) -> None:
+def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length: int) -> None:
     """Refuse what could build gigabytes, for instance by doubling a text in macro after macro.
 
     The library bounds iterations but not sizes. Each macro may multiply what it is given by the number of operators
-    and literals in it that copy, and one of them may do so once an element.
+    and literals in it that copy, and one of them may do so once an element. `length`: of the formula, about.
     """
-    size = sum([weight(value) for value in inputs.values()]) + MAX_LENGTH
+    given = sum([weight(value) for value in inputs.values()]) + length
+    size = given + (_REPLACED_BYTES if syntax.replaces else 0)
     most = size * (syntax.copies + 1) * (syntax.repeated + 1) ** syntax.macros
+    most *= syntax.times ** max(syntax.macros, 1)
     if syntax.repeated:
-        most *= min(_MAX_ITERATIONS, size // 9)
+        most *= min(_MAX_ITERATIONS, size if syntax.splits else size // 9)
     if most > _MAX_BYTES:
         raise FormulaError("the formula could build too large a value from these inputs", faults.TOO_LARGE)
 
@@ -176,7 +188,7 @@ def _convert(item: Any, room: list[int]) -> Json:
     if kind == "NULL":
         return None
     if kind == "ERROR":
-        raise _failure(item.value())
+        raise _error(item)
     if kind.startswith("LIST"):
         children = item.value()
         _spend(room, len(children))
@@ -186,6 +198,13 @@ def _convert(item: Any, room: list[int]) -> Json:
         _spend(room, len(entries))
         return {key: _convert(child, room) for key, child in entries.items()}
     raise FormulaError(f"the result is of type {kind.lower()}, which JSON does not have")
+
+
+def _error(item: Any) -> FormulaError:
+    try:
+        return _failure(item.value())
+    except TypeError:  # the library has no name for the type, and no Python value
+        return FormulaError("the result is optional, which JSON does not have; end it with .orValue(...)")
 
 
 def _spend(room: list[int], count: int) -> None:
@@ -204,7 +223,9 @@ def _failure(text: str) -> FormulaError:
     if where is not None:
         line, column, message = where.groups()
         return FormulaError(f"line {line}, column {column}: {message[:200]}")
-    message = _STATUS.sub("", text).replace(_DIVIDE, "_/_")
+    message = _STATUS.sub("", text)
+    for theirs, ours in _NAMES.items():
+        message = message.replace(ours, theirs)
     return FormulaError(message[:200], faults.OVERFLOW if "overflow" in message else faults.FAILED)
 
 
@@ -226,6 +247,21 @@ def _remainder(left: float, right: float) -> float:
     if not right:
         raise ZeroDivisionError("modulus by zero")
     return math.fmod(left, right)  # the sign is that of `left`, as for CEL's integers
+
+
+class _Room(threading.local):
+    left = 0
+
+
+_room = _Room()
+
+
+def _replace(text: str, old: str, new: str, limit: int = -1) -> str:
+    count = text.count(old) if limit < 0 else min(limit, text.count(old))
+    _room.left -= max(len(text), len(text) + count * (len(new) - len(old)))
+    if _room.left < 0:
+        raise ValueError(f"replace would give more than {_REPLACED_BYTES} characters")
+    return text.replace(old, new, limit)
 
 
 def _binary(name: str, call: Callable[[Any, Any], Any], pairs: tuple[tuple[Any, Any], ...]) -> Any:
@@ -268,9 +304,12 @@ def _sqrt(value: float) -> float:
     return math.sqrt(value)
 
 
+_STRING = cel.Type.STRING
 _ALL = ((_INT, _INT), (_DOUBLE, _DOUBLE), *_MIXED)
 _ENVIRONMENT = cel.NewEnv(
     extensions=[
+        ext_strings.ExtStrings(),
+        ext_optional.ExtOptional(),
         cel.CelExtension(
             "rebaser",
             [
@@ -286,10 +325,17 @@ _ENVIRONMENT = cel.NewEnv(
                 _unary("math.floor", lambda value: float(math.floor(value)) if math.isfinite(value) else value),
                 _unary("math.round", _round),
                 cel.FunctionDecl(
+                    _REPLACE,
+                    [
+                        cel.Overload(f"rebaser replace {len(more)}", _STRING, [_STRING] * 3 + more, True, _replace)
+                        for more in ([], [_INT])
+                    ],
+                ),
+                cel.FunctionDecl(
                     "math.sqrt",
                     [cel.Overload(f"rebaser sqrt {of.name()}", _DOUBLE, [of], False, _sqrt) for of in (_INT, _DOUBLE)],
                 ),
             ],
-        )
+        ),
     ]
 )

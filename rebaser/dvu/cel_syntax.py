@@ -20,6 +20,17 @@ _ITER_VAR, _ITER_RANGE, _ACCU_VAR, _ACCU_INIT, _CONDITION, _STEP, _RESULT, _ITER
 
 _ACCUMULATOR = "@result"  # what macros collect into; no user can write this name
 _NAMESPACE = "math"  # `math.ceil(x)` parses as a call on a name
+_OPTIONAL, _OF_OPTIONAL = "optional", frozenset({"of", "none", "ofNonZeroValue"})
+_CONSTANT, _STRING = 3, 6
+DIVIDE, REPLACE, JOIN = "_/_", "replace", "join"
+RENAMED = frozenset({DIVIDE, REPLACE})
+# How often what these are given may be in what they give. `%.1000f` becomes some 1,300 digits; a part of a text that is
+# split takes some forty bytes.
+_COPIES = {
+    **dict.fromkeys(("_+_", "lowerAscii", "upperAscii", "trim", "reverse", "substring", "charAt", JOIN, REPLACE), 1),
+    "split": 40,
+    "format": 190,
+}
 TYPE_NAMES = frozenset(
     {"bool", "bytes", "double", "dyn", "google", "int", "list", "map", "null_type", "string", "type", "uint"}
 )
@@ -30,14 +41,18 @@ _Field = tuple[int, int, int]  # number, and where its bytes start and end
 @dataclass(frozen=True, slots=True)
 class Syntax:
     """`names` that are free, in order of appearance; how many copies operators and literals may make of what they are
-    given, apart (`copies`) and within what macros repeat (`repeated`); how many `macros` there are; where the names of
-    division operators start; whether it builds `messages`."""
+    given, apart (`copies`) and within what macros repeat (`repeated`); how many `macros` there are; how many `times`
+    separators may make a text longer (0: nobody knows); where the names of operators and functions start that are
+    `renamed`; whether it `replaces`, `splits` text, or builds `messages`."""
 
     names: tuple[str, ...]
     copies: int
     repeated: int
     macros: int
-    divisions: tuple[int, ...]
+    times: int
+    renamed: tuple[int, ...]
+    replaces: bool
+    splits: bool
     messages: bool
 
 
@@ -47,7 +62,9 @@ _Todo = tuple[int, int, frozenset[str], bool]  # where an expression is, names b
 def read(data: bytes) -> Syntax:
     """Read what `Expression.serialize()` of an unchecked formula gives."""
     names: dict[str, None] = {}
-    divisions: list[int] = []
+    renamed: list[int] = []
+    times = 1
+    calls: set[str] = set()
     copies = [0, 0]
     macros = 0
     messages = False
@@ -67,8 +84,12 @@ def read(data: bytes) -> Syntax:
             elif number == _CALL:
                 function, grows, inner = _call(data, left, right)
                 copies[repeated] += grows
-                if text(data, *function) == "_/_":
-                    divisions.append(function[0])
+                called = text(data, *function)
+                calls.add(called)
+                if called in RENAMED:
+                    renamed.append(function[0])
+                if called == JOIN:
+                    times *= _separator(data, left, right)
             elif number == _LIST:
                 inner = _all(data, left, right, _ELEMENTS)
                 copies[repeated] += len(inner)
@@ -82,7 +103,17 @@ def read(data: bytes) -> Syntax:
                 todo.extend(_comprehension(data, left, right, bound, repeated=repeated))
             todo.extend((*span, bound, repeated) for span in inner)
         stack.extend(reversed(todo))
-    return Syntax(tuple(names), copies[False], copies[True], macros, tuple(divisions), messages)
+    return Syntax(
+        names=tuple(names),
+        copies=copies[False],
+        repeated=copies[True],
+        macros=macros,
+        times=times,
+        renamed=tuple(renamed),
+        replaces=REPLACE in calls,
+        splits="split" in calls,
+        messages=messages,
+    )
 
 
 def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
@@ -91,14 +122,25 @@ def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list
     function = next((a, b) for n, a, b in parts if n == _FUNCTION)
     target = [(a, b) for n, a, b in parts if n == _TARGET]
     args = [(a, b) for n, a, b in parts if n == _ARGS]
-    if target and ident(data, *target[0]) == _NAMESPACE:
+    called = text(data, *function)
+    name = ident(data, *target[0]) if target else None
+    if name == _NAMESPACE or (name == _OPTIONAL and called in _OF_OPTIONAL):
         target = []
-    if text(data, *function) != "_+_":
-        return function, 0, target + args
+    if called != "_+_":
+        return function, _COPIES.get(called, 0), target + args
     if ident(data, *args[0]) == _ACCUMULATOR:  # `@result + [item]` of a macro: walk the item only
         lists = [(a, b) for n, a, b in fields(data, *args[1]) if n == _LIST]
         return function, 0, [item for span in lists for item in _all(data, *span, _ELEMENTS)]
     return function, 1, args
+
+
+def _separator(data: bytes, start: int, end: int) -> int:
+    """How many times `join` may make what it is given longer; 0 if its separator does not stand in the formula."""
+    args = _all(data, start, end, _ARGS)
+    if not args:
+        return 1
+    constants = _all(data, *args[0], _CONSTANT)
+    return 1 + sum(b - a for a, b in _all(data, *constants[0], _STRING)) if constants else 0
 
 
 def _comprehension(data: bytes, start: int, end: int, bound: frozenset[str], *, repeated: bool) -> list[_Todo]:

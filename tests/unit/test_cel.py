@@ -252,3 +252,54 @@ def test_compiled_formulas_are_bounded() -> None:
 def test_any_text_gives_a_value_or_a_fault(expression: str) -> None:
     with contextlib.suppress(FormulaError):
         evaluate({"a": 1, "b": "t", "x": [1, 2.5]}, expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("'a,b,c'.split(',')", ["a", "b", "c"]),
+        ("words.join(', ')", "one, two"),
+        ("words.map(one, one.upperAscii()).join('-')", "ONE-TWO"),
+        ("'aXbX'.replace('X', words[0])", "aonebone"),
+        ("'aXbX'.replace('X', '-', 1)", "a-bX"),
+        ("words.map(one, one.replace('o', '0') + '!')", ["0ne!", "tw0!"]),
+        ("'%s is %.2f'.format([words[0], 2.5])", "one is 2.50"),
+        ("words[0].substring(1).indexOf('e') + 'ABC'.lowerAscii().lastIndexOf('c')", 3),
+        ("' a '.trim().charAt(0) + 'ab'.reverse()", "aba"),
+        ("m.?there.orValue(1) + m.?missing.orValue(2)", 9),
+        ("optional.of(1).value() + m[?'missing'].orValue(1)", 2),
+        ("{?'a': m.?missing, ?'b': m.?there}", {"b": 7}),
+    ],
+)
+def test_strings_and_optional_fields(expression: str, wanted: object) -> None:
+    inputs = {"words": ["one", "two"], "m": {"there": 7}}
+    names = cel.names_in(expression)
+    assert set(names) <= inputs.keys()
+    assert cel.evaluate({name: inputs[name] for name in names}, expression) == wanted
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "a.replace('', b)",
+        "a.replace('x', b).replace('x', b)",
+        "a.split('').join('----------').split('').join('----------').split('').join('----------')",
+        "a.split('').map(c, a.split(''))",
+        "a.split('').map(c, a.upperAscii())",
+        "a.split('').map(c, '%.1000f'.format([1.0]))",
+    ],
+)
+def test_text_that_would_grow_out_of_bounds_is_refused(expression: str) -> None:
+    text = "x" * 100_000
+    with pytest.raises(cel.FormulaError, match=r"too large|more than"):
+        cel.evaluate(dict.fromkeys(cel.names_in(expression), text), expression)
+
+
+def test_a_separator_that_only_inputs_know_is_refused() -> None:
+    with pytest.raises(cel.FormulaError, match="separator of join"):
+        cel.evaluate({"a": ["x"], "b": "y"}, "a.join(b)")
+
+
+def test_an_optional_is_no_value() -> None:
+    with pytest.raises(cel.FormulaError, match="JSON does not have"):
+        cel.evaluate({"a": {"b": 1}}, "a.?b")
