@@ -1,5 +1,6 @@
 """The command line as a process: help, exit codes, and one line on stderr for whatever was typed wrong."""
 
+import json
 import os
 import subprocess
 import sys
@@ -185,3 +186,10 @@ def test_a_file_is_refused_what_an_option_is_refused(tmp_path: Path) -> None:
     assert "no connection" in complaint(
         "enqueue", "a", "b", "--file", str(file), "--unchecked", "--nats", "nats://127.0.0.1:9", code=1
     )
+
+
+def test_functions_are_listed_with_what_they_take() -> None:
+    found = {one["name"]: one for one in map(json.loads, rebaser("functions", "--json").stdout.splitlines())}
+    assert (found["round"]["inputs"], found["round"]["params"]) == (None, ["digits"])
+    assert (found["if"]["inputs"], found["if"]["params"]) == (["condition", "then", "else"], ["then", "else"])
+    assert (found["sum"]["params"], found["object"]["params"]) == ([], None)
