@@ -140,6 +140,7 @@ app.command(
 app.add_typer(dlq)
 app.command(
     epilog=examples(
+        "rebaser doctor                                      is all there that is needed, and does it answer",
         "rebaser doctor shop draft",
         "rebaser doctor shop draft --repair                   what it would do, and what would be lost",
         "rebaser doctor shop draft --repair --yes --save /tmp/damaged",

@@ -44,14 +44,20 @@ def doctor(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Tell whether the log of a change set can be read, what is wrong with it, and repair it.
+    """Check the installation, or the log of a change set: whether it can be read, what is wrong with it; repair it.
 
-    Exit code 1 if it is damaged. A repair keeps what can be read: it goes on from the newest checkpoint that can be,
-    carries commits behind the damage over, and has what is derived computed anew. What is lost is listed. It may run
-    beside servers: if somebody writes to the log meanwhile nothing is changed, and it can be run again.
+    Without WS and CS it looks at Python, versions, Java, disk, Spark, NATS, the clock, rights, streams, servers; exit
+    code 1 if one of them fails. With them it looks at a log; exit code 1 if it is damaged. A repair keeps what can be
+    read: it goes on from the newest checkpoint that can be, carries commits behind the damage over, and has what is
+    derived computed anew. What is lost is listed. It may run beside servers: if somebody writes to the log meanwhile
+    nothing is changed, and it can be run again.
     """
     from rebaser.cli.running import run_async
 
+    if workspace is None and not (repair or yes or save):
+        from rebaser.cli.installation import examine
+
+        return examine(nats, prefix, as_json=json)
     if workspace is None or change_set is None:
         raise usage("name a change set: rebaser doctor WS CS")
     if yes and not repair:
