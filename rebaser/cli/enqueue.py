@@ -48,7 +48,10 @@ def enqueue(
         list[str] | None, typer.Option("--remove", metavar="ID", help="Remove ID.", allow_from_autoenv=False)
     ] = None,
     file: Annotated[
-        str | None, typer.Option("--file", "-f", metavar="F|-", help="JSON Lines of updates; - is stdin.")
+        str | None,
+        typer.Option(
+            "--file", "-f", metavar="F|-", help="JSON Lines of updates, or FILE.csv with columns id,value; - is stdin."
+        ),
     ] = None,
     wait: Annotated[
         Wait, typer.Option(help="End when it is sent, applied, or when derived values are true again.")

@@ -4,6 +4,7 @@ Invariant: memory is bounded by one line and one batch, whatever the size of the
 in an error that names its number, and nothing after a bad line is looked at. No I/O here: bytes come in by `feed`.
 """
 
+import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -70,12 +71,49 @@ class UpdateLines:
         if not raw.strip():
             return
         try:
-            update = parse_update(loads(ContentType.JSON, raw, self._limits), self._limits)
-            if self._check is not None:
+            update = self._read(raw)
+            if update is not None and self._check is not None:
                 self._check(update)
         except UnprocessableError as error:
             raise UnprocessableError(f"line {self._number}: {error.message}", code=error.code) from None
-        yield Line(self._number, size, update)
+        if update is not None:
+            yield Line(self._number, size, update)
+
+    def _read(self, raw: bytes) -> Update | None:
+        """The update of a line, if it has one."""
+        return parse_update(loads(ContentType.JSON, raw, self._limits), self._limits)
+
+
+class CsvLines(UpdateLines):
+    """Values from CSV (RFC 4180) with columns `id` and `value`: a cell is a JSON value if it reads as one, else text;
+    an empty one unsets. A cell holds no line end."""
+
+    _columns: tuple[str, ...] = ()
+
+    def _read(self, raw: bytes) -> Update | None:
+        try:
+            cells = next(csv.reader([raw.decode().rstrip("\r")], strict=True))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UnprocessableError(f"no line of CSV: {error}", code="invalid_update") from None
+        if not self._columns:
+            if sorted(cells) != ["id", "value"]:
+                raise UnprocessableError("the first line has to name the columns: id,value", code="invalid_update")
+            self._columns = tuple(cells)
+            return None
+        if len(cells) != 2:
+            raise UnprocessableError(f"{len(cells)} cells, not 2", code="invalid_update")
+        found = dict(zip(self._columns, cells, strict=True))
+        id_, cell = found["id"], found["value"]
+        raw_update: dict[str, object] = {"op": "unset", "id": id_}
+        if cell:
+            raw_update |= {"op": "set", "value": self._value(cell)}
+        return parse_update(raw_update, self._limits)
+
+    def _value(self, cell: str) -> object:
+        try:
+            return loads(ContentType.JSON, cell.encode(), self._limits)
+        except UnprocessableError:
+            return cell
 
 
 @dataclass(slots=True)

@@ -34,10 +34,11 @@ class Source:
 
     def lines(self) -> "UpdateLines":
         """Reads the bytes."""
-        from rebaser.cli.jsonl import UpdateLines
+        from rebaser.cli.jsonl import CsvLines, UpdateLines
         from rebaser.settings import load_settings
 
-        return UpdateLines(load_settings().limits, _definition_check() if self.checked else None)
+        kind = CsvLines if self.name.lower().endswith(".csv") else UpdateLines
+        return kind(load_settings().limits, _definition_check() if self.checked else None)
 
     def check(self) -> None:
         """Read a regular file to its end, so that a bad line is known before anything is sent.

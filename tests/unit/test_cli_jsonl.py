@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser.cli.jsonl import Batch, Line, UpdateLines
+from rebaser.cli.jsonl import Batch, CsvLines, Line, UpdateLines
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
-from rebaser_core.updates import Remove, Set, Update
+from rebaser_core.updates import Remove, Set, Unset, Update
 
 
 def read(data: bytes, chunk: int = 2**16, limits: Limits = DEFAULT_LIMITS) -> list[Line]:
@@ -80,3 +80,37 @@ def test_batches_are_bounded_in_count_and_bytes_and_a_large_line_goes_alone() ->
     batch.add(replace(small, number=8))
     assert not batch.has_room(small)
     assert (batch.first_line, batch.last_line, batch.size) == (7, 8, 60)
+
+
+def csv_updates(text: str) -> list[object]:
+    lines = CsvLines()
+    return [line.update for line in (*lines.feed(text.encode()), *lines.finish())]
+
+
+def test_values_come_from_csv() -> None:
+    text = '\ufeffid,value\r\na,1\r\nb,2.50\r\nzip,007\r\n"c,d","say ""x"""\r\n\r\ne,true\r\nf,\r\n"g","[1, 2]"'
+    assert csv_updates(text) == [
+        Set("a", 1),
+        Set("b", 2.5),
+        Set("zip", "007"),
+        Set("c,d", 'say "x"'),
+        Set("e", True),
+        Unset("f"),
+        Set("g", [1, 2]),
+    ]
+    assert csv_updates("value,id\n1,a\n") == [Set("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,1\n", "line 1: the first line has to name the columns: id,value"),
+        ("id,value\na\n", "line 2: 1 cells, not 2"),
+        ('id,value\na,"1\n', "line 2: no line of CSV"),
+        ("id,value\n,1\n", "line 2: id is missing"),
+    ],
+)
+def test_a_line_of_csv_that_is_wrong_is_named(text: str, message: str) -> None:
+    with pytest.raises(UnprocessableError) as caught:
+        csv_updates(text)
+    assert caught.value.message.startswith(message)
