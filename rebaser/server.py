@@ -16,6 +16,7 @@ from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner, retry_delay
 from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context, open_context
+from rebaser.dvu.functions import registry
 from rebaser.progress import Progress, ProgressTeller
 from rebaser.settings import Settings
 from rebaser.strays import STRAY, Strays
@@ -97,6 +98,7 @@ class Server:
             "ready": not context.streams.problem,
             "trouble": context.streams.problem or context.troubles.tell(context.now()),
             "losses": list(context.streams.losses),
+            "functions": sorted(registry().functions),
             "updates": [
                 {
                     "workspace": one.workspace_id,

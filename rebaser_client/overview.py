@@ -35,7 +35,7 @@ class ServerInfo:
 
     `durability`: its setting, if it has one. `trouble`: what kept one of its change sets from going on, lately.
     `ready`: it has all the streams it needs; `losses`: those that disappeared while it ran, with what they held.
-    `updates`: those that take their time, if there are any.
+    `updates`: those that take their time, if there are any. `functions`: the names of those that it can derive with.
     """
 
     id: str
@@ -49,6 +49,7 @@ class ServerInfo:
     ready: bool = True
     losses: tuple[str, ...] = ()
     updates: tuple[UpdateInfo, ...] = ()
+    functions: tuple[str, ...] = ()
 
 
 SERVER_FIELDS = tuple(field.name for field in fields(ServerInfo))
@@ -137,8 +138,9 @@ def _server(told: dict[str, Any]) -> ServerInfo:
     """What a server told; one of another version may tell more, or less."""
     updates = tuple(UpdateInfo(**{name: one.get(name) for name in UPDATE_FIELDS}) for one in told.get("updates", ()))
     losses = tuple(map(str, told.get("losses", ())))
+    functions = tuple(map(str, told.get("functions", ())))
     given = {name: told[name] for name in SERVER_FIELDS if name in told}
-    return ServerInfo(**given | {"updates": updates, "losses": losses})
+    return ServerInfo(**given | {"updates": updates, "losses": losses, "functions": functions})
 
 
 async def key_counts(

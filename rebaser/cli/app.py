@@ -135,6 +135,7 @@ app.command(
     epilog=examples(
         "rebaser functions",
         "rebaser functions --json | jq -r .name",
+        "rebaser functions --servers",
     )
 )(functions)
 app.add_typer(dlq)

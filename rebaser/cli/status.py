@@ -160,8 +160,8 @@ def _values_object(found: "Tally | None") -> dict[str, Any]:
 
 
 def _server(server: "ServerInfo") -> dict[str, Any]:
-    """Its updates are told with their change sets."""
-    return {name: told for name, told in _camel(asdict(server)).items() if name != "updates"}
+    """Its updates are told with their change sets, its functions by `rebaser functions --servers`."""
+    return {name: told for name, told in _camel(asdict(server)).items() if name not in ("updates", "functions")}
 
 
 def _update(update: "UpdateInfo") -> dict[str, Any]:

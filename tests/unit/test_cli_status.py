@@ -12,6 +12,7 @@ from rich.console import Console
 
 from rebaser.cli import access, console, logs
 from rebaser.cli.failures import CommandFailed
+from rebaser.cli.functions import functions
 from rebaser.cli.status import status
 from rebaser_client.acks import TaskAcks
 from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server
@@ -350,3 +351,16 @@ def test_values_are_counted_if_asked(show: Show) -> None:
     assert "1 ok, 1 error" in out
     [first, _] = json.loads(show(OVERVIEW, values=True, json=True)[0])["changeSets"]
     assert first["values"] == {"ok": 1, "stale": 0, "error": 1, "unset": 0}
+
+
+def test_functions_of_servers_are_told_by_who_has_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def live_servers(*_: object) -> list[ServerInfo]:
+        told = {"id": "two", "version": "1", "owned": 0, "slots": 1, "dvu": "", "functions": ["sum", "tax"]}
+        return [replace(SERVER, functions=("sum",)), _server(told)]
+
+    monkeypatch.setattr(access, "live_servers", live_servers)
+    monkeypatch.setattr(logs, "configure", lambda *_: None)
+    assert functions(servers=True) == 0
+    assert capsys.readouterr().out == "sum\tall\ntax\ttwo\n"
