@@ -133,7 +133,7 @@ def _covers(log: Sequence[Commit]) -> Problems:
         covers = commit.sequence if commit.covers is None else commit.covers
         if covers < before:
             yield f"`covers` goes back from {before} to {covers}", commit.sequence
-        if covers > commit.sequence or (commit.kind is Kind.DVU and covers > commit.previous):
+        if covers > commit.sequence or (commit.kind is Kind.DVU and (commit.covers or 0) > commit.previous):
             yield f"`covers` is {covers}, ahead of the log", commit.sequence
         before = covers
 

@@ -4,12 +4,13 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 from unittest.mock import patch
 
 from rebaser.dvu import run
 from rebaser_core.thresholds import Thresholds, forced
+from tests.thresholds import in_few_parts
 
 PARTS = 20  # packets of an update, or parts of a checkpoint, about: each is a message of its own
 
@@ -17,16 +18,7 @@ PARTS = 20  # packets of an update, or parts of a checkpoint, about: each is a m
 def drawn(rng: random.Random, size: int) -> Thresholds:
     """Those of a seed whose largest change set has `size` values."""
     those = rng.choice([Thresholds, Thresholds.lowest, Thresholds.highest, *[lambda: Thresholds.drawn(rng)] * 5])()
-    least = size // PARTS + 1
-    return replace(
-        those,
-        packet_bytes=max(those.packet_bytes, 40 * least),
-        part_rows=max(those.part_rows, least),
-        part_bytes=max(those.part_bytes, 40 * least),
-        batch_rows=max(those.batch_rows, least),
-        batch_inputs=max(those.batch_inputs, 4 * least),
-        copied=max(those.copied, least),
-    )
+    return in_few_parts(those, size, PARTS)
 
 
 def told(those: Thresholds) -> str:

@@ -6,8 +6,11 @@ from enum import Enum
 
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.thresholds import Thresholds
+from tests.thresholds import in_few_parts
 
 USUAL = Thresholds(little=0)  # each step of an update takes its time
+PARTS = 6  # of a checkpoint: each is read for some round trips, and nobody may be late where nothing goes wrong
+SMALLEST = 70  # values of a change set, about, whose graph is not grown
 
 
 class Mode(Enum):
@@ -86,3 +89,5 @@ class Setup:
         self.thresholds = rng.choice((USUAL, Thresholds.lowest(), Thresholds.highest(), *[Thresholds.drawn(rng)] * 5))
         if rng.random() < 0.3:
             self.size = rng.choice((20, 60, 60, 200))
+        if self.thresholds is not USUAL:
+            self.thresholds = in_few_parts(self.thresholds, self.size + SMALLEST, PARTS)

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.simulation.bugs import BUGS
+
+pytestmark = pytest.mark.timeout(960)  # a busy machine is no defect
 
 ROOT = Path(__file__).parents[2]
 
