@@ -106,7 +106,7 @@ def test_version() -> None:
         (("dlq", "list", "a.b"), "'a.b'"),
         (("dlq", "drop"), "or --all"),
         (("dlq", "redrive", "--all", "--code", "x"), "no other choice"),
-        (("doctor",), "WS CS"),
+        (("doctor", "shop"), "WS CS"),
         (("doctor", "w"), "WS CS"),
         (("doctor", "w", "a.b"), "'a.b'"),
         (("doctor", "w", "c", "--yes"), "--repair"),
