@@ -109,6 +109,13 @@ def test_a_failed_dvu_is_tried_again_later_and_later() -> None:
     assert waits == [1, 2, 4, 4]
 
 
+def test_a_dvu_that_fails_after_one_that_did_not_is_tried_again_soon() -> None:
+    life, _ = run(DvuFailed(), (1, Tick()), (1, DvuFailed()), (3, Tick()), life=active(owes=True))
+    life, effects = run((3, DvuEnded(owes=True)), (3, DvuFailed()), life=life)
+    assert effects == [(Do.RUN_DVU,), ()]
+    assert life.wake_at(PACE) == 4
+
+
 def test_a_quiet_owner_releases_and_looks_once_more() -> None:
     life = active()
     assert life.wake_at(PACE) == 10
@@ -141,6 +148,22 @@ def test_a_shutdown_settles_what_is_in_flight_and_naks_at_once() -> None:
 def test_a_shutdown_waits_for_the_cancelled_dvu() -> None:
     _, effects = run(Stop(Reason.SHUTDOWN), DvuFailed(), life=active(owes=True))
     assert effects == [(Do.STOP_CONSUMING, Do.CANCEL_WORK), (Nak(0),)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "first", "end"),
+    [
+        (Reason.SHUTDOWN, (Do.STOP_CONSUMING, Do.CANCEL_WORK), (Nak(0),)),
+        (Reason.YIELD, (Do.STOP_CONSUMING,), (Do.ACK,)),
+        (Reason.FENCED, (Do.STOP_CONSUMING, Do.CANCEL_WORK), (Do.PUBLISH_TASK,)),
+    ],
+)
+def test_an_end_waits_for_what_follows_a_commit(
+    reason: Reason, first: tuple[Effect, ...], end: tuple[Effect, ...]
+) -> None:
+    """A dead letter that is written, a checkpoint that is about to be named."""
+    _, effects = run(JobStarted(), Stop(reason), JobEnded(), life=active())
+    assert effects == [(), first, end]
 
 
 def test_a_shutdown_while_loading_waits_for_the_load_to_be_cancelled() -> None:

@@ -67,6 +67,17 @@ def test_what_changed_and_is_asked_for_anew_may_be_more_than_there_is(few: int) 
     assert len(found.rows) == 39
 
 
+def test_what_names_an_input_no_more_is_not_affected_by_it() -> None:
+    book = Book([Set("a", 1), Set("other", 1), total("b", "a"), total("c", "a")])
+    book.update()
+    book.edit(total("c", "other"))
+    book.update()
+    book.edit(Set("a", 2))
+    with book.state.view() as view:
+        found = graph.affected(view, Thresholds())
+        assert [view.columns.ids[row] for row in found.rows.tolist()] == ["b"]
+
+
 def test_nothing_to_do_is_no_wave() -> None:
     book = Book([Set("a", 1), total("b", "a")])
     book.update()

@@ -143,6 +143,16 @@ def test_the_outcome_of_a_redriven_request_outlives_every_dead_letter() -> None:
     assert state.recorded("back") is None
 
 
+def test_a_request_that_was_redriven_has_its_last_outcome_alone() -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, requests=(Decision(1, "r", Outcome.DEAD),)))
+    state.fold(2, rebase(state, requests=(Decision(2, "r", Outcome.SUCCESS, redrive=1),)))
+    recorded = state.recorded("r")
+    assert recorded is not None
+    assert (recorded.decision.outcome, recorded.commit) == (Outcome.SUCCESS, 2)
+    assert (list(state.outcomes), list(state.redriven)) == ([], ["r"])
+
+
 def test_an_attempt_that_was_taken_back_leaves_nothing() -> None:
     state = ChangeSetState()
     for attempt in (Attempt(7, 0, 5, 1), Attempt(7, 0, 5, 0)):
