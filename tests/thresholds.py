@@ -14,7 +14,7 @@ def in_few_parts(those: Thresholds, size: int, parts: int) -> Thresholds:
         those,
         packet_bytes=max(those.packet_bytes, 40 * least),
         part_rows=max(those.part_rows, least),
-        part_bytes=max(those.part_bytes, 40 * least),
+        part_bytes=max(those.part_bytes, 64 * 1024),  # a batch of one row takes some KiB
         batch_rows=max(those.batch_rows, least),
         batch_inputs=max(those.batch_inputs, 4 * least),
         copied=max(those.copied, least),
