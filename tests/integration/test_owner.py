@@ -9,12 +9,16 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
+import rebaser.change_set.checkpoint
 import rebaser.dvu.run
+from rebaser.change_set.commit_log import CommitLog
 from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.lifecycle import Reason
+from rebaser.change_set.owner import Owner
 from rebaser.change_set.probation import Probation
 from rebaser.change_set.reading import RequestReader
-from rebaser.change_set.tasks import Lease
+from rebaser.change_set.tasks import Lease, Task
+from rebaser.context import Context
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.server import Server
 from rebaser.settings import Settings
@@ -126,6 +130,30 @@ async def test_a_checkpoint_waits_for_the_update_that_is_due_and_not_for_one_tha
         assert isinstance(reply.status, Success)
         assert await written(2) == reply.status.commit
         assert (await client.state("ws", "cs")).owes
+
+
+async def test_a_whole_checkpoint_that_could_not_be_written_is_tried_again(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it replaces is gone: until it stands nobody else can read the change set."""
+    tries: list[bool] = []
+    written = anyio.Event()
+    write = rebaser.change_set.checkpoint.write
+
+    async def fail_at_first(context: Context, commits: CommitLog, *, whole: bool = False) -> None:
+        tries.append(whole)
+        if len(tries) == 1:
+            raise TransientError("the blob store is away")
+        await write(context, commits, whole=whole)
+        written.set()
+
+    async with serving(js, subjects, Engine()) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        monkeypatch.setattr(rebaser.change_set.checkpoint, "write", fail_at_first)
+        server._owners[KEY].save()
+        with anyio.fail_after(30):
+            await written.wait()
+    assert tries == [True, True]
 
 
 async def test_the_commit_of_a_large_request_names_the_blob_that_brought_it(
@@ -327,6 +355,34 @@ async def test_a_server_that_was_paused_for_longer_than_its_lease_lets_go(
             group.start_soon(events.wait_for, lambda entry: entry["event"] == "lease_lost")
             server._progress_at -= 2.0
         assert owner.lease.lost
+
+
+async def test_a_task_that_waits_for_the_owner_before_to_end_is_kept(js: JetStream, subjects: Subjects) -> None:
+    """Else it is delivered to another server meanwhile, and both own the change set."""
+    server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
+    reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
+    server._next[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    with anyio.fail_after(30):
+        async with js.connection.subscribe(reply) as said, anyio.create_task_group() as group:
+            group.start_soon(server._progress_loop)
+            assert (await anext(said)).data == b"+WPI"
+            group.cancel_scope.cancel()
+
+
+async def test_an_owner_that_breaks_leaves_its_slot_to_the_next(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Owner._load
+
+    async def break_at_first(owner: Owner) -> None:
+        monkeypatch.setattr(Owner, "_load", load)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Owner, "_load", break_at_first)
+    async with serving(js, subjects, Engine(), concurrency=1):
+        response = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+    assert isinstance(response.status, Success)
+    assert len(events.named("owner_failed")) == 1
 
 
 async def test_a_task_that_fails_comes_again_at_once_and_only_then_later_and_later(

@@ -300,6 +300,22 @@ async def test_strays_that_come_later_are_found_too(sweeper: Sweeper, js: JetStr
     assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(STRAY): 3}
 
 
+async def test_strays_are_found_in_a_stream_that_was_made_again(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, topology: TopologyOptions
+) -> None:
+    """Where they stand below what was looked at in the stream before."""
+    stray = f"{subjects.root}.requests.ws.$"
+    for _ in range(2):
+        await js.publish(stray, b"")
+    await sweeper.sweep()
+    await js.call(f"STREAM.DELETE.{subjects.requests_stream}")
+    await ensure_topology(js, subjects, topology)
+    for subject in (stray, subjects.requests(A), subjects.requests(A)):
+        await js.publish(subject, b"")
+    await sweeper.sweep()
+    assert await js.subject_counts(subjects.requests_stream, ">") == {subjects.requests(A): 2}
+
+
 async def test_what_fails_while_many_are_at_work_is_tried_again_in_the_next_sweep(
     sweeper: Sweeper, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
