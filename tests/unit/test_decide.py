@@ -1,8 +1,10 @@
 """What becomes of a queue of requests: applied once, answered again, or dead - never passed over in silence."""
 
+from dataclasses import replace
+
 import pytest
 
-from rebaser_core.commit import Applied, Commit, Kind, Outcome
+from rebaser_core.commit import Applied, BlobRef, Commit, Kind, Outcome
 from rebaser_core.decide import Decided, Incoming, decide, floor
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state import ChangeSetState
@@ -31,6 +33,14 @@ def test_requests_are_applied_in_order_and_share_a_commit() -> None:
     assert decided.delta == (Set("x", 1), Set("x", 2))
     assert [(one.sequence, one.outcome) for one in decided.decisions] == [(4, Outcome.SUCCESS), (7, Outcome.SUCCESS)]
     assert decided.applied == Applied("created", 7)
+
+
+def test_a_delta_stands_in_the_blob_of_a_request_only_if_it_is_all_of_it() -> None:
+    blob = BlobRef("sha256:" + "0" * 64, 10)
+    first = replace(ask(1, "r1", Set("a", 1)), blob=blob)
+    epoch = Applied("s", 0)
+    assert decide(ChangeSetState(), epoch, [first]).delta_blob == blob
+    assert decide(ChangeSetState(), epoch, [first, ask(2, "r2", Set("b", 2))]).delta_blob is None
 
 
 def test_a_known_id_is_answered_with_its_outcome_and_not_applied() -> None:
