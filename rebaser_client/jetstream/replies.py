@@ -52,22 +52,19 @@ class Replies:
     def close_all(self) -> None:
         """Nothing comes any more; who waits is told."""
         for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(ClientClosedError())
+            _fail(future, ClientClosedError())
 
     def lose(self) -> None:
         """The connection is gone, and with it the answers to requests."""
         for future in self._requests:
-            if not future.done():
-                future.set_exception(RequestTimeoutError("the connection was lost before an answer came"))
+            _fail(future, RequestTimeoutError("the connection was lost before an answer came"))
 
     def deny(self, error: NotAllowed) -> bool:
         """What was published did not reach anybody; whether somebody awaits an answer to it."""
         told = False
         for future, subject in self._subjects.items():
-            if subject == error.subject and not future.done():
-                future.set_exception(error)
-                told = True
+            if subject == error.subject:
+                told |= _fail(future, error)
         return told
 
     def handle(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
@@ -82,4 +79,13 @@ class Replies:
         if rounds and now - due > LATE:  # the loop was held up, and the answer may stand in the socket
             self._loop.call_at(now + PAUSE, self._expire, future, subject, timeout, now + PAUSE, rounds - 1)
         else:
-            future.set_exception(RequestTimeoutError(f"no answer on {subject} within {timeout:g} s"))
+            _fail(future, RequestTimeoutError(f"no answer on {subject} within {timeout:g} s"))
+
+
+def _fail(future: asyncio.Future[Msg], error: Exception) -> bool:
+    """Whether `future` was still open. An answer that nobody awaits any more, or not yet, is no error of the loop's."""
+    if future.done():
+        return False
+    future.set_exception(error)
+    future.exception()  # seen, as asyncio has it; who awaits it gets it all the same
+    return True

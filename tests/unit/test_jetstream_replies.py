@@ -7,8 +7,10 @@ import time
 import weakref
 
 import anyio
+import anyio.lowlevel
 import pytest
 
+from rebaser_client.errors import ClientClosedError
 from rebaser_client.jetstream.errors import RequestTimeoutError
 from rebaser_client.jetstream.replies import LATE, Replies
 
@@ -57,3 +59,28 @@ async def test_nothing_is_kept_for_an_answer_that_nobody_awaits_any_more() -> No
     del awaited, future, _
     gc.collect()
     assert [one() for one in kept] == [None, None, None]
+
+
+async def test_answers_that_nobody_awaits_when_a_connection_ends_are_no_errors() -> None:
+    """Whoever awaits one afterwards is told all the same."""
+    loop = asyncio.get_running_loop()
+    told: list[object] = []
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    try:
+        replies = Replies("_INBOX.x.")
+        _, lost, timer = replies.open_request("s", 60)
+        closed, late = replies.open("s")[1], replies.open("s")[1]
+        timer.cancel()
+        replies.lose()
+        replies.close_all()
+        with pytest.raises(RequestTimeoutError):
+            await lost
+        with pytest.raises(ClientClosedError):
+            await late
+        del lost, closed, late, timer, replies
+        gc.collect()
+        await anyio.lowlevel.checkpoint()
+    finally:
+        loop.set_exception_handler(before)
+    assert told == []
