@@ -76,8 +76,8 @@ def options(nats_url: str, subjects: Subjects) -> dict[str, str]:
 async def test_values_are_queried_and_joined(spark: Any, options: dict[str, str], writer: Writer) -> None:
     """Each change set is read at one log sequence; a value is there exactly, and as what one computes with."""
     await writer.append("main", Kind.REBASE, Set("price", 9.5), Set("qty", 3), Set("name", "tea"), Unset("note"))
-    total = Derive("total", "product", {"values": ["price", "qty"]})
-    at = await writer.append("main", Kind.REBASE, total, Derive("bad", "sum", {"values": ["gone"]}))
+    total = Derive("total", "product", {"values": ("price", "qty")})
+    at = await writer.append("main", Kind.REBASE, total, Derive("bad", "sum", {"values": ("gone",)}))
     fault = Fault("missing_input", "gone is not there", "bad")
     main = await writer.append("main", Kind.DVU, Computed("total", 28.5), Computed("bad", fault=fault), covers=at)
     draft = await writer.append("draft", Kind.REBASE, Set("price", 10), Set("big", 2**60 + 1), Set("l", [None, True]))
@@ -111,7 +111,7 @@ async def test_values_are_queried_and_joined(spark: Any, options: dict[str, str]
 
 async def test_commits_are_a_table(spark: Any, options: dict[str, str], writer: Writer) -> None:
     decided = Decision(7, "request", Outcome.SUCCESS, performed=2)
-    edits = (Set("a", 1), Derive("b", "sum", {"values": ["a"]}))
+    edits = (Set("a", 1), Derive("b", "sum", {"values": ("a",)}))
     first = await writer.append("main", Kind.REBASE, *edits, requests=(decided,), covers=0, inline_max=1)
     second = await writer.append("main", Kind.DVU, Computed("b", 1.0), covers=first)
     await writer.append("draft", Kind.REBASE, Set("c", "x"))
@@ -180,7 +180,8 @@ async def test_a_failure_says_what_to_do_and_no_secret(
     credentials = tmp_path / "nats.creds"
     credentials.write_text(f"-----BEGIN {secret}-----\n")
     wrong: list[tuple[dict[str, str], str]] = [
-        ({"nats": away, "credentials": str(credentials)}, "no connection to NATS at 127.0.0.1"),
+        ({"nats": away}, "no connection to NATS at 127.0.0.1"),
+        ({"credentials": str(credentials)}, "is no NATS credentials file"),
         ({"token": secret, "prefix": "nobody"}, "has a server been started"),
         ({"token": secret, "workspace": ""}, "say which workspace"),
     ]
