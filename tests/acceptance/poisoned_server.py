@@ -9,10 +9,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rebaser import context
 from rebaser.change_set import processor, reading, serial_dvu
 from rebaser.cli import main
 from rebaser.dvu import run
 from rebaser_core.decide import Decided, Incoming
+from tests.acceptance.sparkless_server import Engine
 
 decode, decide, plan = reading.decode, processor.decide, run.plan
 
@@ -41,5 +43,6 @@ if __name__ == "__main__":
     reading.decode = deadly_decode  # type: ignore[assignment]
     processor.decide = broken_decide
     run.plan = deadly_plan
+    context.Engine = Engine  # type: ignore[assignment, attr-defined, misc]
     serial_dvu.PUT_OFF = 600.0
     sys.exit(main())

@@ -88,7 +88,6 @@ async def test_a_request_that_hangs_its_owners_is_dead_and_its_neighbours_are_ap
                 await server.kill()
 
 
-@pytest.mark.long  # an owner that announces waits for Spark now: three servers that start one take minutes
 async def test_a_dvu_that_kills_its_owners_is_put_off_and_requests_are_applied(own_nats: EmbeddedNats) -> None:
     """The first owner dies of it by surprise, the second knowingly; the third leaves it for later."""
     async with (

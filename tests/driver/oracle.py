@@ -123,39 +123,33 @@ class Oracle:
 
 
 def components(edges: Mapping[str, list[str]]) -> Iterator[list[str]]:
-    """Those that reach each other, after all that they reach (Tarjan's search, without recursion)."""
-    numbers: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    path: list[str] = []
-    open_: set[str] = set()
+    """Those that reach each other, after all that they reach (Kosaraju: one walk along the edges, one against them)."""
+    against: dict[str, list[str]] = {}
+    for id_, others in edges.items():
+        for other in others:
+            against.setdefault(other, []).append(id_)
+    left: list[str] = []  # each after all that it reaches, but for cycles
+    seen: set[str] = set()
     for start in edges:
-        if start in numbers:
-            continue
-        todo = [(start, iter(edges[start]))]
-        numbers[start] = lowest[start] = len(numbers)
-        path.append(start)
-        open_.add(start)
-        while todo:
-            id_, rest = todo[-1]
-            for other in rest:
-                if other not in numbers:
-                    numbers[other] = lowest[other] = len(numbers)
-                    path.append(other)
-                    open_.add(other)
-                    todo.append((other, iter(edges[other])))
-                    break
-                if other in open_:
-                    lowest[id_] = min(lowest[id_], numbers[other])
-            else:
-                todo.pop()
-                if todo:
-                    lowest[todo[-1][0]] = min(lowest[todo[-1][0]], lowest[id_])
-                if lowest[id_] == numbers[id_]:
-                    at = path.index(id_) if path[-1] != id_ else len(path) - 1
-                    members = path[at:]
-                    del path[at:]
-                    open_.difference_update(members)
-                    yield members
+        left += walk(start, edges, seen)
+    seen.clear()
+    found = [walk(start, against, seen) for start in reversed(left)]
+    yield from (members for members in reversed(found) if members)
+
+
+def walk(start: str, edges: Mapping[str, list[str]], seen: set[str]) -> list[str]:
+    """What `start` reaches and was not seen before, in the order in which a walk into the depth leaves it."""
+    left = []
+    todo = [(start, False)]
+    while todo:
+        id_, leave = todo.pop()
+        if leave:
+            left.append(id_)
+        elif id_ not in seen:
+            seen.add(id_)
+            todo.append((id_, True))
+            todo += [(other, False) for other in edges.get(id_, ()) if other not in seen]
+    return left
 
 
 def _as_regex(part: "re.Match[str]") -> str:

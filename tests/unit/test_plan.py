@@ -216,6 +216,30 @@ def test_what_an_earlier_wave_found_counts_in_the_packets_of_a_later_one(few: in
     assert [book.values()[f"o{at}"].value for at in range(count)] == [4 * len(text)] * count
 
 
+@pytest.mark.parametrize("few", [300, -1])
+def test_inputs_of_what_is_put_off_count_again_for_the_next(few: int) -> None:
+    """`late{n}` waits for `x`, which is in another packet, and names the text that `now{n}` takes with it."""
+    count, room = 20, 500_000
+    book = Book(
+        [Set("u", "u" * 400_000), Set("v", "v" * 300_000), *(Set(f"t{at}", "x" * 50_000) for at in range(count))]
+    )
+    book.edit(Derive("x", "length", {"u": "u"}), Derive("y", "length", {"v": "v"}))
+    for at in range(count):
+        book.edit(
+            Derive(f"late{at}", "list", {"t": (f"t{at}", "x")}), Derive(f"now{at}", "list", {"t": (f"t{at}", "y")})
+        )
+    book.edit(total("all", "x", "y"))  # so that both are of one island
+    sizes: list[int] = []
+    with book.state.view() as view:
+        made = plan(view, Thresholds(packet_bytes=room, few=few))
+        while packets := made.next_wave():
+            sizes += [len(packet) for packet in packets]
+            made.absorb([result for packet in packets for result in evaluate_packet(packet)])
+        book.commit(made.computed(), view.sequence)
+    assert max(sizes) < room + 10_000
+    assert [len(book.values()[f"late{at}"].value) for at in range(count)] == [2] * count  # type: ignore[arg-type]
+
+
 def test_one_value_with_more_inputs_than_a_packet_goes_alone() -> None:
     book = Book([*(Set(f"v{at}", at) for at in range(1000)), total("all", *(f"v{at}" for at in range(1000)))])
     assert cut(book, Thresholds(packet_bytes=100)) == [[1]]
