@@ -26,7 +26,7 @@ from rebaser_core.commit import BlobRef, Commit, Kind
 from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import check_delta, decode_commit, encode_commit, encode_delta, read_sweep_headers
+from rebaser_core.messages import check_commit, check_delta, decode_commit, encode_commit, encode_delta
 from rebaser_core.state import View
 from rebaser_core.subjects import Subjects
 
@@ -167,12 +167,9 @@ class CommitLog:
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error
 
-    def _read_back(self, encoded: Encoded) -> Encoded:
-        commit = encoded.commit
-        found = decode_commit(encoded.headers, encoded.payload)
-        same = found == (commit if commit.delta_blob is None else replace(commit, delta=()))
-        if not same or read_sweep_headers(encoded.headers) != (commit.applied, commit.debt):
-            raise self._unreadable(commit, "it reads back as another commit")
+    @staticmethod
+    def _read_back(encoded: Encoded) -> Encoded:
+        check_commit(encoded.commit, encoded.headers, encoded.payload)
         return encoded
 
     def _unreadable(self, commit: Commit, reason: str) -> UnreadableCommit:

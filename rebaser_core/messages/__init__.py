@@ -25,6 +25,7 @@ from rebaser_core.messages.delta import (
     encode_updates_blob,
 )
 from rebaser_core.messages.progress import PROGRESS, DvuProgress
+from rebaser_core.messages.read_back import surely_reads_back
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
 from rebaser_core.messages.response import (
     RESPONSE,
@@ -35,6 +36,7 @@ from rebaser_core.messages.response import (
     Status,
     Success,
 )
+from rebaser_core.payload import malformed
 
 __all__ = [
     "REGISTRY",
@@ -48,6 +50,7 @@ __all__ = [
     "Peeked",
     "Status",
     "Success",
+    "check_commit",
     "check_delta",
     "decode",
     "decode_commit",
@@ -74,6 +77,22 @@ def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dic
     headers, payload = REGISTRY.encode(commit, content_type)
     headers.update(sweep_headers(commit))
     return headers, payload
+
+
+_FIRST = Peeked(CBOR, COMMIT.name, 1)
+
+
+def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
+    """That a reader of `headers` and `payload` finds `commit`, a delta in a blob aside.
+
+    Raises `UnprocessableError` or `UnsupportedVersion` otherwise.
+    """
+    if REGISTRY.peek(headers) != _FIRST or not surely_reads_back(commit, payload):
+        meant = commit if commit.delta_blob is None else replace(commit, delta=())
+        if decode_commit(headers, payload) != meant:
+            raise malformed("it reads back as another commit")
+    if read_sweep_headers(headers) != (commit.applied, commit.debt):
+        raise malformed("its headers read back as others")
 
 
 def decode_commit(headers: Headers | None, payload: bytes, limits: Limits = COMMIT_LIMITS) -> Commit:

@@ -125,15 +125,15 @@ def _read(body: CommitV2, limits: Limits, version: int) -> Commit:
 
 
 # What nearly all commits say: that of requests and of updates of derived values.
-_USUAL = {"id", "previous", "kind", "atMs", "owner", "applied", "covers", "requests", "delta", "forgetBeforeMs", "debt"}
+USUAL = {"id", "previous", "kind", "atMs", "owner", "applied", "covers", "requests", "delta", "forgetBeforeMs", "debt"}
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
-    """A commit that says no more than the usual, as its owner reads it back before it is stored."""
+    """A commit that says no more than the usual."""
     get = raw.get
     id_, kind, owner, applied = get("id"), get("kind"), get("owner"), get("applied")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
-    if not (raw.keys() <= _USUAL and type(id_) is type(kind) is type(owner) is str and kind in _KINDS):
+    if not (raw.keys() <= USUAL and type(id_) is type(kind) is type(owner) is str and kind in _KINDS):
         return None
     if not (
         type(previous) is type(at_ms) is type(forget) is type(debt) is int and min(previous, at_ms, forget, debt) >= 0
