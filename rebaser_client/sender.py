@@ -1,10 +1,12 @@
 """Stores requests: what `enqueue_updates` sends, tried again until NATS confirms it.
 
-Invariant: each try of a request carries its id. The duplicate window of the stream drops most repetitions, and the log
-of the change set knows the rest, for as long as it remembers outcomes; nothing is repeated for longer than that.
+Invariant: each try of a request carries its id, and a digest of its content. The duplicate window of the stream drops
+most repetitions, and the log of the change set knows the rest, for as long as it remembers outcomes; nothing is
+repeated for longer than that. Another request under the same id is no repetition to the stream: the log refuses it.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,7 +51,8 @@ class Outgoing:
         self.headers = headers
         self.sequence = 0
         self.repeat_until = 0.0
-        self._message_id = headers[MESSAGE_ID] = f"{key}.{request_id}"
+        digest = hashlib.blake2b(payload, digest_size=8).hexdigest()
+        self._message_id = headers[MESSAGE_ID] = f"{key}.{request_id}#{digest}"
         self._copies = 0
         if inbox:
             headers[REPLY_INBOX] = inbox

@@ -153,7 +153,8 @@ def redriven_headers(letter: DeadLetter) -> dict[str, str]:
         for name, value in letter.headers.items()
         if not name.lower().startswith("nats-") and name.lower() not in (REPLY_INBOX.lower(), REDRIVE.lower())
     }
-    return kept | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}#{number}"}
+    told_apart = f"#{number}@{letter.request_sequence}"  # from other dead letters with the same request id
+    return kept | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{told_apart}"}
 
 
 def clean(text: str) -> str:

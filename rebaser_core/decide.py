@@ -127,13 +127,15 @@ def known(state: ChangeSetState, epoch: Applied, request_id: RequestId, sequence
 def _again(decision: Decision, request: Incoming) -> Decision:
     """The answer to a request whose id was decided: the same again, unless it asks for something else now.
 
-    That is an error which nothing records: it changes nothing, and the id keeps its outcome. So whichever of the two is
-    sent once more gets its own answer again.
+    Then it is dead, which no commit records: it changes nothing, and the id keeps its outcome. So whichever of the two
+    is sent once more gets its own answer again. Redriven, it comes back for as long as the id is remembered.
     """
     if not (decision.digest and request.digest) or decision.digest == request.digest:
         return decision
     message = "a request with this id and other content was decided before; nothing of this one was applied"
-    return Decision(request.sequence, request.request_id, Outcome.ERROR, 0, REQUEST_ID_REUSED, message)
+    return Decision(
+        request.sequence, request.request_id, Outcome.DEAD, 0, REQUEST_ID_REUSED, message, redrive=request.redrive
+    )
 
 
 def _tried_anew(decision: Decision, sequence: int, redrive: int, epoch: Applied) -> bool:

@@ -19,7 +19,7 @@ from rebaser.context import Context
 from rebaser_client.jetstream import Message
 from rebaser_client.rounds import turn
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
-from rebaser_core.decide import REQUEST_ID_REUSED, Incoming, decide, known
+from rebaser_core.decide import Incoming, decide, known
 from rebaser_core.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 class Buried:
     """A request decided `dead`, still to be copied, answered and deleted.
 
+    `commit`: where the log says so, or where it holds the other request that has the same id.
     `again`: the same request, sent once more meanwhile; it is answered when the copy is stored, no sooner.
     """
 
@@ -174,9 +175,6 @@ class Processor:
             elif (original := self._burying.get(decision.sequence)) is not None:
                 original.again.append(message)
             else:
-                if decision.code == REQUEST_ID_REUSED:  # who asks for no reply is told nowhere else
-                    seq = decision.sequence
-                    log.warning("request_id_reused", **self._names(), seq=seq, id=decision.request_id, commit=commit)
                 await self.answer(message, decision, commit)
                 done.append(message.stream_sequence)
         self._context.deleter.add(done)
@@ -200,7 +198,8 @@ class Processor:
         """Copy a dead request to the dead letters, answer it, delete it; raises `TransientError` to be tried again."""
         decision = buried.decision
         await self._context.dead_letters.bury(self._key, buried.message, decision, self._context.now_ms())
-        log.warning("request_dead", **self._names(), seq=decision.sequence, code=decision.code, reason=decision.message)
+        names = {**self._names(), "seq": decision.sequence, "id": decision.request_id}
+        log.warning("request_dead", **names, code=decision.code, reason=decision.message)
         self._burying.pop(decision.sequence, None)  # from here on its like are answered at once
         for message in (buried.message, *buried.again):
             await self.answer(message, decision, buried.commit)

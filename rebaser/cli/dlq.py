@@ -197,6 +197,7 @@ def _readable(letter: "DeadLetter", payload: bytes) -> Any:
         "rebaser dlq redrive --id 01K0V3R9J2",
         "rebaser dlq redrive shop --code blob_missing --yes",
         "rebaser dlq redrive --all --yes",
+        "rebaser dlq show --id cart-7 --json | jq -c '.request.v2.updates[]' | rebaser enqueue shop draft --file -",
     ),
 )
 @with_access
@@ -215,6 +216,9 @@ def redrive(
     """Send dead requests again, each to the end of its change set's queue.
 
     A request keeps its id. One that is no better than before comes back, with the count of its redrives.
+
+    One that was refused with request_id_reused comes back for as long as its id is remembered. To have it applied at
+    once, send its updates under a new id, and drop it.
     """
     batch = Batch("redrive", "redriven", Selection(workspace, change_set, code, id_), yes, json)
     batch.check(all_)

@@ -1,6 +1,7 @@
 """What a program is told about its requests, and the parts of a change set that it asks for."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -24,6 +25,8 @@ from rebaser_client import (
 )
 from rebaser_client.jetstream import JetStream
 from rebaser_client.topology import ensure_topology
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.messages import EnqueueUpdatesRequest, decode
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from tests.conftest import Events
@@ -153,7 +156,28 @@ async def test_an_id_that_was_used_for_other_content_is_refused_and_keeps_its_ou
         assert raised.value.code == "request_id_reused"
         assert await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="once") == first
     assert (await client.values("ws", "cs"))["a"].value == 1
-    assert [told["id"] for told in events.named("request_id_reused")] == ["once"] * 2
+    assert [(told["code"], told["id"]) for told in events.named("request_dead")] == [("request_id_reused", "once")] * 2
+
+
+async def test_what_was_sent_under_a_used_id_with_nobody_waiting_is_a_dead_letter_and_redriven_comes_back(
+    client: RebaserClient, events: Events
+) -> None:
+    await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="once")
+    again = partial(client.enqueue_updates, "ws", "cs", [Set("a", 2)], request_id="once")
+    with anyio.fail_after(30):
+        for redrive in range(2):
+            async with anyio.create_task_group() as group:
+                group.start_soon(events.wait_for, lambda entry: entry["event"] == "request_dead")
+                await anyio.lowlevel.checkpoint()
+                await again()
+            [letter] = [one async for one in client.dead_letters.find("ws", "cs")]
+            assert (letter.request_id, letter.code, letter.redrive) == ("once", "request_id_reused", redrive)
+            payload = await client.dead_letters.payload(letter)
+            assert payload is not None
+            request = decode(letter.headers, payload, DEFAULT_LIMITS, expect=EnqueueUpdatesRequest)
+            assert request.updates == (Set("a", 2),)
+            again = partial(client.dead_letters.redrive, letter)
+    assert (await client.values("ws", "cs"))["a"].value == 1
 
 
 async def test_so_it_is_by_the_next_owner(js: JetStream, subjects: Subjects, nats_url: str, engine: Engine) -> None:

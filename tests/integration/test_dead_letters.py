@@ -99,11 +99,21 @@ async def test_a_redriven_request_is_as_it_was_and_wakes_its_change_set(
         "X-MESSAGE-VERSION": "2",
         "X-Mine": "kept",
         "X-Redrive": "1",
-        "Nats-Msg-Id": "ws.cs.a#1",
+        "Nats-Msg-Id": "ws.cs.a#1@1",
     }
     assert await js.last(subjects.tasks_stream, subjects.task(KEY)) is not None
     assert await found(client) == []
     assert not await client.dead_letters.redrive(letter), "it is gone"
+
+
+async def test_dead_letters_of_one_request_id_are_all_sent_again(
+    client: RebaserClient, cemetery: Cemetery, js: JetStream, subjects: Subjects
+) -> None:
+    payloads = {await cemetery.bury("a", payload=b"%d" % number) for number in range(2)}
+    for letter in await found(client):
+        assert await client.dead_letters.redrive(letter)
+    stored = [await js.get(subjects.requests_stream, sequence) for sequence in (1, 2)]
+    assert {one.data for one in stored if one is not None} == payloads
 
 
 async def test_a_large_payload_comes_back_from_its_blob(

@@ -68,6 +68,26 @@ async def test_a_dead_request_sent_again_is_answered_when_its_copy_is_stored(fle
             await anext(replies)
 
 
+async def test_a_request_under_the_id_of_another_is_copied_before_it_is_answered_and_deleted(fleet: Fleet) -> None:
+    connection, subjects = fleet.js.connection, fleet.subjects
+    inbox = connection.new_inbox()
+    await fleet.send("once")
+    await send_blob(fleet, "once", encode_updates_blob([Set("other", 1)]), inbox)
+    with anyio.fail_after(30):
+        async with connection.subscribe(inbox) as replies, fleet.owner(redelivered=False) as owner:
+            [buried] = (await owner.processor.process(owner.queued)).buried
+            assert (buried.decision.code, buried.commit) == ("request_id_reused", 1)
+            await connection.publish(inbox, b"nobody was told before this")
+            assert (await anext(replies)).data == b"nobody was told before this"
+            assert await fleet.js.get(subjects.requests_stream, buried.message.stream_sequence) is not None
+            await owner.processor.bury(buried)
+            copy = await fleet.js.last(subjects.dlq_stream, subjects.dlq(KEY))
+            assert copy is not None
+            assert copy.data == buried.message.data
+            await anext(replies)
+    assert await fleet.log() == [(Kind.REBASE, ["once"])]
+
+
 async def test_an_outcome_is_no_older_than_its_request_however_late_the_clock(fleet: Fleet) -> None:
     """Else the next owner, whose clock is right, forgets it, and applies the request again."""
     fleet.now_ms = 1_000

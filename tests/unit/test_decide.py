@@ -64,7 +64,7 @@ def test_a_known_id_with_other_content_is_refused_and_each_gets_its_own_answer_a
     one, other = bytes(7) + b"1", bytes(7) + b"2"
     first = decide(ChangeSetState(), EPOCH, [asked(4, 1, one), asked(5, 2, other), asked(6, 1, one)])
     outcomes = [(decision.outcome, decision.code) for decision, _ in first.answers]
-    success, refused = (Outcome.SUCCESS, ""), (Outcome.ERROR, "request_id_reused")
+    success, refused = (Outcome.SUCCESS, ""), (Outcome.DEAD, "request_id_reused")
     assert outcomes == [success, refused, success]
     assert (len(first.decisions), first.delta) == (1, (Set("x", 1),))
     state = commit(ChangeSetState(), first)
