@@ -19,6 +19,7 @@ from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, Req
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
 from rebaser_client.pressure import Pressure
 from rebaser_core import thresholds
+from rebaser_core.definitions import check_definitions
 from rebaser_core.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -109,6 +110,7 @@ class Sender:
         Raises `UnprocessableError`, `TooLarge`, and `TimeoutError` at `deadline` (of the loop's clock).
         """
         checked = check_updates(updates, self._limits)
+        check_definitions(checked)
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
         request = EnqueueUpdatesRequest(

@@ -201,12 +201,12 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
         try:
             out.append(parse_update(item, limits))
         except UnprocessableError as error:
-            raise UnprocessableError(f"update {position}{_of(item, error.message)}", code=error.code) from None
+            raise UnprocessableError(f"update {position}{of_id(item, error.message)}", code=error.code) from None
     return tuple(out)
 
 
-def _of(raw: object, message: str) -> str:
-    """`message`, and whose it is where it does not say so itself."""
+def of_id(raw: object, message: str) -> str:
+    """`message` about what stands in `raw`, with its id in front where it does not say so itself."""
     id_ = raw.get("id") if type(raw) is dict else None
     told = repr(id_[:40]) if type(id_) is str and id_ else ""
     return f" of {told}: {message}" if told and told not in message else f": {message}"

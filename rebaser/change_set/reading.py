@@ -4,6 +4,9 @@ Invariant: whatever stands in a message, reading it ends: in a request or the re
 what may become readable, in `TransientError` for an outage. What takes longer than `apply_timeout` is a failed try.
 """
 
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
 import anyio
 import structlog
 from anyio import to_thread
@@ -16,14 +19,18 @@ from rebaser_core.commit import BlobRef
 from rebaser_core.content import digest_of
 from rebaser_core.dead_letter import read_redrive
 from rebaser_core.decide import Incoming
+from rebaser_core.definitions import check_definitions
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
 from rebaser_core.updates import Update
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 log = structlog.get_logger(__name__)
 
-DIGEST_HERE = 1000  # updates whose digest is taken on the event loop
+LOOKED_AT_HERE = 1000  # updates that are looked at on the event loop
 OURS = ("internal", "too_slow")  # codes of what more tries bound: time would not mend it
 
 
@@ -50,6 +57,7 @@ class RequestReader:
         limits = self._context.settings.limits
         # Where a message gives no id that can be trusted, it is recorded under one that no request can have.
         request_id = sequence_id(sequence)
+        digest = b""
         try:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
@@ -59,9 +67,11 @@ class RequestReader:
             updates, blob = request.updates, None
             if updates is None:
                 updates, blob = await self._fetch(request.updates_address or "")
-            digest = await self._digest(updates, request)
+            content = updates, request.from_change_set_id, request.recompute
+            digest = await _run(len(updates), digest_of, *content)
+            await _run(len(updates), check_definitions, updates)
         except UnprocessableError as error:
-            return Incoming(sequence, request_id, error=error, redrive=redrive)
+            return Incoming(sequence, request_id, error=error, redrive=redrive, digest=digest)
         except (UnsupportedVersion, BlobMissing) as error:
             raise NotYet(Incoming(sequence, request_id, error=error, redrive=redrive), error) from error
         except RebaserError as error:
@@ -83,12 +93,6 @@ class RequestReader:
             digest=digest,
         )
 
-    async def _digest(self, updates: tuple[Update, ...], request: EnqueueUpdatesRequest) -> bytes:
-        content = updates, request.from_change_set_id, request.recompute
-        if len(updates) <= DIGEST_HERE:
-            return digest_of(*content)
-        return await to_thread.run_sync(digest_of, *content, abandon_on_cancel=True)
-
     async def _fetch(self, address: str) -> tuple[tuple[Update, ...], BlobRef]:
         limits, seconds = self._context.settings.limits, self._context.settings.apply_timeout
         try:
@@ -105,3 +109,10 @@ class RequestReader:
                 return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True), blob
         except TimeoutError:
             raise RebaserError(f"reading it took longer than {seconds:g} s", code="too_slow") from None
+
+
+async def _run(count: int, look: Callable[[*Ts], T], *content: *Ts) -> T:
+    """What `look` finds in `content`, `count` updates: in a thread if these are many."""
+    if count <= LOOKED_AT_HERE:
+        return look(*content)
+    return await to_thread.run_sync(look, *content, abandon_on_cancel=True)

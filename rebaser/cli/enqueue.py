@@ -65,7 +65,7 @@ def enqueue(
     ] = "cbor",
     unchecked: Annotated[
         bool,
-        typer.Option("--unchecked", help="Send definitions of a file whose values can only be errors, too."),
+        typer.Option("--unchecked", help="Send formulas of a file that cannot be read, too; their values are errors."),
     ] = False,
     request_id: Annotated[
         str | None,

@@ -30,7 +30,7 @@ class Source:
     descriptor: int
     size: int | None
     start: int
-    checked: bool = True  # definitions, too
+    checked: bool = True  # formulas, too
 
     def lines(self) -> "UpdateLines":
         """Reads the bytes."""
@@ -38,7 +38,7 @@ class Source:
         from rebaser.settings import load_settings
 
         kind = CsvLines if self.name.lower().endswith(".csv") else UpdateLines
-        return kind(load_settings().limits, _definition_check() if self.checked else None)
+        return kind(load_settings().limits, _definition_check(formulas=self.checked))
 
     def check(self) -> None:
         """Read a regular file to its end, so that a bad line is known before anything is sent.
@@ -57,7 +57,7 @@ class Source:
                 for _ in lines.finish():
                     pass
         except UnprocessableError as error:
-            hint = " (--unchecked sends it all the same)" if error.code == "invalid_definition" else ""
+            hint = " (--unchecked sends it all the same)" if error.code == "invalid_formula" else ""
             raise CommandFailed(f"{self.name}, {error.message}{hint}; nothing was sent") from None
         os.lseek(self.descriptor, self.start, os.SEEK_SET)
 
@@ -101,12 +101,16 @@ def _source(name: str, descriptor: int, checked: bool) -> Source:
     return Source(name, descriptor, max(0, status.st_size - start), start, checked)
 
 
-def _definition_check() -> "Check | None":
-    """What knows formulas and built-in functions; None where only the client is installed."""
+def _definition_check(*, formulas: bool) -> "Check":
+    """What knows built-in functions, and formulas where more than the client is installed."""
+    from rebaser_core.definitions import check_definition
+
+    if not formulas:
+        return check_definition
     try:
         from rebaser.dvu.checks import check
     except ModuleNotFoundError as error:
         if error.name != "cel_expr_python":
             raise
-        return None
+        return check_definition
     return check

@@ -15,10 +15,12 @@ from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
 from rebaser_core.messages.computed_blob import check_table, decode_table, encode_table
 from rebaser_core.payload import CBOR, LIST, MAP, dumps, head, malformed, read_head, read_item
-from rebaser_core.updates import Update, any_match, check_id, parse_update, parse_updates
+from rebaser_core.updates import Update, any_match, check_id, of_id, parse_update, parse_updates
 from rebaser_core.values import Fault, check_json
 
 T = TypeVar("T")
+
+_ONE = {"updates": "update", "computed": "computed value"}
 
 
 def write_one_computed(item: Computed) -> dict[str, Any]:
@@ -136,10 +138,13 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
         raise UnprocessableError(f"{count} {field}; at most {limits.max_updates}", code="too_large")
     found: list[T] = []
     for position in range(count):
+        raw: object = None
         try:
-            found.append(read(read_item(source, limits), limits))
+            raw = read_item(source, limits)
+            found.append(read(raw, limits))
         except UnprocessableError as error:
-            raise UnprocessableError(f"{field} {position}: {error.message}", code=error.code) from None
+            what = f"{_ONE[field]} {position}{of_id(raw, error.message)}"
+            raise UnprocessableError(what, code=error.code) from None
     if source.tell() != len(data):
         raise malformed(f"{len(data) - source.tell()} bytes follow the {field}")
     return tuple(found)

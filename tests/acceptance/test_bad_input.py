@@ -9,7 +9,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
-from rebaser_client import RebaserClient, Set
+from rebaser_client import Derive, RebaserClient, Set
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from tests.acceptance.history import check_history, commits_of
@@ -54,6 +54,11 @@ BAD = {
     ),
     "deep-nesting": (GOOD, deep(100_000), "too_deep"),
     "unknown-op": (GOOD, request("unknown-op", [{"op": "eval", "id": "a"}]), "invalid_update"),
+    "unknown-parameter": (
+        GOOD,
+        request("unknown-parameter", [{"op": "derive", "id": "t", "function": "round", "params": {"digit": 1}}]),
+        "invalid_definition",
+    ),
     "other-change-set": (GOOD, request("elsewhere", []), "wrong_change_set"),
     "blob-address": (GOOD, request("blob-address", None, updatesAddress="../../etc/passwd"), "invalid_address"),
 }
@@ -102,6 +107,17 @@ async def test_an_invalid_update_is_refused_before_it_is_sent_and_by_the_server_
         await client.enqueue_updates_with_reply("bad", "invalid", [Set("a" * 600, 1)])
     state = await client.state("bad", "invalid")
     assert (state.last, set(state.cells)) == (before, {"a", "b"})
+
+
+async def test_a_client_sends_no_definition_that_gives_a_function_what_it_does_not_take(client: RebaserClient) -> None:
+    await client.enqueue_updates_with_reply("bad", "definition", [Set("a", 2.25)])
+    updates = [Set("b", 1), Derive("t", "round", {"v": "a"}, {"digit": 1})]
+    for send in (client.enqueue_updates, client.enqueue_updates_with_reply):
+        with pytest.raises(UnprocessableError, match=r"^update 1 of 't': round has no parameter 'digit', did you mean"):
+            await send("bad", "definition", updates)
+    updates = [Derive("t", "round", {"v": "a"}, {"digits": 1})]
+    await client.enqueue_updates_with_reply("bad", "definition", updates, wait="derived")
+    assert {id_: one.value for id_, one in (await client.values("bad", "definition")).items()} == {"a": 2.25, "t": 2.3}
 
 
 INBOXES = [

@@ -182,6 +182,10 @@ def test_a_file_is_refused_what_an_option_is_refused(tmp_path: Path) -> None:
     file.write_text('{"op": "derive", "id": "t", "function": "round", "inputs": {"v": "a"}, "params": {"digit": 2}}\n')
     told = complaint("enqueue", "a", "b", "--file", str(file), code=1)
     assert "line 1: 't': round has no parameter 'digit', did you mean digits?" in told
+    assert "--unchecked" not in told
+    file.write_text('{"op": "derive", "id": "t", "function": "cel", "inputs": {"v": "a"}, "params": {"expr": "v *"}}\n')
+    told = complaint("enqueue", "a", "b", "--file", str(file), code=1)
+    assert "line 1: 't': line 1, column 4: Syntax error" in told
     assert "--unchecked" in told
     assert "no connection" in complaint(
         "enqueue", "a", "b", "--file", str(file), "--unchecked", "--nats", "nats://127.0.0.1:9", code=1

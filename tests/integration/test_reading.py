@@ -15,7 +15,7 @@ from rebaser_core import thresholds
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
-from rebaser_core.updates import Set
+from rebaser_core.updates import Derive, Set, Update
 
 pytestmark = pytest.mark.anyio
 
@@ -70,3 +70,15 @@ async def test_a_request_that_names_another_change_set_is_dead(workspace: str, c
     read = await reader(None).read(Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers))
     assert isinstance(read.error, UnprocessableError)
     assert (read.error.code, read.updates, read.request_id) == ("wrong_change_set", (), "@7")
+
+
+@pytest.mark.parametrize("count", [1, 2 * reading.LOOKED_AT_HERE])
+async def test_a_request_with_a_definition_that_gives_what_its_function_does_not_take_is_dead(count: int) -> None:
+    updates: list[Update] = [Set(f"v{at}", at) for at in range(count)]
+    request = EnqueueUpdatesRequest("r", "ws", "cs", (*updates, Derive("t", "round", {"v": "v0"}, {"digit": 1})))
+    headers, payload = encode(request)
+    read = await reader(None).read(Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers))
+    assert read.error is not None
+    assert read.error.message == f"update {count} of 't': round has no parameter 'digit', did you mean digits?"
+    assert (read.error.code, read.updates, read.request_id) == ("invalid_definition", (), "r")
+    assert read.digest  # so that the mended request under the same id is told that it needs another

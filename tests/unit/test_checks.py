@@ -4,7 +4,11 @@ import pytest
 
 from rebaser.cli.jsonl import UpdateLines
 from rebaser.dvu.checks import check
+from rebaser.dvu.functions import builtins
+from rebaser_core.commit import Kind
+from rebaser_core.definitions import BUILTINS, check_definition, check_definitions
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.messages import decode_delta, decode_updates_blob, encode_delta, encode_updates_blob
 from rebaser_core.updates import Derive, Set, Unset
 
 
@@ -38,6 +42,31 @@ def test_what_may_work_passes() -> None:
         check(update)
 
 
+def test_what_functions_take_is_known_of_all_that_are_built_in_and_of_no_other() -> None:
+    assert BUILTINS.keys() == builtins().keys()
+
+
+def test_the_first_definition_that_is_wrong_is_named_by_position_and_id() -> None:
+    some = [Set("a", 1), Derive("b", "company.tax", {}, {"digit": 1}), Derive("t", "round", {"v": "a"}, {"digit": 1})]
+    with pytest.raises(UnprocessableError) as caught:
+        check_definitions([*some, Derive("u", "sum", {}, {"digit": 1})])
+    assert caught.value.message == "update 2 of 't': round has no parameter 'digit', did you mean digits?"
+    assert caught.value.code == "invalid_definition"
+    check_definitions(some[:2])
+
+
+def test_a_formula_is_read_by_those_only_who_have_the_library() -> None:
+    check_definition(Derive("t", "cel", {"a": "a"}, {"expr": "a *"}))
+    with pytest.raises(UnprocessableError, match=r"^'t': cel has no parameter 'exp', did you mean expr\?"):
+        check_definition(Derive("t", "cel", {"a": "a"}, {"exp": "a"}))
+
+
+def test_a_log_that_holds_a_wrong_definition_is_read_and_its_values_stay() -> None:
+    old = (Derive("t", "round", {"v": "a"}, {"digit": 1}),)
+    assert decode_delta(Kind.REBASE, encode_delta(old)) == old
+    assert builtins()["round"].call([2.25], old[0].params) == 2.0  # type: ignore[misc] # it has one
+
+
 def test_a_line_of_a_file_is_checked_and_named() -> None:
     good = b'{"op": "derive", "id": "a", "function": "cel", "params": {"expr": "1"}}\n'
     bad = b'{"op": "derive", "id": "t", "function": "cel", "params": {"expr": "1 +"}}\n'
@@ -45,3 +74,9 @@ def test_a_line_of_a_file_is_checked_and_named() -> None:
     assert next(lines).update.id == "a"
     with pytest.raises(UnprocessableError, match=r"^line 2: 't': line 1, column 4"):
         next(lines)
+
+
+def test_an_update_of_a_blob_is_named_by_position_and_id() -> None:
+    blob = encode_updates_blob((Set("a", 1), Derive("t", "sum", {"v": "x" * 600})))
+    with pytest.raises(UnprocessableError, match=r"^update 1 of 't': input id 'x+'\.\.\. is longer than 512"):
+        decode_updates_blob(blob)

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from rebaser.dvu import faults
 from rebaser.dvu.functions.vector import Vector
+from rebaser_core.definitions import BUILTINS
 from rebaser_core.values import Json
 
 Inputs: TypeAlias = Mapping[str, Json]  # an input that is declared as a list of ids comes as a list of values
@@ -48,7 +49,7 @@ class Function:
 
         discounted = Function(name="discounted", vector=_discounted, doc="The price less a discount.")
 
-    `inputs` and `params` name all that it knows, None where any will do: who sends a definition is told of others.
+    `inputs` and `params` name all that it knows, None where any will do.
 
     `text` says that it gives text where text comes in, which only saves time. `doc` is what a user reads; `fingerprint`
     names the code of a plug-in, empty for a built-in. Raises `TypeError` if
@@ -76,15 +77,24 @@ def builtin(
     vector: Vector | None = None,
     *,
     text: bool = False,
-    inputs: tuple[str, ...] | None = None,
-    params: tuple[str, ...] | None = (),
 ) -> Callable[[Call], Function]:
-    """Make a function of this package, its docstring being its documentation."""
+    """Make a function of this package, its docstring being its documentation.
+
+    What it takes stands in `rebaser_core.definitions`, where those who send definitions find it as well.
+    """
+    signature = BUILTINS[name]
 
     def wrap(call: Call) -> Function:
         doc = inspect.getdoc(call) or ""
         return Function(
-            name=name, call=call, doc=doc, takes=takes, vector=vector, text=text, inputs=inputs, params=params
+            name=name,
+            call=call,
+            doc=doc,
+            takes=takes,
+            vector=vector,
+            text=text,
+            inputs=signature.inputs,
+            params=signature.params,
         )
 
     return wrap

@@ -8,7 +8,7 @@ from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin
 from rebaser_core.values import Json
 
 
-@builtin("cel", "names", params=("expr",))
+@builtin("cel", "names")
 def cel_(inputs: Inputs, params: Params) -> Json:
     """The value of the formula in the param `expr` (Common Expression Language), its names being the inputs.
 

@@ -110,7 +110,7 @@ def abs_(values: list[Json], _: Params) -> Json:
     return abs(numbers[0]) if numbers else None
 
 
-@builtin("round", params=("digits",))
+@builtin("round")
 def round_(values: list[Json], params: Params) -> Json:
     """One number rounded to `digits` (0 unless given, -18 to 18) decimals, halves away from zero; null stays null."""
     digits = params.get("digits", 0)

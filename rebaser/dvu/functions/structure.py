@@ -30,7 +30,7 @@ def _if(inputs: Mapping[str, Any], params: Params) -> list[Json]:
     return [then if condition else otherwise for condition, then, otherwise in chosen]
 
 
-@builtin("if", "names", vector=_if, text=True, inputs=("condition", "then", "else"), params=("then", "else"))
+@builtin("if", "names", vector=_if, text=True)
 def if_(inputs: Inputs, params: Params) -> Json:
     """`then` where the input `condition` is true, `else` where it is false or null.
 
@@ -52,13 +52,13 @@ def _coalesce(columns: list[Column], params: Params) -> list[Json]:
     return found
 
 
-@builtin("coalesce", vector=_coalesce, text=True, params=("default",))
+@builtin("coalesce", vector=_coalesce, text=True)
 def coalesce(values: list[Json], params: Params) -> Json:
     """The first input that is not null, or the param `default`."""
     return next((value for value in values if value is not None), params.get("default"))
 
 
-@builtin("object", "names", params=None)
+@builtin("object", "names")
 def object_(inputs: Inputs, params: Params) -> Json:
     """A map of all inputs by name, on top of the params."""
     return {**params, **inputs}
@@ -70,7 +70,7 @@ def list_(values: list[Json], _: Params) -> Json:
     return values
 
 
-@builtin("lookup", "names", inputs=("in", "key"), params=("key", "default"))
+@builtin("lookup", "names")
 def lookup(inputs: Inputs, params: Params) -> Json:
     """What the input `in`, a map or a list, has at `key` (an input or a param); else the param `default`.
 

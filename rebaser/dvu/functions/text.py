@@ -92,7 +92,7 @@ def concat(values: list[Json], _: Params) -> Json:
     return _joined([_text(value) for value in flatten(values)])
 
 
-@builtin("join", vector=_join, text=True, params=("separator",))
+@builtin("join", vector=_join, text=True)
 def join(values: list[Json], params: Params) -> Json:
     """All inputs as text with `separator` (", " unless given) between them, spread out as in `concat`."""
     separator = params.get("separator", ", ")
@@ -128,7 +128,7 @@ def _format(inputs: Mapping[str, Any], params: Params) -> list[str]:
     return _joined_all([[part] * count if isinstance(part, str) else part for part in parts if part])
 
 
-@builtin("format", "names", vector=_format, text=True, params=("template",))
+@builtin("format", "names", vector=_format, text=True)
 def format_(inputs: Inputs, params: Params) -> Json:
     """`template` with each {name} replaced by the input of that name, as in "{count:>5} of {total:.2f}".
 
