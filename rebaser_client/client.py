@@ -60,13 +60,16 @@ class RebaserClient(Reads):
         group: TaskGroup,
         *,
         content_type: ContentType = CBOR,
+        check_formulas: bool = True,
     ) -> None:
         super().__init__(connection, subjects, blobs, limits, group)
         self._loop = asyncio.get_running_loop()
         self._id_time = self._id_random = 0
         self._waker = Waker(self._js, subjects, group)
         pressure = Pressure(self._loop.time)
-        self._sender = Sender(self._js, subjects, blobs, limits, pressure, content_type=content_type)
+        self._sender = Sender(
+            self._js, subjects, blobs, limits, pressure, content_type=content_type, check_formulas=check_formulas
+        )
         self._unanswered = Unanswered(self._js, subjects, group, self._send_again)
         self.dead_letters = DeadLetterBox(self._js, subjects, blobs, pressure)
         self._held: Held[Self] | None = None
@@ -120,7 +123,13 @@ class RebaserClient(Reads):
             blobs = open_blobs(options.get("blobs"), JetStream(nats), subjects.blobs_bucket)
             try:
                 yield cls(
-                    nats, subjects, blobs, options.get("limits", DEFAULT_LIMITS), group, content_type=content_type
+                    nats,
+                    subjects,
+                    blobs,
+                    options.get("limits", DEFAULT_LIMITS),
+                    group,
+                    content_type=content_type,
+                    check_formulas=options.get("check_formulas", True),
                 )
             finally:
                 group.cancel_scope.cancel()
@@ -141,10 +150,10 @@ class RebaserClient(Reads):
         The id may be given, to send a request again that may or may not have arrived. `recompute`: derived values to be
         computed anew after the updates, all or those of a function, though nothing that they rest on changed.
 
-        Raises `UnprocessableError` for an invalid update (`TooLarge` for too much at once), `QueueFull`,
-        `NotReadyError`, `NotConnectedError` (there was no connection for all of `timeout`; nothing was stored), or
-        `RequestTimeout` (with the id: it may still be applied). That nobody could be woken is no error: the request is
-        stored, and the sweeper will find it.
+        Raises `UnprocessableError` for an invalid update, by position and id (`TooLarge` for too much at once),
+        `QueueFull`, `NotReadyError`, `NotConnectedError` (there was no connection for all of `timeout`; nothing was
+        stored), or `RequestTimeout` (with the id: it may still be applied). That nobody could be woken is no error: the
+        request is stored, and the sweeper will find it.
         """
         key = ChangeSetKey.of(workspace, change_set)
         id_ = self._request_id(request_id)

@@ -14,7 +14,8 @@ class ClientOptions(Access, total=False):
     `prefix`, `blobs` and `limits` must be those of the servers. `prefix`: in front of the names of streams and
     subjects. `blobs`: URL of the blob store; in NATS if not given. `inbox_prefix`: of the subjects that answers come
     on. `limits`: what a request may be. `content_type`: what requests are written in, and answers then, too: CBOR, or
-    JSON (`application/json`).
+    JSON (`application/json`). `check_formulas` (usually yes): whether updates with a formula that cannot be read are
+    refused; it takes 0.1 ms for each formula the first time, and needs `cel-expr-python`, without which nobody looks.
     """
 
     prefix: str
@@ -22,11 +23,12 @@ class ClientOptions(Access, total=False):
     inbox_prefix: str
     limits: Limits
     content_type: str
+    check_formulas: bool
 
 
 def access_of(options: ClientOptions) -> Access:
     """The part of `options` that the connection is opened with."""
-    ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type")
+    ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type", "check_formulas")
     return cast("Access", {name: value for name, value in options.items() if name not in ours})
 
 

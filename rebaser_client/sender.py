@@ -7,11 +7,13 @@ repeated for longer than that. Another request under the same id is no repetitio
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import anyio
+import anyio.to_thread
 
 from rebaser_client.blobs import BlobStore
 from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
@@ -19,7 +21,7 @@ from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, Req
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
 from rebaser_client.pressure import Pressure
 from rebaser_core import thresholds
-from rebaser_core.definitions import check_definitions
+from rebaser_core.definitions import check_definitions, is_formula
 from rebaser_core.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -31,6 +33,7 @@ from rebaser_core.updates import Recompute, Update, check_updates, parse_recompu
 PUBLISH_TIMEOUT = 5.0  # seconds for one try
 RETRY_MAX = 1.0  # seconds between tries
 REPEAT_FOR = 300.0  # seconds; a third of the time for which servers remember outcomes, unless told otherwise
+FORMULAS_HERE = 100  # formulas that are read on the event loop
 NOT_READY_AFTER = 2.0  # seconds without anybody to store requests, until we ask whether there is a stream
 
 
@@ -85,12 +88,14 @@ class Sender:
         pressure: Pressure,
         *,
         content_type: ContentType = CBOR,
+        check_formulas: bool = True,
     ) -> None:
         self._js = js
         self._subjects = subjects
         self._blobs = blobs
         self._limits = limits
         self._content_type = content_type
+        self._check_formulas = check_formulas
         self._loop = asyncio.get_running_loop()
         self._pressure = pressure
 
@@ -110,7 +115,7 @@ class Sender:
         Raises `UnprocessableError`, `TooLarge`, and `TimeoutError` at `deadline` (of the loop's clock).
         """
         checked = check_updates(updates, self._limits)
-        check_definitions(checked)
+        await self._check_definitions(checked)
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
         request = EnqueueUpdatesRequest(
@@ -125,6 +130,13 @@ class Sender:
                 address = await self._blobs.put(blob)
             headers, payload = encode(replace(request, updates=None, updates_address=address), self._content_type)
         return Outgoing(key, request_id, inbox, headers, payload)
+
+    async def _check_definitions(self, updates: Sequence[Update]) -> None:
+        look = partial(check_definitions, updates, formulas=self._check_formulas)
+        if self._check_formulas and sum(map(is_formula, updates)) > FORMULAS_HERE:
+            await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+        else:
+            look()
 
     async def store(self, request: Outgoing, deadline: float) -> None:
         """Store it, confirmed, before `deadline` (of the loop's clock).

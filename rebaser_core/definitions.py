@@ -4,8 +4,9 @@ Invariant: this is asked of requests, by who sends one and by who decides it; ne
 from a release that did not ask. A function that is not listed here may be a plug-in, and takes whatever it is given.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -13,7 +14,8 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Update
 
 Names = tuple[str, ...] | None  # None: any will do
-INVALID: Final = "invalid_definition"  # the code of the errors
+INVALID: Final = "invalid_definition"  # codes of the errors
+INVALID_FORMULA: Final = "invalid_formula"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +43,52 @@ BUILTINS: Final[Mapping[str, Signature]] = MappingProxyType(
 )
 
 
-def problem(derive: Derive) -> str:
-    """What the function of a definition does not know; empty if there is no such thing."""
+def is_formula(update: Update) -> bool:
+    """Whether it derives by a formula."""
+    return type(update) is Derive and update.function == "cel"
+
+
+def check_definition(update: Update, *, formulas: bool = False) -> None:
+    """Raises `UnprocessableError` that names the id of what is wrong; `formulas`: also of one that cannot be read.
+
+    Of formulas nothing is said where the library for them is not installed.
+    """
+    if type(update) is Derive:
+        _check(update, "", formulas)
+
+
+def check_definitions(updates: Iterable[Update], *, formulas: bool = False) -> None:
+    """As `check_definition`, naming the first that is wrong by its position (from 0) as well."""
+    for position, update in enumerate(updates):
+        if type(update) is Derive:
+            _check(update, f"update {position} of ", formulas)
+
+
+def _check(derive: Derive, where: str, formulas: bool) -> None:
     function, signature = derive.function, BUILTINS.get(derive.function)
     if signature is None:
-        return ""
-    return _unknown(function, "input", derive.inputs, signature.inputs) or _unknown(
+        return
+    code = INVALID
+    wrong = _unknown(function, "input", derive.inputs, signature.inputs) or _unknown(
         function, "parameter", derive.params, signature.params
     )
+    if not wrong and formulas and is_formula(derive):
+        code = INVALID_FORMULA
+        wrong = _reader()(derive.params.get("expr"), tuple(derive.inputs))
+    if wrong:
+        raise UnprocessableError(f"{where}{derive.id[:80]!r}: {wrong}", code=code)
 
 
-def check_definition(update: Update) -> None:
-    """Raises `UnprocessableError` that names the id if it is a wrong one."""
-    if type(update) is Derive and (wrong := problem(update)):
-        raise UnprocessableError(f"{update.id[:80]!r}: {wrong}", code=INVALID)
-
-
-def check_definitions(updates: Iterable[Update]) -> None:
-    """Raises `UnprocessableError` that names the first wrong one by its position (from 0) and its id."""
-    for position, update in enumerate(updates):
-        if type(update) is Derive and (wrong := problem(update)):
-            raise UnprocessableError(f"update {position} of {update.id[:80]!r}: {wrong}", code=INVALID)
+@cache
+def _reader() -> Callable[[object, tuple[str, ...]], str]:
+    """Says what is wrong with a formula that has inputs of these names."""
+    try:
+        from rebaser_core.formulas import problem  # noqa: PLC0415 - it needs what is not always there
+    except ModuleNotFoundError as error:
+        if error.name != "cel_expr_python":
+            raise
+        return lambda *_: ""
+    return problem
 
 
 def _unknown(function: str, what: str, given: Collection[str], known: Names) -> str:

@@ -37,6 +37,7 @@ def client_of(
         inbox_prefix=settings.inbox_prefix,
         limits=settings.limits,
         content_type=content_type,
+        check_formulas=False,  # commands check what is typed where it is typed
         **settings.access(),
     )
 

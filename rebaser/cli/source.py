@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from rebaser.cli.failures import CommandFailed
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
-    from rebaser.cli.jsonl import Check, UpdateLines
+    from rebaser.cli.jsonl import UpdateLines
 
 CHUNK = 64 * 1024
 
@@ -36,9 +37,10 @@ class Source:
         """Reads the bytes."""
         from rebaser.cli.jsonl import CsvLines, UpdateLines
         from rebaser.settings import load_settings
+        from rebaser_core.definitions import check_definition
 
         kind = CsvLines if self.name.lower().endswith(".csv") else UpdateLines
-        return kind(load_settings().limits, _definition_check(formulas=self.checked))
+        return kind(load_settings().limits, partial(check_definition, formulas=self.checked))
 
     def check(self) -> None:
         """Read a regular file to its end, so that a bad line is known before anything is sent.
@@ -99,18 +101,3 @@ def _source(name: str, descriptor: int, checked: bool) -> Source:
         return Source(name, descriptor, None, 0, checked)
     start = os.lseek(descriptor, 0, os.SEEK_CUR)
     return Source(name, descriptor, max(0, status.st_size - start), start, checked)
-
-
-def _definition_check(*, formulas: bool) -> "Check":
-    """What knows built-in functions, and formulas where more than the client is installed."""
-    from rebaser_core.definitions import check_definition
-
-    if not formulas:
-        return check_definition
-    try:
-        from rebaser.dvu.checks import check
-    except ModuleNotFoundError as error:
-        if error.name != "cel_expr_python":
-            raise
-        return check_definition
-    return check

@@ -9,35 +9,23 @@ overload of CEL cannot be replaced. Types are not checked before evaluation, so 
 """
 
 import math
-import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
-from rebaser.dvu import cel_syntax, faults
+from rebaser.dvu import faults
 from rebaser.dvu.packet import weight
-from rebaser_core.errors import UnprocessableError
+from rebaser_core import cel_syntax, formulas
+from rebaser_core.formulas import Formula
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json
 
-MAX_LENGTH = 8192  # characters of a formula; the parser itself refuses more than 32 nested levels
 _MAX_BYTES = 1 << 30  # what a formula may build at the very most, see `_check_growth`
-_MAX_ITERATIONS = 10_000  # of all macros in one evaluation, a bound inside the library
-_COMPILED = 4096  # formulas kept compiled
-
-_NO_FORMULA = "params need expr, a formula"
-_NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
-_RESERVED = re.compile(  # cel-spec, langdef.md, "Syntax"
-    "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void|"
-    "while"
-)
-_WHERE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
-_STATUS = re.compile(r"^[A-Z_]+: | \[[A-Z_]+\]$")
 # As long as what they stand for, so that they fit into the serialized tree, and nothing a user can write.
 _DIVIDE, _REPLACE = "#/#", "#eplace"
 _NAMES = {cel_syntax.DIVIDE: _DIVIDE, cel_syntax.REPLACE: _REPLACE}
@@ -58,24 +46,22 @@ class FormulaError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Program:
     run: Any
-    syntax: cel_syntax.Syntax
-    tree: bytes
-    checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # input names -> what is wrong with them
+    formula: Formula
 
 
 def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
     """The value of a formula, its names being `inputs`. Raises `FormulaError`."""
     if not isinstance(expression, str):
-        raise FormulaError(_NO_FORMULA)
+        raise FormulaError(formulas.NO_FORMULA)
     program = _compile(expression)
-    if isinstance(program, FormulaError):
-        raise FormulaError(str(program), program.code)
-    wrong = _check_names(program, tuple(inputs))
+    if isinstance(program, str):
+        raise FormulaError(program)
+    wrong = program.formula.wrong_names(tuple(inputs))
     if wrong:
         raise FormulaError(wrong)
-    syntax = program.syntax
+    syntax = program.formula.syntax
     if syntax.macros or syntax.copies > 16 or syntax.times > 1:
-        _check_growth(syntax, inputs, min(len(program.tree), MAX_LENGTH))
+        _check_growth(syntax, inputs, min(len(program.formula.tree), formulas.MAX_LENGTH))
     _room.left = _REPLACED_BYTES
     try:
         return _plain(program.run.eval(data=inputs))
@@ -83,72 +69,26 @@ def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
         raise _failure(str(error)) from None
 
 
-def names_in(expression: str) -> list[str]:
-    """The free names of a formula in order of appearance; raises `UnprocessableError` if it is none."""
-    program = _compile(expression)
-    if isinstance(program, FormulaError):
-        raise UnprocessableError(str(program), code="invalid_formula")
-    return list(program.syntax.names)
-
-
-def problem(expression: object, names: tuple[str, ...]) -> str:
-    """Why a formula with inputs `names` fails whatever they are; empty if it need not."""
-    if not isinstance(expression, str):
-        return _NO_FORMULA
-    program = _compile(expression)
-    return str(program) if isinstance(program, FormulaError) else _check_names(program, names)
-
-
 def parsed(expression: str, names: tuple[str, ...]) -> bytes | None:
     """The serialized tree of a formula with inputs `names`; None if it fails whatever they are."""
-    program = _compile(expression)
-    return None if isinstance(program, FormulaError) or _check_names(program, names) else program.tree
+    formula = formulas.read(expression)
+    return None if isinstance(formula, str) or formula.wrong_names(names) else formula.tree
 
 
-def is_name(text: str) -> bool:
-    """Whether a formula can name `text`."""
-    return _NAME.fullmatch(text) is not None and _RESERVED.fullmatch(text) is None
-
-
-@lru_cache(maxsize=_COMPILED)
-def _compile(expression: str) -> _Program | FormulaError:
-    """The compiled formula, or why there is none: both are worth keeping."""
-    if len(expression) > MAX_LENGTH:
-        return FormulaError(f"the formula is longer than {MAX_LENGTH} characters")
+@lru_cache(formulas.KEPT)
+def _compile(expression: str) -> _Program | str:
+    """The compiled formula, or why there is none."""
+    formula = formulas.read(expression)
+    if isinstance(formula, str):
+        return formula
+    tree = bytearray(formula.tree)
+    for at in formula.syntax.renamed:
+        name = next(ours for theirs, ours in _NAMES.items() if tree.startswith(theirs.encode(), at))
+        tree[at : at + len(name)] = name.encode()
     try:
-        expression.encode()
-    except UnicodeEncodeError:
-        return FormulaError("the formula is not Unicode text")
-    try:
-        written = _ENVIRONMENT.compile(expression, disable_check=True).serialize()
-        syntax = cel_syntax.read(written)
-        if syntax.messages:
-            return FormulaError("a formula cannot build protocol buffer messages")
-        if not syntax.times:
-            return FormulaError("the separator of join has to be text that stands in the formula")
-        tree = bytearray(written)
-        for at in syntax.renamed:
-            name = next(ours for theirs, ours in _NAMES.items() if tree.startswith(theirs.encode(), at))
-            tree[at : at + len(name)] = name.encode()
-        return _Program(_ENVIRONMENT.deserialize(bytes(tree)), syntax, written)
+        return _Program(_ENVIRONMENT.deserialize(bytes(tree)), formula)
     except RuntimeError as error:
-        return _failure(str(error))
-
-
-def _check_names(program: _Program, names: tuple[str, ...]) -> str:
-    known = program.checked.get(names)
-    if known is not None:
-        return known
-    wrong = ""
-    bad = next((name for name in names if not is_name(name)), None)
-    missing = next((name for name in program.syntax.names if name not in names), None)
-    if bad is not None:
-        wrong = f"input name {faults.quote(bad)} cannot be used in a formula: letters, digits and _ only"
-    elif missing is not None:
-        wrong = f"the formula names {faults.quote(missing)}, which is not an input"
-    if len(program.checked) < 64:
-        program.checked[names] = wrong
-    return wrong
+        return formulas.reason(str(error))
 
 
 def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length: int) -> None:
@@ -162,7 +102,7 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
     most = size * (syntax.copies + 1) * (syntax.repeated + 1) ** syntax.macros
     most *= syntax.times ** max(syntax.macros, 1)
     if syntax.repeated:
-        most *= min(_MAX_ITERATIONS, size if syntax.splits else size // 9)
+        most *= min(formulas.MAX_ITERATIONS, size if syntax.splits else size // 9)
     if most > _MAX_BYTES:
         raise FormulaError("the formula could build too large a value from these inputs", faults.TOO_LARGE)
 
@@ -214,19 +154,10 @@ def _spend(room: list[int], count: int) -> None:
 
 
 def _failure(text: str) -> FormulaError:
-    """What the library says, without its status words and source excerpts."""
-    if "recursion" in text:
-        return FormulaError("the formula is nested deeper than 32 levels (a chain of operators counts, use sum)")
-    if "Iteration budget" in text:
-        return FormulaError(f"the formula needs more than {_MAX_ITERATIONS} iterations")
-    where = _WHERE.search(text)
-    if where is not None:
-        line, column, message = where.groups()
-        return FormulaError(f"line {line}, column {column}: {message[:200]}")
-    message = _STATUS.sub("", text)
     for theirs, ours in _NAMES.items():
-        message = message.replace(ours, theirs)
-    return FormulaError(message[:200], faults.OVERFLOW if "overflow" in message else faults.FAILED)
+        text = text.replace(ours, theirs)
+    message = formulas.reason(text)
+    return FormulaError(message, faults.OVERFLOW if "overflow" in message else faults.FAILED)
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------

@@ -9,14 +9,15 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import rebaser_core.values
+import rebaser_core
 
 _HERE = Path(__file__).parent
 _SOURCES = (
-    *("bytecode.py", "cel.py", "cel_syntax.py", "column.py", "compiled.py", "evaluate.py", "fingerprint.py"),
+    *("bytecode.py", "cel.py", "column.py", "compiled.py", "evaluate.py", "fingerprint.py"),
     *("formula_code.py", "groups.py", "kernel", "ops.py", "packet.py", "phases.py", "same.py", "structure.py"),
     *("structures.py", "sweep.py", "functions"),
 )
+_OF_CORE = ("cel_syntax.py", "formulas.py", "values.py")
 
 
 def digest(*parts: bytes) -> str:
@@ -31,7 +32,7 @@ def digest(*parts: bytes) -> str:
 @cache
 def code() -> str:
     """The fingerprint of the evaluator and the built-in functions in this process."""
-    files = [Path(rebaser_core.values.__file__)]
+    files = [Path(rebaser_core.__file__).with_name(name) for name in _OF_CORE]
     for name in _SOURCES:
         path = _HERE / name
         files.extend(sorted(path.glob("*.py")) if path.is_dir() else [path])

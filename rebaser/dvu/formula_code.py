@@ -8,9 +8,9 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rebaser.dvu import cel_syntax as syntax
 from rebaser.dvu import ops
 from rebaser.dvu.ops import NotCompiled, Program
+from rebaser_core import cel_syntax as syntax
 from rebaser_core.values import Json
 
 # Field numbers of syntax.proto.

@@ -9,6 +9,7 @@ import pytest
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import (
+    Derive,
     NotConnectedError,
     NotReadyError,
     QueueFull,
@@ -19,6 +20,7 @@ from rebaser_client import (
 )
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import ApiError, Connection, JetStream
+from rebaser_client.sender import FORMULAS_HERE
 from rebaser_client.topology import ensure_topology
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -187,3 +189,21 @@ async def test_an_invalid_update_is_refused_before_anything_is_sent(
     with pytest.raises(UnprocessableError):
         await client.enqueue_updates("ws", "cs", [Set("", 1)])
     assert await js.last(subjects.requests_stream, subjects.requests(KEY)) is None
+
+
+@pytest.mark.usefixtures("topology")
+@pytest.mark.parametrize("before", [1, 2 * FORMULAS_HERE])
+async def test_a_definition_that_can_only_fail_is_refused_before_anything_is_sent(
+    client: RebaserClient, js: JetStream, nats_url: str, subjects: Subjects, before: int
+) -> None:
+    good = [Derive(f"d/{at}", "cel", {"a": "a"}, {"expr": f"a + {at}"}) for at in range(before)]
+    formula = Derive("t", "cel", {"a": "a"}, {"expr": "a *"})
+    with pytest.raises(UnprocessableError, match=rf"^update {before} of 't': line 1, column 4: Syntax error"):
+        await client.enqueue_updates("ws", "cs", [*good, formula])
+    with pytest.raises(UnprocessableError, match=rf"^update {before} of 't': round has no parameter 'digit', did you"):
+        await client.enqueue_updates_with_reply("ws", "cs", [*good, Derive("t", "round", {"v": "a"}, {"digit": 1})])
+    assert await js.subject_counts(subjects.requests_stream, subjects.requests(KEY)) == {}
+    await client.enqueue_updates("ws", "cs", good)
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix, check_formulas=False) as careless:
+        await careless.enqueue_updates("ws", "cs", [formula])
+    assert await js.subject_counts(subjects.requests_stream, subjects.requests(KEY)) == {subjects.requests(KEY): 2}

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser.dvu import cel
-from rebaser.dvu.cel import FormulaError, evaluate, names_in
+from rebaser.dvu.cel import FormulaError, evaluate
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.formulas import names_in
 from rebaser_core.values import Json, same
 
 
@@ -273,7 +274,7 @@ def test_any_text_gives_a_value_or_a_fault(expression: str) -> None:
 )
 def test_strings_and_optional_fields(expression: str, wanted: object) -> None:
     inputs = {"words": ["one", "two"], "m": {"there": 7}}
-    names = cel.names_in(expression)
+    names = names_in(expression)
     assert set(names) <= inputs.keys()
     assert cel.evaluate({name: inputs[name] for name in names}, expression) == wanted
 
@@ -292,7 +293,7 @@ def test_strings_and_optional_fields(expression: str, wanted: object) -> None:
 def test_text_that_would_grow_out_of_bounds_is_refused(expression: str) -> None:
     text = "x" * 100_000
     with pytest.raises(cel.FormulaError, match=r"too large|more than"):
-        cel.evaluate(dict.fromkeys(cel.names_in(expression), text), expression)
+        cel.evaluate(dict.fromkeys(names_in(expression), text), expression)
 
 
 def test_a_separator_that_only_inputs_know_is_refused() -> None:

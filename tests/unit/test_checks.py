@@ -1,15 +1,18 @@
 """What is said against a definition before it is sent."""
 
+from functools import partial
+
 import pytest
 
 from rebaser.cli.jsonl import UpdateLines
-from rebaser.dvu.checks import check
 from rebaser.dvu.functions import builtins
 from rebaser_core.commit import Kind
 from rebaser_core.definitions import BUILTINS, check_definition, check_definitions
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.messages import decode_delta, decode_updates_blob, encode_delta, encode_updates_blob
 from rebaser_core.updates import Derive, Set, Unset
+
+check = partial(check_definition, formulas=True)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +58,12 @@ def test_the_first_definition_that_is_wrong_is_named_by_position_and_id() -> Non
     check_definitions(some[:2])
 
 
-def test_a_formula_is_read_by_those_only_who_have_the_library() -> None:
-    check_definition(Derive("t", "cel", {"a": "a"}, {"expr": "a *"}))
+def test_a_formula_is_read_if_that_is_wanted() -> None:
+    wrong = [Set("a", 1), Derive("t", "cel", {"a": "a"}, {"expr": "a *"})]
+    check_definitions(wrong)
+    with pytest.raises(UnprocessableError, match=r"^update 1 of 't': line 1, column 4: Syntax error") as caught:
+        check_definitions(wrong, formulas=True)
+    assert caught.value.code == "invalid_formula"
     with pytest.raises(UnprocessableError, match=r"^'t': cel has no parameter 'exp', did you mean expr\?"):
         check_definition(Derive("t", "cel", {"a": "a"}, {"exp": "a"}))
 

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from rebaser.cli.edits import parse_edits
-from rebaser.dvu import cel
+from rebaser_core import formulas
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset
 
@@ -84,7 +84,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 
 
 def formula(derive: str, *inputs: str) -> tuple[object, object]:
-    [update] = parse_edits((), [derive], (), (), cel.names_in, inputs=inputs)
+    [update] = parse_edits((), [derive], (), (), formulas.names_in, inputs=inputs)
     assert isinstance(update, Derive)
     return update.params["expr"], update.inputs
 
