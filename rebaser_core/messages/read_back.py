@@ -13,7 +13,7 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import USUAL
 from rebaser_core.payload import read_unchecked
 from rebaser_core.updates import Set
-from rebaser_core.values import check_json
+from rebaser_core.values import INT64_MAX, check_json
 
 
 def surely_reads_back(commit: Commit, payload: bytes) -> bool:
@@ -22,7 +22,8 @@ def surely_reads_back(commit: Commit, payload: bytes) -> bool:
 
     Raises `UnprocessableError` where what stands there cannot be read.
     """
-    if commit.kind is not Kind.REBASE or commit.delta_blob or commit.checkpoint or commit.attempt or commit.recompute:
+    more = (commit.delta_blob, commit.checkpoint, commit.attempt)
+    if commit.kind is not Kind.REBASE or more != (None, None, None) or commit.recompute:
         return False
     source = BytesIO(payload)
     raw: Any = read_unchecked(source, COMMIT_LIMITS)
@@ -52,7 +53,7 @@ def _same_text(found: object, meant: str) -> bool:
 
 
 def _same_number(found: object, meant: int | None) -> bool:
-    return type(found) is int and found == meant and found >= 0
+    return type(found) is int and found == meant and 0 <= found <= INT64_MAX
 
 
 def _same_place(found: Any, meant: Applied | None) -> bool:
@@ -73,7 +74,7 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
             return False
         if sequence != one.sequence or request_id != one.request_id or performed != one.performed:
             return False
-        if outcome != one.outcome or sequence < 0 or performed < 0:
+        if outcome != one.outcome or not (0 <= sequence <= INT64_MAX and 0 <= performed <= INT64_MAX):
             return False
     return True
 

@@ -1,0 +1,111 @@
+"""What is said to read back surely is what a reader finds: each part of a commit and of its payload made wrong."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from rebaser_core.commit import Applied, Commit, Decision, Kind, Outcome
+from rebaser_core.envelope import CBOR, dumps, loads
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import RequestId
+from rebaser_core.messages import check_commit, decode_commit, encode_commit
+from rebaser_core.messages.read_back import surely_reads_back
+from rebaser_core.updates import Recompute, Remove, Set
+
+ODD: list[Any] = [
+    None, False, True, 0, 1, 2, 7, 8, 2**63, -1, 0.5, 1.0, "", "a", "c", "r1", "\x07", "success", "dead", "rebase",
+    "dvu", b"", b"a", [], [1], {}, {"k": 1}, {"op": "set"}, {"op": "remove", "id": "a"}, [1, "r1", "success", 1, "c"],
+    [1, "r1", "dead", 1],
+]  # fmt: skip
+
+
+LISTS = ("delta", "requests", "recompute")
+
+
+def usual(count: int = 2, covers: int | None = 7) -> Commit:
+    decided = tuple([Decision(at, RequestId(f"r{at}"), Outcome.SUCCESS, 1) for at in range(1, count + 1)])
+    sets = (*[Set(f"v{at}", [at, {"k": None}]) for at in range(count)], Set("a", 1))
+    return Commit("c", 8, Kind.REBASE, 9, "o", Applied("s", 9), covers, decided, sets, forget_before_ms=3, debt=1)
+
+
+def finds(commit: Commit, payload: bytes) -> bool:
+    """Whether a reader of `payload` finds `commit`."""
+    try:
+        found = decode_commit(encode_commit(usual())[0], payload)
+    except RebaserError:
+        return False
+    return found == commit and found.debt == commit.debt
+
+
+def check(commit: Commit, payload: bytes) -> bool:
+    try:
+        sure = surely_reads_back(commit, payload)
+    except (AttributeError, TypeError, RebaserError):  # what is no commit is refused as well
+        sure = False
+    assert not sure or finds(commit, payload), (commit, payload)
+    return sure
+
+
+def damaged(tree: Any) -> Iterator[Any]:
+    """`tree` with each part of it replaced by each odd one, taken away, or with something added."""
+    inside = list(tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ())
+    yield from ODD
+    if isinstance(tree, dict):
+        yield from ({**tree, name: 1} for name in ("id", "debt", "covers", "other", "checkpoint"))
+    if isinstance(tree, list):
+        yield from ([*tree, one] for one in ODD)
+    for key, child in inside:
+        less = copy.copy(tree)
+        del less[key]
+        yield less
+        for other in damaged(child):
+            changed = copy.copy(tree)
+            changed[key] = other
+            yield changed
+
+
+@pytest.mark.parametrize("commit", [usual(), usual(1, None), replace(usual(), requests=(), applied=None), usual(0)])
+def test_a_payload_that_says_something_else(commit: Commit) -> None:
+    tree = loads(CBOR, encode_commit(commit)[1])
+    assert check(commit, dumps(CBOR, tree))
+    refused = [not check(commit, dumps(CBOR, other)) for other in damaged(tree)]
+    assert sum(refused) > 0.97 * len(refused)  # 1 is 1.0 here
+
+
+def test_a_commit_that_nobody_can_read() -> None:
+    """Neither in what it is written as, so that the payload says the same, nor in the payload of another."""
+    commit = usual()
+    wrong = [replace(commit, **{one.name: odd}) for one in fields(Commit) for odd in ODD if one.name not in LISTS]
+    decision, first = commit.requests[0], commit.delta[0]
+    wrong += [
+        replace(commit, requests=(replace(decision, **{one.name: odd}), *commit.requests[1:]))
+        for one in fields(Decision) for odd in ODD if odd or type(odd) is type(getattr(decision, one.name))
+    ]  # fmt: skip
+    wrong += [
+        replace(commit, delta=(replace(first, **{name: odd}), *commit.delta[1:]))
+        for name in ("id", "value")
+        for odd in ODD
+    ]
+    wrong += [replace(commit, delta=delta) for delta in ((Remove("a"),), (Set("x" * 70_000, 1),), [Set("a", 1)])]
+    wrong.append(replace(commit, recompute=(Recompute(),)))
+    written = 0
+    right = encode_commit(commit)[1]
+    for one in wrong:
+        check(one, right)
+        try:
+            payload = encode_commit(one)[1]
+        except (AttributeError, TypeError, RebaserError):  # no commit at all
+            continue
+        written += 1
+        check(one, payload)
+    assert written > 300
+
+
+@pytest.mark.parametrize("end", [-1, None])
+def test_all_of_the_payload_is_read(end: int | None) -> None:
+    headers, payload = encode_commit(usual())
+    with pytest.raises(RebaserError):
+        check_commit(usual(), headers, payload[:end] if end else payload + b"\0")
