@@ -32,6 +32,7 @@ from rebaser_client.tasks import publish_task
 from rebaser_core import thresholds
 from rebaser_core.address import address_of
 from rebaser_core.commit import Kind
+from rebaser_core.envelope import REPLY_INBOX
 from rebaser_core.errors import DvuError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode, encode_updates_blob
@@ -206,6 +207,22 @@ async def test_a_request_of_a_newer_version_lets_the_running_dvu_finish(
     assert (await client.values("ws", "cs"))["double"].value == 2
     assert len(events.named("dvu_done")) == 1
     assert not events.named("dvu_failed")
+
+
+async def test_a_dead_request_in_front_of_one_that_is_held_is_copied_and_answered(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    """It does not wait for the other, which may be held for hours."""
+    headers, payload = encode(EnqueueUpdatesRequest("new", "ws", "cs", (Set("a", 2),)))
+    inbox = js.connection.new_inbox()
+    await js.publish(subjects.requests(KEY), b"no request", headers | {REPLY_INBOX: inbox})
+    await js.publish(subjects.requests(KEY), payload, headers | {"X-MESSAGE-VERSION": "99"})
+    async with js.connection.subscribe(inbox) as replies, serving(js, subjects, Engine(), retry_for=3600):
+        await publish_task(js, subjects, KEY)
+        await anext(replies)
+    letter = await js.last(subjects.dlq_stream, subjects.dlq(KEY))
+    assert letter is not None
+    assert letter.data == b"no request"
 
 
 async def test_a_task_that_names_no_change_set_goes_to_the_dead_letters(

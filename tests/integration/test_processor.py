@@ -6,6 +6,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from rebaser.change_set.processor import Held
 from rebaser_client.jetstream import JetStream
 from rebaser_core.address import address_of
 from rebaser_core.commit import Kind
@@ -86,6 +87,20 @@ async def test_a_request_under_the_id_of_another_is_copied_before_it_is_answered
             assert copy.data == buried.message.data
             await anext(replies)
     assert await fleet.log() == [(Kind.REBASE, ["once"])]
+
+
+async def test_what_stood_behind_a_request_that_was_given_up_waits_no_longer(fleet: Fleet) -> None:
+    """A newer server could have come for it in that time; else each of many would hold up the queue for as long."""
+    fleet.now_ms = time.time_ns() // 1_000_000
+    await fleet.send("new", "newer", X_MESSAGE_VERSION="99")
+    async with fleet.owner(redelivered=False) as owner:
+        with pytest.raises(Held):
+            await owner.decide_all()
+    await fleet.send("good")
+    fleet.now_ms += int((fleet.context.settings.retry_for + 1) * 1000)
+    async with fleet.owner(redelivered=False) as owner:
+        assert len(await owner.decide_all()) == 2
+    assert await fleet.log() == [(Kind.ATTEMPT, []), (Kind.REBASE, ["@1", "@2", "good"])]
 
 
 async def test_an_outcome_is_no_older_than_its_request_however_late_the_clock(fleet: Fleet) -> None:

@@ -74,6 +74,19 @@ async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(
     assert (await js.stream_info(name)).first_sequence == 2 * SEQUENCE_GAP + 1
 
 
+async def test_a_stream_that_is_lost_again_is_told_of_again(js: JetStream, subjects: Subjects) -> None:
+    """And what was made again is told of once, not at each look."""
+    name = subjects.commits_stream
+    async with watched(js, subjects) as (streams, holder):
+        for _ in range(2):
+            holder.made = anyio.Event()
+            await js.delete_stream(name)
+            streams.suspect()
+            await holder.made.wait()
+        assert holder.told == 2 * [("lost", frozenset([name])), ("made", frozenset([name]))]
+        assert len(streams.losses) == 2
+
+
 async def test_of_servers_that_make_a_stream_at_once_all_go_on(js: JetStream, subjects: Subjects) -> None:
     """Each knows another end of the one before, and so another place for the new one to begin."""
     name = subjects.requests_stream

@@ -1,8 +1,43 @@
-"""How long a request is repeated: never for longer than servers remember what became of it."""
+"""How long a request is repeated, never for longer than servers remember what became of it; and how that ends."""
 
-from rebaser_client.sender import REPEAT_FOR, Outgoing
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from rebaser_client.errors import QueueFull
+from rebaser_client.jetstream import ApiError, RequestTimeoutError
+from rebaser_client.jetstream.errors import ACCOUNT_FULL
+from rebaser_client.jetstream.infos import PubAck
+from rebaser_client.pressure import Pressure
+from rebaser_client.sender import REPEAT_FOR, Outgoing, Sender
 from rebaser_core.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.subjects import Subjects
+
+FULL = ApiError(400, ACCOUNT_FULL, "resource limits exceeded for account")
+NO_ANSWER = RequestTimeoutError("no answer")
+
+
+class Stream:
+    """Gives these answers to publishes, the last one from then on."""
+
+    def __init__(self, *answers: PubAck | Exception) -> None:
+        self._answers = list(answers)
+
+    async def publish(self, *_: object, **__: object) -> PubAck:
+        answer = self._answers.pop(0) if self._answers[1:] else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def store(request: Outgoing, *answers: PubAck | Exception) -> None:
+    """Store it in a stream with these answers, or give up soon."""
+    js, blobs = cast("Any", Stream(*answers)), cast("Any", None)
+    sender = Sender(js, Subjects(""), blobs, DEFAULT_LIMITS, Pressure(lambda: 0.0))
+    await sender.store(request, asyncio.get_running_loop().time() + 0.2)
 
 
 def outgoing() -> Outgoing:
@@ -32,3 +67,22 @@ def test_a_copy_is_another_message_to_the_stream() -> None:
         request.copy()
         seen.add(request.headers[MESSAGE_ID])
     assert len(seen) == 3
+
+
+@pytest.mark.anyio
+async def test_sending_it_again_gives_no_more_time() -> None:
+    request = outgoing()
+    await store(request, PubAck(1, duplicate=False))
+    until = request.repeat_until
+    request.copy()
+    await store(request, PubAck(2, duplicate=False))
+    assert (request.sequence, request.repeat_until) == (2, until)
+
+
+@pytest.mark.anyio
+async def test_a_request_that_may_be_stored_is_not_said_to_have_met_a_full_queue() -> None:
+    """Who is told so sends it anew, as another request."""
+    with pytest.raises(QueueFull):
+        await store(outgoing(), FULL)
+    with pytest.raises(TimeoutError):
+        await store(outgoing(), NO_ANSWER, FULL)

@@ -268,6 +268,18 @@ def test_what_is_to_be_recomputed_is_owed_until_a_dvu_covers_it() -> None:
     assert (state.owes, state.covers, state.stale()) == (False, 6, set())
 
 
+def test_what_is_asked_for_again_during_a_dvu_is_owed_after_it() -> None:
+    """What it rests on, the code of a function, may have changed in between."""
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Derive("b", "sum", {"x": "a"})))
+    state.fold(2, dvu(state, 1, Computed("b")))
+    state.fold(3, ask(state, Recompute("sum")))
+    state.fold(4, ask(state, Recompute("sum")))
+    assert (state.debt, state.debt_after(3)) == (1, 1)
+    state.fold(5, dvu(state, 3))
+    assert (state.recompute, state.stale()) == ({Recompute("sum"): 4}, {"b"})
+
+
 def test_asking_for_all_includes_what_was_asked_for_before() -> None:
     state = ChangeSetState()
     state.fold(1, rebase(state, Derive("b", "sum", {"x": "a"}), Derive("c", "max", {"x": "a"})))

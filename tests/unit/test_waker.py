@@ -108,6 +108,17 @@ async def test_whoever_is_not_answered_wakes_an_owner(
     tasks.may_end.release()
 
 
+async def test_whoever_is_not_answered_later_on_wakes_an_owner_too(
+    waker: Waker, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waking, "PATIENCE", 0.0)
+    for number in (1, 2):
+        waker.answered(KEY)
+        waker.start_unless_answered(KEY, asyncio.get_running_loop().create_future())
+        await tasks.begin(number)
+        tasks.may_end.release()
+
+
 async def test_whoever_is_answered_wakes_nobody(waker: Waker, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waking, "PATIENCE", 0.0)
     reply, late = (asyncio.get_running_loop().create_future() for _ in range(2))
