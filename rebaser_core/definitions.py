@@ -20,17 +20,21 @@ INVALID_FORMULA: Final = "invalid_formula"
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The names of inputs and parameters that a function knows."""
+    """The names of inputs and parameters that a function knows, and whether it takes a `pattern` at least."""
 
     inputs: Names = None
     params: Names = ()
+    pattern: bool = False
 
 
+BY_ID: Final = "by_id"  # who plans gives it ids
+NO_PATTERN: Final = "takes a pattern among its inputs (object takes ids, by name)"
 _OF_VALUES = "abs concat count keys length list max mean merge min product sum union values"
 
 BUILTINS: Final[Mapping[str, Signature]] = MappingProxyType(
     {
         **dict.fromkeys(_OF_VALUES.split(), Signature()),
+        BY_ID: Signature(pattern=True),
         "cel": Signature(params=("expr",)),
         "coalesce": Signature(params=("default",)),
         "format": Signature(params=("template",)),
@@ -72,6 +76,8 @@ def _check(derive: Derive, where: str, formulas: bool) -> None:
     wrong = _unknown(function, "input", derive.inputs, signature.inputs) or _unknown(
         function, "parameter", derive.params, signature.params
     )
+    if not wrong and signature.pattern and not derive.has_match:
+        wrong = f"{function} {NO_PATTERN}"
     if not wrong and formulas and is_formula(derive):
         code = INVALID_FORMULA
         wrong = _reader()(derive.params.get("expr"), tuple(derive.inputs))

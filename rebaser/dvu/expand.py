@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from rebaser.dvu import faults
 from rebaser_core.columns import Columns
+from rebaser_core.definitions import BY_ID
 from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.shapes import Shape
@@ -21,6 +23,7 @@ MAX_INPUTS = (
     DEFAULT_LIMITS.max_inputs
 )  # of a value, patterns included; whatever the settings, as all servers must agree
 MAX_ALL = 50_000_000  # of all values that an update has to do with: 30 bytes each
+_OF_NAME = 3  # inputs that take as much as the id of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,8 @@ class Expanded:
     """What the patterns among the inputs of some rows stand for, as `graph_kernel.local` takes it.
 
     `width[i]` is how many inputs row i has then, `shape[i]` its shape, or `-k - 1` for `wide[k]`, where a pattern
-    became as many inputs as it matches. `crowded` are those that have more than `MAX_INPUTS`, as if they had none.
+    became as many inputs as it matches, and those of `by_id` an `object` that names its inputs by their ids. `crowded`
+    are those that have too many, as if they had none, with code and words of their fault.
     """
 
     of: Ints
@@ -38,7 +42,7 @@ class Expanded:
     width: Longs
     shape: Ints
     wide: list[Shape]
-    crowded: list[int]
+    crowded: dict[int, tuple[str, str]]
 
 
 def widths(columns: Columns, rows: Ints, run: Any) -> tuple[Longs, Ints]:
@@ -63,24 +67,70 @@ def expand(columns: Columns, rows: Ints, run: Any) -> Expanded:
     of, size = ways.of, ways.size
     crowded = np.flatnonzero((width > MAX_INPUTS) & (several > 0))
     width[crowded] = 0
-    total = int(width.sum())
+    having = np.flatnonzero(several)
+    named = _named(columns, rows, having)
+    total = int(width.sum()) + _OF_NAME * int(width[named].sum())
     if total > MAX_ALL:
         raise DvuError(f"patterns make {total} inputs of one update; at most {MAX_ALL}", code="too_large")
     shape, begin = columns.shape[rows], np.zeros(len(size), np.int64)
-    having = np.flatnonzero(several)
     if not len(having):
-        return Expanded(of, begin, size, rows[:0], width, shape, [], [])
+        return Expanded(of, begin, size, rows[:0], width, shape, [], {})
     places, starts, arity = columns.places(rows[having])
     among = of[columns.refs[places]]
-    named = np.flatnonzero(among < 0)
-    numbers = -1 - among[named]
+    patterned = np.flatnonzero(among < 0)
+    numbers = -1 - among[patterned]
     used = np.unique(numbers)
     found = [patterns.rows(columns.ids[row]) for row in ways.row[used].tolist()]
     assert [len(one) for one in found] == size[used].tolist()  # noqa: S101 - compiled code looks at no bounds
     begin[used] = np.cumsum(size[used]) - size[used]
-    owner = np.repeat(np.arange(len(having)), arity)[named]
-    shape[having], wide = _shapes(columns, shape[having], several[having], named - starts[owner], size[numbers])
-    return Expanded(of, begin, size, np.concatenate(found), width, shape, wide, crowded.tolist())
+    owner = np.repeat(np.arange(len(having)), arity)[patterned]
+    shape[having], wide = _shapes(columns, shape[having], several[having], patterned - starts[owner], size[numbers])
+    made = Expanded(
+        *(of, begin, size, np.concatenate(found), width, shape, wide),
+        dict.fromkeys(crowded.tolist(), faults.too_many_inputs(MAX_INPUTS)),
+    )
+    _name(columns, rows, [at for at in named.tolist() if at not in made.crowded], made)
+    return made
+
+
+def _named(columns: Columns, rows: Ints, having: Longs) -> Longs:
+    """Those of `having`, positions of rows with patterns, that are by `by_id`."""
+    if BY_ID not in columns.shapes.functions:
+        return having[:0]
+    shape = columns.shape[rows[having]]
+    ours = [one for one in np.unique(shape).tolist() if columns.shapes[one].function == BY_ID]
+    return having[np.isin(shape, ours)]
+
+
+def _name(columns: Columns, rows: Ints, named: list[int], made: Expanded) -> None:
+    """Give those at `named` shapes with the ids of their inputs; or a fault, as these alone are more than a value may
+    hold."""
+    known: dict[tuple[int, ...], int] = {}
+    for at in named:
+        inputs = tuple(columns.inputs(int(rows[at])))
+        shape = known.get(inputs)
+        if shape is None:
+            ids = [columns.ids[row] for one in inputs for row in _behind(one, made)]
+            known[inputs] = shape = -1 - len(made.wide)
+            if sum(map(len, set(ids))) > DEFAULT_LIMITS.max_value_bytes:
+                shape = known[inputs] = 0
+            else:
+                made.wide.append(Shape("object", tuple([(id_, -1) for id_ in ids]), {}))
+        if shape:
+            made.shape[at] = shape
+        else:
+            made.width[at] = 0
+            made.crowded[at] = faults.ids_too_large(DEFAULT_LIMITS.max_value_bytes)
+
+
+def _behind(row: int, made: Expanded) -> list[int]:
+    """The row of an input, or those that the pattern in it matches."""
+    number = -1 - int(made.of[row])
+    if number < 0:
+        return [row]
+    begin = int(made.begin[number])
+    rows: list[int] = made.members[begin : begin + int(made.size[number])].tolist()
+    return rows
 
 
 def _shapes(columns: Columns, shape: Ints, several: Ints, places: Any, sizes: Any) -> tuple[Ints, list[Shape]]:

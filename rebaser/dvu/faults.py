@@ -77,6 +77,11 @@ def too_many_inputs(limit: int) -> tuple[str, str]:
     return TOO_LARGE, f"its patterns make it have more than {limit} inputs"
 
 
+def ids_too_large(limit: int) -> tuple[str, str]:
+    """Code and message for ids that take more than `limit` bytes as keys of a value."""
+    return TOO_LARGE, f"the ids of its inputs take more than {limit} bytes"
+
+
 def inputs_too_large(limit: int) -> tuple[str, str]:
     """Code and message for inputs that together weigh more than `limit` bytes."""
     return TOO_LARGE, f"inputs take more than {limit} bytes together"

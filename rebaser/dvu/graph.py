@@ -39,7 +39,7 @@ class Affected:
     itself or one of its inputs, or where it is asked for anew: it is computed whatever its inputs say. `order` lists
     every position outside cycles, inputs before dependents, nearest to the roots first; `cycles` lists the members of
     each cycle. `shape[i]` is the shape of row i, or `-k - 1` for `wide[k]`; `crowded` are positions that have too many
-    inputs, and none of them here.
+    inputs, and none of them here, with code and words of their fault.
     """
 
     rows: Ints
@@ -53,7 +53,7 @@ class Affected:
     cycles: list[list[int]]
     shape: Ints
     wide: list[Shape]
-    crowded: list[int]
+    crowded: dict[int, tuple[str, str]]
 
 
 def loops(size: int, few: int) -> Any:
@@ -151,7 +151,7 @@ def affected(view: View, limits: Thresholds, reached: Reached | None = None) -> 
     order, cycles = _sort(run, sptr, sidx, waiting)
     dirty = np.zeros(count, np.uint8)
     dirty[: reached.woken] = 1
-    said = (columns.shape[rows], [], []) if behind is None else (behind.shape, behind.wide, behind.crowded)
+    said = (columns.shape[rows], [], {}) if behind is None else (behind.shape, behind.wide, behind.crowded)
     return Affected(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, *said)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rebaser.dvu import expand, faults, fingerprint, graph, laid, whole
+from rebaser.dvu import faults, fingerprint, graph, laid, whole
 from rebaser.dvu.column import FAULT, NULL, OTHER, Mark
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights
@@ -114,8 +114,8 @@ class Plan:
             fault = faults.cycle(ids[found.rows[at]] for at in members)
             for at in members:
                 self._settle_fault(at, fault)
-        for at in found.crowded:
-            self._settle_fault(at, Fault(*faults.too_many_inputs(expand.MAX_INPUTS), self._id(at)))
+        for at, fault_of in found.crowded.items():
+            self._settle_fault(at, Fault(*fault_of, self._id(at)))
 
     @property
     def size(self) -> int:
@@ -215,7 +215,7 @@ class Plan:
         """About how many bytes constants, positions and shapes take; positions as of now."""
         found, columns = self._graph, self._columns
         if self._weights is None:
-            shapes = [_SHAPE_BYTES + weight(dict(self._shape_at(at).params)) for at in self._shapes.tolist()]
+            shapes = [_shape_weight(self._shape_at(at)) for at in self._shapes.tolist()]
             self._weights = (
                 row_weights(columns, found.outside),
                 row_weights(columns, found.rows),
@@ -337,6 +337,10 @@ class Plan:
     def _wake(self, changed: graph.Ints) -> None:
         if len(self._parts):  # else everything is in a packet already, and its worker wakes what it must
             self._run.wake(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
+
+
+def _shape_weight(shape: Shape) -> int:
+    return _SHAPE_BYTES + weight(dict(shape.params)) + sum([len(name) for name, _ in shape.inputs])
 
 
 def _distinct(numbers: graph.Ints, few: int) -> tuple[graph.Ints, graph.Ints]:

@@ -1,7 +1,8 @@
 """The graph of a whole change set as it travels: once, and from then on by the hash of it.
 
-Invariant: a `Structure` never changes, and holds no value and no id. What an update of it takes is a `Reach`: which
-nodes to compute, and the values they start from. So an update of most of a large graph sends its inputs, not its edges.
+Invariant: a `Structure` never changes, and holds no value, and no ids but where those of inputs are part of a result
+(`by_id`). What an update of it takes is a `Reach`: which nodes to compute, and the values they start from. So an update
+of most of a large graph sends its inputs, not its edges.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A sum over a pattern follows what comes and goes, through the server, from file to file, and over a restart."""
+"""A sum over a pattern, and a map by id, follow what comes and goes: through the server, by file, over a restart."""
 
 import json
 
@@ -14,6 +14,16 @@ pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
 WS, CS = "patterns", "main"
 TOTAL = {"op": "derive", "id": "total", "function": "sum", "inputs": {"values": ["fee", {"match": "cart/*/price"}]}}
+PRICES = [
+    {"op": "derive", "id": "prices", "function": "by_id", "inputs": {"values": {"match": "cart/*/price"}}},
+    {
+        "op": "derive",
+        "id": "dear",
+        "function": "cel",
+        "inputs": {"prices": "prices"},
+        "params": {"expr": "prices.filter(id, prices[id] >= 100)"},
+    },
+]
 
 
 async def edited(client: RebaserClient, *updates: Update) -> object:
@@ -35,7 +45,7 @@ async def test_a_sum_over_a_pattern_follows_what_comes_and_goes(own_nats: Embedd
     settings = {"spark": spark_url, "checkpoint_bytes": 1024}
     async with RebaserClient.connect(url) as client:
         async with servers(url, "first", **settings) as [first]:
-            lines = [Set("fee", 1).to_wire(), Set("cart/1/price", 10).to_wire(), TOTAL]
+            lines = [Set("fee", 1).to_wire(), Set("cart/1/price", 10).to_wire(), TOTAL, *PRICES]
             text = "\n".join(map(json.dumps, lines)).encode()
             await rebaser_json("enqueue", WS, CS, "--file", "-", "--wait", "derived", stdin=text, nats_url=url)
             assert await edited(client) == 11
@@ -52,6 +62,9 @@ async def test_a_sum_over_a_pattern_follows_what_comes_and_goes(own_nats: Embedd
         async with servers(url, "second", **settings):
             assert await client.values(WS, CS) == before
             assert await edited(client, Set("cart/3/price", 1000)) == 1021
+            found = await client.values(WS, CS)
+            assert found["prices"].value == {"cart/1/price": 10, "cart/3/price": 1000, "cart/9/price": 10}
+            assert found["dear"].value == ["cart/3/price"]
             assert await edited(client, Remove("cart/2/x/price")) == 1016
             await rebaser_json(
                 *("enqueue", WS, "copy", "--file", "-", "--wait", "derived"), stdin=out.stdout.encode(), nats_url=url

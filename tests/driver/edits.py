@@ -228,7 +228,9 @@ class Editor:
         if rng.random() < 0.3:
             some.insert(rng.randrange(len(some) + 1), rng.choice(self.inputs))
         given: Any = some[0] if len(some) == 1 and rng.random() < 0.5 else some
-        return _derive(id_, rng.choice(["sum", "count", "max", "mean", "list", "concat", "min"]), {"of": given})
+        return _derive(
+            id_, rng.choice(["sum", "count", "max", "mean", "list", "concat", "min", "by_id"]), {"of": given}
+        )
 
     # -- edits -----------------------------------------------------------------------------------------------------
 

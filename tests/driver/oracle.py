@@ -117,6 +117,8 @@ class Oracle:
                 named[name] = [self.found[one].value for one in ids]
                 spread += named[name]
         params = definition["params"]
+        if definition["function"] == "by_id":
+            return {id_: self.found[id_].value for id_ in self._inputs(definition)}
         if definition["function"] == "cel":
             return self._formulas[params["expr"]](named)
         return FUNCTIONS[definition["function"]](spread, named, params)
@@ -276,6 +278,7 @@ def _absolute(values: list[Any], *_: Any) -> Any:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cel": lambda *_: None,  # has its formula
+    "by_id": lambda *_: None,  # has ids
     "sum": lambda values, *_: _added(_numbers(values)),
     "product": _product,
     "mean": _mean,

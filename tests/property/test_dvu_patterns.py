@@ -24,7 +24,7 @@ LIMITS = forcing(
 ids = st.sampled_from(IDS)
 globs = st.sampled_from(GLOBS).map(Match)
 values = st.sampled_from([0, 1, 1.0, True, "x", None, [1]])
-functions = st.sampled_from(["count", "list", "sum", "coalesce", "max"])
+functions = st.sampled_from(["count", "list", "sum", "coalesce", "max", "by_id", "by_id"])
 
 
 def derived(owners: list[str], some: list[str]) -> st.SearchStrategy[Update]:
@@ -70,6 +70,7 @@ FIRST: list[Update] = [
     Derive("d/1", "sum", {"all": Match("s/*")}),
     Derive("d/e/1", "list", {"all": Match("s/**")}),
     Derive("top", "list", {"all": (Match("d/**"), "s/1")}),
+    Derive("map", "by_id", {"all": Match("s/**"), "more": ("d/1", Match("t/*"))}),
 ]
 
 

@@ -100,7 +100,12 @@ def expected(updates: Iterable[Update]) -> dict[str, Value]:
 
     for id_, one in given.items():
         if isinstance(one, Derive):
-            given[id_] = Derive(id_, one.function, {name: members(ids) for name, ids in one.inputs.items()}, one.params)
+            inputs = {name: members(ids) for name, ids in one.inputs.items()}
+            if one.function == "by_id" and one.has_match:
+                ids = [id_ for some in inputs.values() for id_ in ([some] if isinstance(some, str) else some)]
+                given[id_] = Derive(id_, "object", {id_: id_ for id_ in ids})
+            else:
+                given[id_] = Derive(id_, one.function, inputs, one.params)
     edges = {id_: list(one.input_ids()) if isinstance(one, Derive) else [] for id_, one in given.items()}
     reach = {id_: _reach(id_, edges) for id_ in given}
     done: dict[str, Value] = {}

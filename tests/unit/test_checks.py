@@ -10,7 +10,7 @@ from rebaser_core.commit import Kind
 from rebaser_core.definitions import BUILTINS, check_definition, check_definitions
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.messages import decode_delta, decode_updates_blob, encode_delta, encode_updates_blob
-from rebaser_core.updates import Derive, Set, Unset
+from rebaser_core.updates import Derive, Match, Set, Unset
 
 check = partial(check_definition, formulas=True)
 
@@ -21,6 +21,7 @@ check = partial(check_definition, formulas=True)
         (Derive("t", "round", {"v": "a"}, {"digit": 1}), "'t': round has no parameter 'digit', did you mean digits?"),
         (Derive("t", "sum", {"v": "a"}, {"zzz": 1}), "'t': sum has no parameter 'zzz', nor any other"),
         (Derive("t", "if", {"cond": "a"}), "'t': if has no input 'cond', did you mean condition?"),
+        (Derive("t", "by_id", {"a": ("a", "b")}), "'t': by_id takes a pattern among its inputs"),
         (Derive("t", "cel", {"a": "a"}), "'t': params need expr, a formula"),
         (Derive("t", "cel", {"a": "a"}, {"expr": "a + b"}), "'t': the formula names 'b', which is not an input"),
         (Derive("t", "cel", {"a/b": "a"}, {"expr": "1"}), "'t': input name 'a/b' cannot be used in a formula"),
@@ -39,6 +40,7 @@ def test_what_may_work_passes() -> None:
         Unset("t"),
         Derive("t", "round", {"v": "a"}, {"digits": 1}),
         Derive("t", "object", {"v": "a"}, {"anything": 1}),
+        Derive("t", "by_id", {"a": ("a", Match("b/*"))}),
         Derive("t", "company.tax", {"v": "a"}, {"anything": 1}),
         Derive("t", "cel", {"a": "a"}, {"expr": "a + 1"}),
     ):

@@ -13,7 +13,7 @@ from rebaser_core.values import Json, same
 FUNCTIONS = builtins()
 NAMED = {
     "sum", "product", "min", "max", "mean", "count", "concat", "format", "if", "object", "list", "lookup", "merge",
-    "union", "keys", "values", "length", "join", "round", "abs", "coalesce", "cel",
+    "union", "keys", "values", "length", "join", "round", "abs", "coalesce", "cel", "by_id",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser.dvu import expand, graph, laid, whole
-from rebaser.dvu.plan import plan
+from rebaser.dvu.plan import Plan, plan
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
@@ -49,6 +49,57 @@ def test_what_exists_matches_in_the_order_of_ids() -> None:
     assert values["among"].value == [0, 10, 2, None, 2, 2, 5]
     assert values["none"].value == []
     assert values["named"].value == 8
+
+
+def by_id(id_: str, *inputs: str | Match) -> Derive:
+    return Derive(id_, "by_id", {"x": inputs})
+
+
+@pytest.mark.parametrize("limits", [Thresholds(few=-1), Thresholds(whole=0, share=1 << 30, slow=1.0)])
+def test_ids_come_with_values_where_they_are_asked_for(limits: Thresholds) -> None:
+    book = Book(
+        [
+            *(Set("p/2", 2), Set("p/10", 10), Unset("p/3"), Set("fee", 1)),
+            by_id("all", Match("p/*")),
+            by_id("some", "fee", Match("p/1*"), Match("**0"), "p/2"),
+            by_id("none", Match("q/*")),
+            by_id("without", "fee"),
+            Derive("dear", "cel", {"all": "all"}, {"expr": "all.filter(id, all[id] != null && all[id] > 5)"}),
+        ]
+    )
+    book.update(limits)
+    values = book.values()
+    assert values["all"].value == {"p/2": 2, "p/10": 10, "p/3": None}
+    assert values["some"].value == {"fee": 1, "p/10": 10, "p/2": 2}
+    assert values["none"].value == {}
+    assert values["without"].error is not None
+    assert values["without"].error.message.startswith("takes a pattern among its inputs")
+    assert values["dear"].value == ["p/10"]
+    book.edit(Remove("p/2"), Set("p/20", 2))  # the same values
+    with book.state.view() as view:
+        assert isinstance(plan(view, limits), whole.WholePlan if limits.whole == 0 else Plan)
+    book.update(limits)
+    assert book.values()["all"].value == {"p/10": 10, "p/20": 2, "p/3": None}
+
+
+def test_ids_that_take_more_than_a_value_may_are_an_error_value() -> None:
+    name = "x" * 500
+    book = at_rest(
+        *(Set(f"p/{at:03}{name}", at) for at in range(525)), by_id("all", Match("p/*")), listed("after", "all")
+    )
+    values = book.values()
+    assert values["all"].error == Fault("too_large", "the ids of its inputs take more than 262144 bytes", "all")
+    assert values["after"].error == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
+    book.edit(*(Remove(f"p/{at:03}{name}") for at in range(20)))
+    book.update()
+    assert len(book.values()["after"].value[0]) == 505
+
+
+def test_ids_are_counted_among_what_an_update_has_to_do_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Book([*(Set(f"p/{at}", at) for at in range(10)), listed("all", Match("p/*")), by_id("ids", Match("p/*"))])
+    monkeypatch.setattr(expand, "MAX_ALL", 49)
+    with book.state.view() as view, pytest.raises(DvuError, match="50 inputs"):
+        plan(view)
 
 
 def test_who_comes_and_goes_wakes_those_who_match_and_nobody_else() -> None:

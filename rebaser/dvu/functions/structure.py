@@ -13,6 +13,7 @@ import numpy as np
 from rebaser.dvu import faults
 from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, kind, only
 from rebaser.dvu.functions.vector import Column, listed
+from rebaser_core.definitions import BY_ID, NO_PATTERN
 from rebaser_core.values import Json, canonical
 
 
@@ -62,6 +63,12 @@ def coalesce(values: list[Json], params: Params) -> Json:
 def object_(inputs: Inputs, params: Params) -> Json:
     """A map of all inputs by name, on top of the params."""
     return {**params, **inputs}
+
+
+@builtin(BY_ID, "names")
+def by_id(_: Inputs, __: Params) -> Json:
+    """A map of all inputs by their ids; of a pattern, of all values that it matches. It takes a pattern at least."""
+    raise FunctionError(NO_PATTERN)  # where there is one, `rebaser.dvu.expand` has made an `object` of it
 
 
 @builtin("list")
@@ -155,4 +162,4 @@ def _map(value: Json) -> dict[str, Json]:
     return value
 
 
-ALL = (if_, coalesce, object_, list_, lookup, merge, union, keys, values_, length)
+ALL = (if_, coalesce, object_, by_id, list_, lookup, merge, union, keys, values_, length)
