@@ -240,6 +240,23 @@ def test_definitions_that_few_share_are_done_one_by_one() -> None:
     assert Results.decode(data).values.tolist() == ["one" if at % 3 == 2 else "x" for at in range(300)]
 
 
+def test_definitions_that_just_enough_share_are_done_once() -> None:
+    """A second time nothing would come out as it was not before, and what did would be lost."""
+    few = thresholds.now.group
+    packet, sizes = chained(1, 2 * few)
+    packet.shapes.append(Shape("f", (("x", -1),), {"p": 1}))
+    packet.shape = [at % 2 for at in range(2 * few)]
+
+    def call(inputs: Any, _: Any) -> Any:
+        sizes.append(len(inputs["x"]))
+        return inputs["x"]
+
+    function = vector(call, alone=lambda inputs, _: inputs["x"])
+    [data] = evaluate_packet(packet.encode(), Registry({"f": function}, {}))
+    assert sizes == [few, few]
+    assert Results.decode(data).values.tolist() == ["x"] * (2 * few)
+
+
 def test_a_function_has_one_form_at_least() -> None:
     with pytest.raises(TypeError, match="'f' has neither call nor vector"):
         Function(name="f")

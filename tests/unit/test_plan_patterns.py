@@ -127,6 +127,14 @@ def test_who_comes_and_goes_wakes_those_who_match_and_nobody_else() -> None:
         assert book.state.covers == book.state.last
 
 
+def test_what_came_and_went_between_two_updates_is_as_if_it_had_never_been() -> None:
+    """Also where its row stays, because a definition names it."""
+    book = at_rest(Set("p/1", 1), listed("ps", Match("p/*")), total("named", "p/1", "p/3"))
+    book.edit(Set("p/2", 2), Set("p/3", 3), Remove("p/2"), Remove("p/3"))
+    book.update()
+    assert book.values()["ps"].value == [1]
+
+
 def test_a_definition_that_matches_itself_is_a_cycle() -> None:
     book = at_rest(Set("p/1", 1), listed("p/all", Match("p/*")), listed("p/x/y", Match("p/*")))
     values = book.values()
