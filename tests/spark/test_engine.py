@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from types import ModuleType
 
 import anyio
@@ -23,7 +24,7 @@ from rebaser.dvu.plan import plan
 from rebaser.dvu.run import update
 from rebaser.dvu.whole import WholePlan
 from rebaser_core.errors import ConfigError, DvuError
-from rebaser_core.thresholds import Thresholds
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Set
 from tests.benchmarks.evaluate import graph
 from tests.conftest import Events
@@ -313,9 +314,28 @@ def die_unless_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 async def test_a_session_is_renewed_after_so_many_bytes_and_nobody_notices(url: str) -> None:
-    async with Engine(url, EngineSettings(renew_after_bytes=1, parallelism=1)) as engine:
-        for value in range(3):
-            await one(engine, value)
+    sessions = set()
+    # So that all that is sent is kept by the Spark server.
+    with forced(Thresholds(relation=0)):
+        async with Engine(url, EngineSettings(renew_after_bytes=1, parallelism=1)) as engine:
+            for value in range(3):
+                sessions.add((await engine._keeper.held()).session._spark.session_id)
+                await one(engine, value)
+    assert len(sessions) == 3
+
+
+async def test_a_session_on_which_a_job_still_runs_is_renewed_when_that_has_ended(url: str, events: Events) -> None:
+    with forced(Thresholds(relation=0)), anyio.fail_after(120):
+        async with Engine(url, EngineSettings(renew_after_bytes=1, parallelism=1)) as engine:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(engine.evaluate, slow(30), label="slow"))
+                await events.wait_for(lambda entry: entry["event"] == "dvu_job" and entry["labels"] == ["slow"])
+                held = await engine._keeper.held()
+                await one(engine, 1)
+                assert (held.over.is_set(), held.running) == (True, 1)
+                tasks.cancel_scope.cancel()
+            await one(engine, 2)
+            assert await engine._keeper.held() is not held
 
 
 async def test_a_session_that_the_server_has_ended_is_replaced(url: str, events: Events) -> None:
