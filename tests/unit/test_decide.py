@@ -51,6 +51,21 @@ def test_a_known_id_is_answered_with_its_outcome_and_not_applied() -> None:
     assert again.answers[0][1] == 1
 
 
+def test_what_was_applied_is_answered_as_applied_though_it_would_be_refused_today() -> None:
+    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [ask(4, "a", Set("x", 1))]))
+    refused = UnprocessableError("update 0 of 'x': no", code="invalid_definition")
+    again = decide(state, state.applied or EPOCH, [Incoming(9, "a", error=refused, digest=b"")])
+    assert again.decisions == ()
+    assert again.answers[0][0].outcome is Outcome.SUCCESS
+
+
+def test_a_refused_request_can_be_tried_anew_from_the_dead_letters() -> None:
+    refused = Incoming(4, "a", error=UnprocessableError("no", code="invalid_definition"), digest=b"1")
+    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [refused]))
+    anew = replace(ask(9, "a", Set("x", 1)), redrive=1, digest=b"1")  # by a release that knows what it asks for
+    assert decide(state, state.applied or EPOCH, [anew]).delta == (Set("x", 1),)
+
+
 def test_the_same_id_twice_in_one_batch_is_applied_once() -> None:
     decided = decide(ChangeSetState(), EPOCH, [ask(1, "a", Set("x", 1)), ask(2, "a", Set("x", 1))])
     assert len(decided.decisions) == 1
