@@ -23,6 +23,11 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions, streams
 from tests.cluster import Cluster, cluster_in
 
+# Some hundred processes start in a run. Where Python may keep no bytecode beside its sources, each would compile all
+# that it imports, which is five seconds of work.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+
 # A machine at work on something else is no defect: no example has a deadline, nor is making one ever too slow.
 settings.register_profile("rebaser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rebaser")
