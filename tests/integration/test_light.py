@@ -41,12 +41,16 @@ PROGRAM = """
 import asyncio
 from pathlib import Path
 
-from rebaser_client import Derive, RebaserClient, Set
+from rebaser_client import Derive, RebaserClient, Set, UnprocessableError
 from rebaser_core.checkpoint import read_checkpoint
 
 async def main(url, prefix, checkpoint):
     async with RebaserClient.connect(url, prefix=prefix) as client:
         await client.enqueue_updates("ws", "cs", [Set("a", 1), Derive("b", "cel", {"a": "a"}, {"expr": "a + 1"})])
+        try:
+            await client.enqueue_updates("ws", "cs", [Derive("t", "round", {"v": "a"}, {"digit": 1})])
+        except UnprocessableError as error:
+            print(error.message)
         print(await client.exists("ws", "cs"), await client.values("ws", "cs"))
     print(len(read_checkpoint(Path(checkpoint).read_bytes()).values()) > 5)
 
@@ -80,7 +84,8 @@ def test_the_base_install_is_what_a_client_needs() -> None:
 @pytest.mark.usefixtures("topology")
 async def test_a_program_enqueues_and_reads_with_the_base_install(nats_url: str, subjects: Subjects) -> None:
     checkpoint = ROOT / "tests" / "wire" / "golden" / "Checkpoint.v2.compressed.arrow"
-    assert await bare(PROGRAM, nats_url, subjects.prefix, str(checkpoint)) == (0, "True {}\nTrue\n", "")
+    refused = "update 0 of 't': round has no parameter 'digit', did you mean digits?"
+    assert await bare(PROGRAM, nats_url, subjects.prefix, str(checkpoint)) == (0, f"{refused}\nTrue {{}}\nTrue\n", "")
 
 
 @pytest.mark.usefixtures("topology")
@@ -98,6 +103,7 @@ async def test_commands_that_talk_to_servers_do_with_the_base_install(nats_url: 
     ("arguments", "says"),
     [
         (("functions",), "this needs cel_expr_python, which is not installed: pip install 'rebaser[server]'"),
+        (("enqueue", "a", "b", "--derive", "x=a+1"), "this needs cel_expr_python, which is not installed"),
         (("demo",), "pip install 'rebaser[server]'"),
         (("dev", "--data", "/nowhere"), "pip install 'rebaser[server]'"),
         (("serve",), "pip install 'rebaser[server]'"),
