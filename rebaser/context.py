@@ -11,6 +11,7 @@ import anyio
 from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.deleter import Deleter
 from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.jvm import Jvm
 from rebaser.settings import Settings
 from rebaser.streams import Streams
 from rebaser.troubles import Troubles
@@ -48,8 +49,8 @@ class Context:
 
 
 @asynccontextmanager
-async def open_context(settings: Settings) -> AsyncIterator[Context]:
-    """Connect, make sure of the streams, start Spark in the background."""
+async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncIterator[Context]:
+    """Connect, make sure of the streams, start Spark in the background, unless it was begun already (`jvm`)."""
     subjects = Subjects(settings.prefix)
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(
@@ -76,6 +77,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
                     job_timeout=settings.dvu_timeout / 2,
                     blobs=blobs,
                     blobs_url=settings.blobs or "",
+                    jvm=jvm,
                 ),
             )
         )

@@ -17,6 +17,7 @@ from rebaser.change_set.owner import Owner, retry_delay
 from rebaser.change_set.tasks import Lease, Task
 from rebaser.context import Context, open_context
 from rebaser.dvu.functions import registry
+from rebaser.dvu.jvm import Jvm
 from rebaser.progress import Progress, ProgressTeller
 from rebaser.settings import Settings
 from rebaser.strays import STRAY, Strays
@@ -285,20 +286,26 @@ class Server:
 
 
 async def serve(
-    settings: Settings, *, ready: Callable[[], None] = lambda: None, warm: Callable[[], None] = lambda: None
+    settings: Settings,
+    *,
+    ready: Callable[[], None] = lambda: None,
+    warm: Callable[[], None] = lambda: None,
+    jvm: Jvm | None = None,
 ) -> None:
     """Run a server until cancelled. `ready`: requests are taken; `warm`: the first DVU will not wait for Spark.
+
+    `jvm`: its embedded Spark, if it was begun before.
 
     Raises `ConfigError` for what only a person can mend, `NotConnectedError` if NATS cannot be reached at first.
     """
     # Requests make many short-lived objects and hardly a cycle: the default looks for cycles every 700 of them.
     gc.set_threshold(50_000, 10, 10)
     with watched_loop(settings.loop_blocked_after):
-        await _serve(settings, ready, warm)
+        await _serve(settings, ready, warm, jvm)
 
 
-async def _serve(settings: Settings, ready: Callable[[], None], warm: Callable[[], None]) -> None:
-    async with open_context(settings) as context, anyio.create_task_group() as group:
+async def _serve(settings: Settings, ready: Callable[[], None], warm: Callable[[], None], jvm: Jvm | None) -> None:
+    async with open_context(settings, jvm) as context, anyio.create_task_group() as group:
         server = Server(context)
 
         async def tell_warm() -> None:

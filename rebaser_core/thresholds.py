@@ -49,6 +49,8 @@ class Thresholds:
     """Nodes and edges that are worth a task of their own: a second one costs 30 to 45 ms before it helps."""
     few: int = _from(300, -1)
     """Positions up to which planning is done by Python; more are done by compiled code."""
+    few_cold: int = _from(100_000, -1)
+    """The same while Spark starts, which loading or making compiled code would hold up by seconds."""
     checked: int = _from(16)
     """Inputs of a value up to which a way back to it is checked, where some ways are no longer true; else it counts as
     reached."""

@@ -27,13 +27,18 @@ def demo(
     computed straight from importlib.metadata.
     """
     from rebaser.cli import logs
-    from rebaser.cli.running import run_async
-    from rebaser.demo.run import play
-    from rebaser.demo.screen import Screen
+    from rebaser.cli.ahead import spark_ahead
+    from rebaser.settings import load_settings
 
     logs.configure(log_level, "console")
-    screen = Screen()
-    try:
-        return run_async(partial(play, data, spark, screen))
-    finally:
-        screen.stop()
+    settings = load_settings(spark=spark, scratch=data / "spark")
+    with spark_ahead(settings) as jvm:
+        from rebaser.cli.running import run_async
+        from rebaser.demo.run import play
+        from rebaser.demo.screen import Screen
+
+        screen = Screen()
+        try:
+            return run_async(partial(play, data, settings, jvm, screen))
+        finally:
+            screen.stop()

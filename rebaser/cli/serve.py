@@ -16,6 +16,7 @@ from rebaser.cli.failures import CommandFailed
 from rebaser.cli.options import GIVEN
 
 if TYPE_CHECKING:
+    from rebaser.dvu.jvm import Jvm
     from rebaser.settings import Settings
 
 LogLevel = Annotated[
@@ -156,7 +157,7 @@ def serve(
     read from the environment as well: see rebaser/settings.py.
     """
     from rebaser.cli import logs
-    from rebaser.cli.running import run_async
+    from rebaser.cli.ahead import spark_ahead
     from rebaser.settings import load_settings
 
     settings = load_settings(
@@ -180,13 +181,16 @@ def serve(
         log_format=log_format,
     )
     logs.configure(settings.log_level, settings.log_format)
-    return run_async(partial(_serve, settings), daemon=True)
+    with spark_ahead(settings) as jvm:
+        from rebaser.cli.running import run_async
+
+        return run_async(partial(_serve, settings, jvm), daemon=True)
 
 
-async def _serve(settings: "Settings") -> None:
+async def _serve(settings: "Settings", jvm: "Jvm | None") -> None:
     from rebaser.server import serve as run_server
 
-    await run_server(settings)
+    await run_server(settings, jvm=jvm)
 
 
 def dev(
@@ -214,7 +218,8 @@ def dev(
     have to wait for Spark. What it stored is there again the next time, with the same --data.
     """
     from rebaser.cli import logs
-    from rebaser.cli.running import run_async
+    from rebaser.cli.ahead import spark_ahead
+    from rebaser.settings import load_settings
 
     logs.configure(log_level, log_format or "auto")
     _check_port(port)
@@ -227,7 +232,11 @@ def dev(
         "log_level": log_level,
         "log_format": log_format,
     }
-    return run_async(partial(_dev, data, port or None, given), daemon=True)
+    settings = load_settings(**(given | {"scratch": data / "spark"}))
+    with spark_ahead(settings) as jvm:
+        from rebaser.cli.running import run_async
+
+        return run_async(partial(_dev, data, port or None, settings, jvm), daemon=True)
 
 
 def _check_port(port: int) -> None:
@@ -244,16 +253,15 @@ def _check_port(port: int) -> None:
             ) from None
 
 
-async def _dev(data: Path, port: int | None, given: dict[str, object]) -> None:
+async def _dev(data: Path, port: int | None, settings: "Settings", jvm: "Jvm | None") -> None:
     from rebaser.embedded.nats import embedded_nats
     from rebaser.server import serve as run_server
-    from rebaser.settings import load_settings
 
-    durability = load_settings(**given).durability
-    async with embedded_nats(data / "nats", port, sync_interval="always" if durability == "safe" else None) as nats:
-        settings = load_settings(**(given | {"scratch": data / "spark"})).embedded(nats.url)
+    sync_interval = "always" if settings.durability == "safe" else None
+    async with embedded_nats(data / "nats", port, sync_interval=sync_interval) as nats:
         await run_server(
-            settings,
+            settings.embedded(nats.url),
             ready=lambda: console.write_line(f"ready nats={nats.url}"),
             warm=lambda: console.write_line(f"warm spark={settings.spark}"),
+            jvm=jvm,
         )

@@ -17,13 +17,17 @@ from rebaser.demo.check import Facts
 from rebaser.demo.environment import Distribution, read_environment
 from rebaser.demo.player import TIME_LIMIT, WORKSPACE, Player
 from rebaser.demo.screen import Screen
+from rebaser.dvu.jvm import Jvm
 from rebaser.embedded.nats import embedded_nats
 from rebaser.server import serve
-from rebaser.settings import Settings, load_settings
+from rebaser.settings import Settings
 
 
-async def play(data: Path, spark: str | None, screen: Screen) -> int:
-    """Play it all; returns the exit code. Raises `ConfigError` if something needed is not installed."""
+async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) -> int:
+    """Play it all, on the Spark that was begun (`jvm`); returns the exit code.
+
+    Raises `ConfigError` if something needed is not installed.
+    """
     started = time.perf_counter()
     screen.opening(data)
     try:
@@ -31,8 +35,8 @@ async def play(data: Path, spark: str | None, screen: Screen) -> int:
             async with AsyncExitStack() as stack:
                 nats = await stack.enter_async_context(embedded_nats(data / "nats"))
                 group = await stack.enter_async_context(anyio.create_task_group())
-                settings = load_settings(spark=spark, scratch=data / "spark").embedded(nats.url)
-                warm = await _start_server(group, settings)
+                settings = settings.embedded(nats.url)
+                warm = await _start_server(group, settings, jvm)
                 screen.ready(time.perf_counter() - started)
                 environment, facts = await read_twice()
                 screen.found(environment)
@@ -52,12 +56,12 @@ async def read_twice() -> tuple[dict[str, Distribution], Facts]:
     return await to_thread.run_sync(read_environment), await to_thread.run_sync(Facts.read)
 
 
-async def _start_server(group: TaskGroup, settings: Settings) -> anyio.Event:
+async def _start_server(group: TaskGroup, settings: Settings, jvm: Jvm | None) -> anyio.Event:
     """Start a server and return when it takes requests; the event tells when Spark is warm."""
     ready, warm = anyio.Event(), anyio.Event()
 
     async def run() -> None:
-        await serve(settings, ready=ready.set, warm=warm.set)
+        await serve(settings, ready=ready.set, warm=warm.set, jvm=jvm)
 
     group.start_soon(run)
     await ready.wait()

@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from importlib.abc import MetaPathFinder
 
 from pyspark.daemon import manager
 
@@ -23,11 +24,32 @@ def preload() -> None:
         from rebaser.dvu import compiled, evaluate  # noqa: F401, PLC0415
         from rebaser.dvu.functions import registry  # noqa: PLC0415
 
-        registry()
-        pa.array([0])  # the first that is made of a list has Arrow load pandas, where there is one
+        plugged = any(one.fingerprint for one in registry().functions.values())
+        with contextlib.nullcontext() if plugged else without_pandas():
+            pa.array([0])  # the first that is made of a list has Arrow load pandas, where there is one
         if compiled.kept():
             compiled.load()
     gc.freeze()  # a worker looks for garbage after every job, and for 70 ms of it in what is loaded here
+
+
+class _NoPandas(MetaPathFinder):
+    """Says that there is none."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+@contextlib.contextmanager
+def without_pandas() -> Iterator[None]:
+    """Arrow looks for pandas once, and takes a second to load what only plug-ins may want: without any, it finds none
+    inside."""
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,8 @@ Invariant: costs what is affected, edges included, and never what the change set
 touched costs nothing). Nothing here recurses, so a chain of a million values is as good as a bush.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import compress, repeat
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rebaser.dvu import expand, graph_kernel
+from rebaser_core import thresholds
 from rebaser_core.codes import ABSENT
 from rebaser_core.columns import Columns
 from rebaser_core.shapes import Shape
@@ -58,7 +60,12 @@ class Affected:
 
 def loops(size: int, few: int) -> Any:
     """The loops over arrays for about `size` positions, compiled if there are more than `few`."""
-    return _plain() if size <= few else _compiled()
+    if size <= few:
+        return _plain()
+    if _loading.put_off and size <= thresholds.now.few_cold:
+        _loading.missed = True
+        return _plain()
+    return load()
 
 
 @cache
@@ -73,10 +80,32 @@ def _on_views(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
-def _compiled() -> Any:
+def load() -> Any:
+    """The loops, compiled; this takes a second, and some more where nobody made them before."""
     from rebaser.dvu import compiled  # noqa: PLC0415 - small graphs do without
 
     return compiled.module(graph_kernel)
+
+
+@dataclass(slots=True)
+class _Loading:
+    """Whether `load` is put off in this process, and if so, whether a graph would have had it."""
+
+    put_off: bool = False
+    missed: bool = False
+
+
+_loading: Final = _Loading()
+
+
+@contextmanager
+def put_off() -> Iterator[Callable[[], bool]]:
+    """Inside, only large graphs `load`; what it gives tells whether others would have, too."""
+    _loading.put_off, _loading.missed = True, False
+    try:
+        yield lambda: _loading.missed
+    finally:
+        _loading.put_off = False
 
 
 @dataclass(slots=True)

@@ -19,10 +19,12 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rebaser.dvu.structures import FOLDER
+from rebaser.dvu.lanes import MOST_JOBS
 from rebaser_core.errors import ConfigError, DvuError
 
 _JAVA = 17
@@ -31,6 +33,8 @@ _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 _SOCKET_FOLDER_BYTES = 60
 _PREFIX = "rebaser-spark-"
+_PLACES = re.compile(r"local(?:\[(\d+)\])?")
+_STRUCTURES = "REBASER_STRUCTURES"  # as `rebaser.dvu.structures`, which takes Arrow to load, has it
 _LOCK = "lock"  # in the folder: who has it locked is alive
 _HOW = (
     f"install a Java runtime, {_JAVA} or newer (Debian: apt install openjdk-17-jre-headless, macOS: brew install "
@@ -59,9 +63,20 @@ def check_java() -> None:
         )
 
 
+def parallelism() -> int:
+    """How many tasks a job may have, unless a setting says so."""
+    return min(os.cpu_count() or 1, 8)
+
+
+def master_of(remote: str, tasks: int) -> str:
+    """Spark's master for `local[*]` and the like, with a place for every task that the engine's jobs may have: whoever
+    is slow takes nobody's. Places are threads; what computes is shared by the operating system."""
+    return f"local[{MOST_JOBS * tasks}]" if remote == "local[*]" else remote
+
+
 class Jvm:
     """One JVM with a Connect server. `start` and `stop` block; `kill` may be called from any thread, also during
-    `start`, which then fails."""
+    `start`, which then fails. `begin` does not block: it begins what `start` then waits for."""
 
     def __init__(self, master: str, *, memory: str, scratch: Path | None, token: str | None = None) -> None:
         self._master = master
@@ -74,6 +89,7 @@ class Jvm:
         self._lock = threading.Lock()
         self._held = -1  # the lock of the folder
         self._ended = False
+        self._begun: Future[None] | None = None
         self.url = ""  # holds the token: not for logs
 
     @property
@@ -87,11 +103,29 @@ class Jvm:
         return self._folder / "parcels" if self._folder is not None else None
 
     @property
+    def places(self) -> int | None:
+        """How many tasks it runs at once, where its master says so in the usual way."""
+        found = _PLACES.fullmatch(self._master)
+        return int(found[1] or 1) if found is not None else None
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def begin(self) -> None:
+        """Start in a thread of its own; whether that went well, `start` tells."""
+        threads = ThreadPoolExecutor(1, "start-spark")
+        self._begun = threads.submit(self._start)
+        threads.shutdown(wait=False)
+
     def start(self) -> None:
         """Start and wait until the Connect server listens. Raises `DvuError` with the JVM's last words."""
+        if self._begun is not None:
+            self._begun.result()
+        else:
+            self._start()
+
+    def _start(self) -> None:
         if self._scratch is not None:
             self._scratch.mkdir(parents=True, exist_ok=True)
         self._folder = folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._scratch))
@@ -203,9 +237,10 @@ def _socket_folder(folder: Path) -> Path | None:
 
 
 def _script() -> Path:
-    import pyspark  # noqa: PLC0415 - half a second, and only embedded servers need the whole of it
-
-    return Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    found = find_spec("pyspark")
+    assert found is not None  # noqa: S101 - `Keeper.check` looked
+    assert found.origin is not None  # noqa: S101 - it is a package
+    return Path(found.origin).parent / "bin" / "spark-submit"
 
 
 def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> list[str]:
@@ -263,7 +298,7 @@ def _environment(where: Path, token: str) -> dict[str, str]:
         "SPARK_CONNECT_MODE": "0",
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(where),
-        FOLDER: str(_structures(where.parent)),
+        _STRUCTURES: str(_structures(where.parent)),
     }
 
 

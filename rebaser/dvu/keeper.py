@@ -4,7 +4,6 @@ Invariant: a session that is handed out has carried a job; one that is replaced 
 those that run on it are over.
 """
 
-import os
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -18,12 +17,11 @@ import numpy as np
 import structlog
 from anyio import to_thread
 
-from rebaser.dvu import compiled, fingerprint, survey
+from rebaser.dvu import compiled, fingerprint, graph, survey
 from rebaser.dvu.column import Column
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.guard import Late, guard
-from rebaser.dvu.jvm import Jvm, check_java
-from rebaser.dvu.lanes import MOST_JOBS
+from rebaser.dvu.jvm import Jvm, check_java, master_of, parallelism
 from rebaser.dvu.packet import NEVER, Packet, Results, Shape
 from rebaser.dvu.session import Session, SessionError
 from rebaser.dvu.shipping import bundle
@@ -48,7 +46,7 @@ _FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
 class EngineSettings:
     """Times are seconds, sizes bytes. `scratch` is where an embedded Spark keeps its files (default: the system's
     temporary folder); `parallelism` how many tasks a job may have. `blobs` is a store that the workers of a Spark
-    elsewhere can reach as well, at `blobs_url`."""
+    elsewhere can reach as well, at `blobs_url`. `jvm`: an embedded Spark that was begun before, to be used first."""
 
     driver_memory: str = "1g"
     scratch: Path | None = None
@@ -58,7 +56,8 @@ class EngineSettings:
     renew_after_bytes: int = 256 * 1024 * 1024
     blobs: BlobStore | None = None
     blobs_url: str = ""
-    parallelism: int = field(default_factory=lambda: min(os.cpu_count() or 1, 8))
+    parallelism: int = field(default_factory=parallelism)
+    jvm: Jvm | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +92,7 @@ class Keeper:
         self._down = down
         self._embedded = remote.startswith("local")
         self._jvm: Jvm | None = None
+        self._begun = settings.jvm
         self._held: Held | None = None
         self._available = anyio.Event()
 
@@ -146,13 +146,17 @@ class Keeper:
             await self._end(held)
 
     async def compile(self) -> None:
-        """Have numbers' compiled code made for this machine, once Spark is up and if nobody has yet. The workers of a
-        Spark elsewhere compile when they first need it."""
-        if not self._embedded or await to_thread.run_sync(compiled.kept):
+        """Have numbers' compiled code made for this machine, if nobody has yet, and that for planning loaded: once
+        Spark is up, which it would hold up. The workers of a Spark elsewhere compile when they first need it."""
+        if not self._embedded:
             return
-        await self.ready.wait()
-        done = await anyio.run_process([sys.executable, "-m", "rebaser.dvu.compiled"], check=False, stderr=None)
-        _log.info("compiled", ok=done.returncode == 0)
+        with graph.put_off() as missed:
+            await self.ready.wait()
+            if not await to_thread.run_sync(compiled.kept):
+                done = await anyio.run_process([sys.executable, "-m", "rebaser.dvu.compiled"], check=False, stderr=None)
+                _log.info("compiled", ok=done.returncode == 0)
+            if missed():
+                await to_thread.run_sync(graph.load)
 
     async def close(self) -> None:
         """End the session and the embedded Spark; bounded, and to be shielded."""
@@ -174,15 +178,15 @@ class Keeper:
         if self._embedded and (self._jvm is None or not self._jvm.alive):
             if self._jvm is not None:
                 await to_thread.run_sync(self._jvm.stop)
-            jvm = self._jvm = Jvm(self._master(), memory=self._settings.driver_memory, scratch=self._settings.scratch)
+            jvm = self._jvm = self._next_jvm()
 
             async def kill(_: anyio.Event) -> None:
                 jvm.kill()
 
             await guard(jvm.start, kill, seconds=seconds)
         url = self._jvm.url if self._jvm else self._remote
-        near = self._jvm.parcels if self._jvm else None
-        session = await to_thread.run_sync(lambda: Session(url, near=near))
+        near, places = (self._jvm.parcels, self._jvm.places) if self._jvm else (None, None)
+        session = await to_thread.run_sync(lambda: Session(url, near=near, places=places))
         tasks, store = self._settings.parallelism, self._settings.blobs_url
 
         async def cut(_: anyio.Event) -> None:
@@ -216,10 +220,11 @@ class Keeper:
             return False
         return True
 
-    def _master(self) -> str:
-        """Spark's, with a place for every task that the engine's jobs may have: whoever is slow takes nobody's. Places
-        are threads; what computes is shared by the operating system."""
-        return f"local[{MOST_JOBS * self._settings.parallelism}]" if self._remote == "local[*]" else self._remote
+    def _next_jvm(self) -> Jvm:
+        settings = self._settings
+        begun, self._begun = self._begun, None
+        master = master_of(self._remote, settings.parallelism)
+        return begun or Jvm(master, memory=settings.driver_memory, scratch=settings.scratch)
 
     async def _end(self, held: Held) -> None:
         with anyio.move_on_after(_GRACE):

@@ -52,10 +52,10 @@ class Session:
     """A session at `url` (sc://…). Calls from several threads at once are fine.
 
     `near`: the server is a child of this process, and a connection that breaks is not worth waiting for; a folder where
-    its workers and this process leave each other what is large.
+    its workers and this process leave each other what is large. `places`: how many tasks Spark runs at once, if known.
     """
 
-    def __init__(self, url: str, *, near: Path | None = None) -> None:
+    def __init__(self, url: str, *, near: Path | None = None, places: int | None = None) -> None:
         """Make the client; nothing is sent yet. Raises `ConfigError` for a URL that is none."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - a second to load; not for the command line
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
@@ -66,7 +66,8 @@ class Session:
         self._foreign: tuple[type[Exception], ...] = (PySparkException, *_grpc_errors())
         self._shipped: Callable[..., Any] | None = None
         self._parcels = near
-        self.places = 1  # how many tasks Spark runs at once, since that is how often it cuts what has no parts
+        self.places = places or 1
+        self._counted = places is not None
         self.sent = 0  # bytes that the server keeps until the session ends
         try:
             self._spark: Any = SparkSession(connection=url)
@@ -78,14 +79,17 @@ class Session:
             self._spark.client.disable_reattachable_execute()
 
     def open(self) -> None:
-        """Reach the server, prepare the session and count its places. Raises `SessionError`."""
+        """Reach the server, prepare the session and count its places, unless they are known. Raises `SessionError`."""
         from pyspark.sql.connect.functions import spark_partition_id  # noqa: PLC0415
 
         try:
             for name, value in _SETTINGS.items():
                 self._spark.conf.set(name, value)
+            if self._counted:
+                return
+            # Spark cuts what has no parts as often as it has places.
             parts = self._spark.range(0, _MANY).select(spark_partition_id().alias("part")).toArrow()
-            self.places = len(parts.column("part").unique())
+            self.places, self._counted = len(parts.column("part").unique()), True
         except self._foreign as error:
             raise SessionError(f"no session with Spark: {reason(error)}") from None
 

@@ -197,3 +197,25 @@ def test_functions_are_listed_with_what_they_take() -> None:
     assert (found["round"]["inputs"], found["round"]["params"]) == (None, ["digits"])
     assert (found["if"]["inputs"], found["if"]["params"]) == (["condition", "then", "else"], ["then", "else"])
     assert (found["sum"]["params"], found["object"]["params"]) == ([], None)
+
+
+AHEAD = """
+import sys
+from rebaser.cli.app import run
+from rebaser.dvu.jvm import Jvm
+
+def begin(jvm):
+    print([name for name in ("rebaser.server", "nats", "pandas", "pyspark") if name in sys.modules])
+    raise SystemExit
+
+Jvm.begin = begin
+run(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("command", ["demo", "dev --port 0", "serve"])
+def test_spark_starts_before_what_takes_seconds_to_load(command: str, tmp_path: Path) -> None:
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("REBASER_")}
+    program = [sys.executable, "-c", AHEAD, *command.split()]
+    done = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -106,17 +106,36 @@ async def test_a_jvm_that_dies_is_started_again_under_its_callers(engine: Engine
 
 
 @pytest.mark.spark
-def test_a_jvm_that_cannot_start_tells_why(tmp_path: Path) -> None:
+async def test_a_jvm_that_was_begun_is_the_one_that_is_used(tmp_path: Path) -> None:
+    jvm = Jvm("local[2]", memory="1g", scratch=tmp_path)
+    jvm.begin()
+    async with Engine("local[2]", EngineSettings(scratch=tmp_path, parallelism=1, jvm=jvm)) as engine:
+        await one(engine, 1)
+        assert jvm.alive
+        assert (len(os.listdir(tmp_path)), jvm.places) == (1, 2)
+    assert not jvm.alive
+    jvm.stop()
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_jvm_that_cannot_start_tells_why(tmp_path: Path, begun: bool) -> None:
     jvm = Jvm("local[1]", memory="1x", scratch=tmp_path)
+    if begun:
+        jvm.begin()
     with pytest.raises(DvuError, match=r"does not start: .*1x"):
         jvm.start()
     jvm.stop()
     assert not list(tmp_path.iterdir())
 
 
-def test_a_jvm_that_was_ended_does_not_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_jvm_that_was_ended_does_not_start(tmp_path: Path, begun: bool) -> None:
     jvm = Jvm("local[1]", memory="1g", scratch=tmp_path)
     jvm.kill()
+    if begun:
+        jvm.begin()
     with pytest.raises(DvuError, match="stopped while it started"):
         jvm.start()
     jvm.stop()

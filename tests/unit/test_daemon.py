@@ -1,8 +1,11 @@
 """Spark's Python daemon: what it says while it loads is not for Spark to read, and it loads what workers need."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import os
@@ -32,19 +35,29 @@ import pyarrow as pa
 from rebaser.dvu import evaluate, fingerprint
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.packet import NEVER, Packet, Shape
+from rebaser.dvu.session import _ROWS
 
 had = set(sys.modules)
 packet = Packet(1, fingerprint.code(), registry().fingerprints({"sum"}), [Shape("sum", (("of", -1),), {})], [1.5])
 packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0], bytearray(b"\\1"), [NEVER]
-batch = pa.record_batch([[0], [packet.encode()], [""], [False]], names=["slot", "packet", "folder", "apart"])
-batch = batch.set_column(1, "packet", batch.column("packet").cast(pa.binary()))
+batch = pa.record_batch([[0], [packet.encode()], [""], [False]], schema=_ROWS)
 [found] = evaluate.evaluate_batches([batch])
-print(found.num_rows, sorted(set(sys.modules) - had))
+print(found.num_rows, sorted(set(sys.modules) - had), "pandas" in sys.modules)
 """
 
 
-def test_a_worker_loads_nothing_any_more() -> None:
+@pytest.mark.parametrize("plugged", [False, True])
+def test_a_worker_loads_nothing_any_more_and_pandas_only_for_plug_ins(tmp_path: Path, plugged: bool) -> None:
     """Each would load it for itself, and look for garbage in it after every job."""
+    if plugged:
+        (tmp_path / "plugged.py").write_text("def double(inputs, params):\n    return 2 * inputs['of']\n")
+        info = tmp_path / "plugged-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n")
+        (info / "entry_points.txt").write_text("[rebaser.functions]\nplugged.double = plugged:double\n")
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, cwd=root)
-    assert done.stdout.split(maxsplit=1) == ["1", "[]\n"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, cwd=root, env=environment
+    )
+    assert done.stdout.split() == ["1", "[]", str(plugged)], done.stderr

@@ -7,8 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from rebaser.dvu import compiled
+from rebaser.dvu import compiled, graph
 from rebaser.dvu.keeper import EngineSettings, Keeper
+from rebaser_core import thresholds
 
 pytestmark = pytest.mark.anyio
 
@@ -28,14 +29,41 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 async def test_it_is_compiled_once_spark_is_up_and_only_if_nobody_has(
     commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
     monkeypatch.setattr(compiled, "kept", lambda: True)
+    keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
+    keeper.ready.set()
     await keeper.compile()
     monkeypatch.setattr(compiled, "kept", lambda: False)
     await Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None).compile()
+    keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.compile)
         await anyio.sleep(0.01)
         assert commands == []
         keeper.ready.set()
     assert commands == [[sys.executable, "-m", "rebaser.dvu.compiled"]]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+async def test_planning_waits_for_compiled_code_only_once_spark_is_up_unless_there_is_much(
+    monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    loaded: list[bool] = []
+    compiled_loops, limits = object(), thresholds.now
+
+    def load() -> object:
+        loaded.append(keeper.ready.is_set())
+        return compiled_loops
+
+    monkeypatch.setattr(graph, "load", load)
+    monkeypatch.setattr(compiled, "kept", lambda: True)
+    keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keeper.compile)
+        await anyio.sleep(0.01)
+        assert graph.loops(limits.few_cold if asked else limits.few, limits.few) is not compiled_loops
+        assert loaded == []
+        assert graph.loops(limits.few_cold + 1, limits.few) is compiled_loops
+        keeper.ready.set()
+    assert loaded == [False] + [True] * asked
+    assert graph.loops(limits.few + 1, limits.few) is compiled_loops

@@ -1,0 +1,32 @@
+"""Starts the embedded Spark before the modules of a server are loaded: either takes seconds, and another processor.
+
+Invariant: it is gone when `spark_ahead` is left, whoever used it. What is wrong with it (there is no Java, say) the
+server says, who asks for it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rebaser.dvu.jvm import Jvm
+    from rebaser.settings import Settings
+
+
+@contextmanager
+def spark_ahead(settings: "Settings") -> Iterator["Jvm | None"]:
+    """The embedded Spark that `settings` ask for, begun; None if it is elsewhere, or not installed."""
+    if not settings.spark.startswith("local") or find_spec("pyspark") is None:
+        yield None
+        return
+    from rebaser.dvu.jvm import Jvm, master_of, parallelism
+
+    # Spark has a working folder of its own, where a relative path would name another place.
+    scratch = settings.scratch.absolute() if settings.scratch else None
+    jvm = Jvm(master_of(settings.spark, parallelism()), memory=settings.spark_driver_memory, scratch=scratch)
+    jvm.begin()
+    try:
+        yield jvm
+    finally:
+        jvm.stop()
