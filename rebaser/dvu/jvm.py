@@ -9,6 +9,7 @@ outside PySpark's process-wide state, so that it can be started again after it d
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import secrets
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent import futures
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ class Jvm:
         self._lock = threading.Lock()
         self._held = -1  # the lock of the folder
         self._ended = False
-        self._begun: Future[None] | None = None
+        self._begun: futures.Future[None] | None = None
         self.url = ""  # holds the token: not for logs
 
     @property
@@ -114,7 +115,7 @@ class Jvm:
 
     def begin(self) -> None:
         """Start in a thread of its own; whether that went well, `start` tells."""
-        threads = ThreadPoolExecutor(1, "start-spark")
+        threads = futures.ThreadPoolExecutor(1, "start-spark")
         self._begun = threads.submit(self._start)
         threads.shutdown(wait=False)
 
@@ -168,6 +169,8 @@ class Jvm:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(_STOP_SECONDS)
+        if self._begun is not None:
+            futures.wait([self._begun], _STOP_SECONDS)  # it fails, the process being gone
         for folder in (self._folder, self._sockets):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -334,9 +337,17 @@ def _start_server(where: Path) -> int:
         java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
         python_parameters=PythonParameters(port=0, eager_load=False),
     )
+    root = logging.getLogger()
+    root.addFilter(_not_of_py4j)
     try:
         gateway.jvm.org.apache.spark.sql.classic.SparkSession.builder().getOrCreate()
         service = getattr(gateway.jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
         return int(getattr(service, "MODULE$").localPort())
     finally:
+        root.removeFilter(_not_of_py4j)
         gateway.close()
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """It logs, with a stack, what it raises as well: a JVM that was stopped while it started is no news."""
+    return "py4j" not in record.pathname

@@ -13,8 +13,10 @@ import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from rebaser.cli.ahead import spark_ahead
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.jvm import Jvm, _hold, _remove_left, check_java
+from rebaser.settings import load_settings
 from rebaser_core.errors import ConfigError, DvuError
 from tests.spark.processes import ended
 from tests.spark.test_engine import one
@@ -106,16 +108,32 @@ async def test_a_jvm_that_dies_is_started_again_under_its_callers(engine: Engine
 
 
 @pytest.mark.spark
+@pytest.mark.anyio
 async def test_a_jvm_that_was_begun_is_the_one_that_is_used(tmp_path: Path) -> None:
     jvm = Jvm("local[2]", memory="1g", scratch=tmp_path)
     jvm.begin()
     async with Engine("local[2]", EngineSettings(scratch=tmp_path, parallelism=1, jvm=jvm)) as engine:
         await one(engine, 1)
         assert jvm.alive
-        assert (len(os.listdir(tmp_path)), jvm.places) == (1, 2)
+        assert jvm.parcels is not None
+        assert (jvm.parcels.parent.parent, jvm.places) == (tmp_path, 2)
     assert not jvm.alive
-    jvm.stop()
-    assert not os.listdir(tmp_path)
+    jvm.stop()  # once more
+
+
+@pytest.mark.spark
+@pytest.mark.anyio
+@pytest.mark.parametrize("killed", [False, True])
+async def test_one_that_is_stopped_while_it_starts_says_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path, killed: bool
+) -> None:
+    with spark_ahead(load_settings(spark="local[1]", scratch=tmp_path)) as jvm, anyio.fail_after(60):
+        while not list(tmp_path.rglob("blockmgr-*")):  # noqa: ASYNC110, ASYNC240 - Java is amid it then
+            await anyio.sleep(0.01)
+        assert jvm is not None
+        if killed:
+            jvm.kill()
+    assert (capfd.readouterr(), caplog.records) == (("", ""), [])
 
 
 @pytest.mark.spark
