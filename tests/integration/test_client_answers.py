@@ -1,12 +1,13 @@
 """What a program is told about its requests, and the parts of a change set that it asks for."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
+from anyio.lowlevel import checkpoint
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import (
@@ -23,10 +24,12 @@ from rebaser_client import (
     UnprocessableError,
     sender,
 )
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import JetStream, StoredMessage
+from rebaser_client.tasks import publish_task
 from rebaser_client.topology import ensure_topology
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
-from rebaser_core.messages import EnqueueUpdatesRequest, decode
+from rebaser_core.messages import EnqueueUpdatesRequest, decode, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from tests.conftest import Events
@@ -83,6 +86,29 @@ async def test_an_unknown_word_to_wait_for_is_refused_before_anything_is_sent(cl
     with pytest.raises(UnprocessableError, match="wait is 'applied' or 'derived', not 'bogus'"):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], wait=wait)
     assert not await client.exists("ws", "cs")
+
+
+async def test_a_change_set_exists_also_in_the_moment_in_which_its_first_request_is_decided(
+    client: RebaserClient, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = ChangeSetKey("ws", "cs")
+    headers, payload = encode(EnqueueUpdatesRequest("first", "ws", "cs", (Set("a", 1),)))
+    sequence = (await js.publish(subjects.requests(key), payload, headers)).sequence
+
+    def decided_behind(look: Callable[..., Awaitable[StoredMessage | None]]) -> Callable[..., Awaitable[object]]:
+        async def looked(*args: object) -> object:
+            found = await look(*args)
+            await publish_task(js, subjects, key)
+            while await js.get(subjects.requests_stream, sequence) is not None:
+                await checkpoint()
+            return found
+
+        return looked
+
+    for name in ("next", "last"):
+        monkeypatch.setattr(client._js, name, decided_behind(getattr(client._js, name)))
+    with anyio.fail_after(30):
+        assert await client.exists("ws", "cs")
 
 
 async def test_what_numpy_and_collections_give_is_stored_as_json(client: RebaserClient) -> None:

@@ -476,6 +476,17 @@ async def test_what_a_newer_server_may_read_is_not_repaired(patient: Patient, ne
 # -- beside others -----------------------------------------------------------------------------------------------------
 
 
+async def test_a_repair_forgets_no_outcome_however_old(patient: Patient) -> None:
+    """Servers may be set to remember them for longer than any doctor knows."""
+    await patient.live()
+    for raw in patient.log.messages.values():
+        raw.change(at_ms=1, forget_before_ms=0)
+    await garbage(patient.log)
+    await patient.log.store()
+    assert (await patient.visit(repair=True, yes=True))["repairedBy"]
+    assert set((await patient.client.state("ws", "cs")).outcomes) == {"r1", "r2", "r3", "r4"}
+
+
 async def test_who_writes_meanwhile_is_not_written_over_and_it_can_be_run_again(patient: Patient) -> None:
     await patient.live()
     without_id(patient.log.messages[8])

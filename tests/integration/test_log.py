@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
-from anyio import from_thread
+from anyio import from_thread, to_thread
 from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
 from rebaser.change_set import checkpoint
@@ -368,6 +368,34 @@ async def test_a_checkpoint_that_is_being_encoded_keeps_no_update_waiting(
     newest = await log.blobs.get(log.commits.state.checkpoint.address)
     assert read_checkpoint(newest).cells == expected
     assert (await log.reader.load(KEY)).state.cells == log.commits.state.cells
+
+
+async def test_a_view_waits_for_the_thread_of_one_that_was_left(open_log: Open) -> None:
+    """As one that is late is: it reads columns that say less than what was folded since."""
+    log = await open_log().load()
+    await log.append(Set("a", 1))
+    reading, over = anyio.Event(), threading.Event()
+
+    def read() -> None:
+        from_thread.run_sync(reading.set)
+        over.wait(30)
+
+    async def view_again() -> None:
+        async with log.commits.view() as view:
+            assert over.is_set()
+            assert view.sequence == log.commits.state.last
+
+    try:
+        async with anyio.create_task_group() as group:
+            async with log.commits.view() as view:
+                group.start_soon(to_thread.run_sync, view.run, read)
+                await reading.wait()
+            await log.append(Set("a", 2))
+            group.start_soon(view_again)
+            await anyio.wait_all_tasks_blocked()
+            over.set()
+    finally:
+        over.set()
 
 
 @pytest.mark.parametrize("count", [thresholds.now.inline_table, thresholds.now.inline_table + 1])

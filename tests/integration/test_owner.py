@@ -1,7 +1,7 @@
 """A server's owners with a DVU that takes too long, or has to finish: requests go on, and nothing is thrown away."""
 
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 
 import rebaser.change_set.checkpoint
 import rebaser.dvu.run
-from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.lifecycle import Reason
 from rebaser.change_set.owner import Owner
@@ -31,7 +31,7 @@ from rebaser_client.log_reader import LogReader, Tail
 from rebaser_client.tasks import publish_task
 from rebaser_core import thresholds
 from rebaser_core.address import address_of
-from rebaser_core.commit import Kind
+from rebaser_core.commit import Attempt, Kind
 from rebaser_core.envelope import REPLY_INBOX
 from rebaser_core.errors import DvuError, TransientError
 from rebaser_core.ids import ChangeSetKey
@@ -384,6 +384,49 @@ async def test_a_task_that_waits_for_the_owner_before_to_end_is_kept(js: JetStre
             group.start_soon(server._progress_loop)
             assert (await anext(said)).data == b"+WPI"
             group.cancel_scope.cancel()
+
+
+async def test_a_task_that_waits_is_let_go_with_the_leases_of_a_server_that_was_paused(
+    js: JetStream, subjects: Subjects, events: Events
+) -> None:
+    server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
+    reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
+    server._next[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    server._progress_at -= 3600.0
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(server._progress_loop)
+            await events.wait_for(lambda entry: entry["event"] == "lease_lost")
+            group.cancel_scope.cancel()
+    assert not server._next
+
+
+@pytest.mark.parametrize(("end", "deaths"), [(partial(Owner.stop, reason=Reason.FENCED), 2), (Owner.lose_task, 1)])
+async def test_an_owner_that_stood_still_counts_as_a_death_of_what_it_tried_and_one_whose_task_is_gone_does_not(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[Owner], None],
+    deaths: int,
+) -> None:
+    commits = await open_log(context_of(js, subjects, Settings(server_id="test")), KEY)
+    async with commits.turn():
+        await commits.append(commits.draft(Kind.ATTEMPT, attempt=Attempt(1, 0, 1, deaths=1)))
+    trying = anyio.Event()
+
+    async def read(*_: object) -> None:
+        trying.set()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(RequestReader, "read", read)
+    async with serving(js, subjects, Engine()) as server:
+        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+        await trying.wait()
+        end(server._owners[KEY])
+        while KEY in server._owners:
+            await checkpoint()
+    assert (await client.state("ws", "cs")).attempts[1].deaths == deaths
 
 
 async def test_an_owner_that_breaks_leaves_its_slot_to_the_next(
