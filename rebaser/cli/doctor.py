@@ -46,11 +46,14 @@ def doctor(
 ) -> int:
     """Check the installation, or the log of a change set: whether it can be read, what is wrong with it; repair it.
 
-    Without WS and CS it looks at Python, versions, Java, disk, Spark, NATS, the clock, rights, streams, servers; exit
-    code 1 if one of them fails. With them it looks at a log; exit code 1 if it is damaged. A repair keeps what can be
-    read: it goes on from the newest checkpoint that can be, carries commits behind the damage over, and has what is
-    derived computed anew. What is lost is listed. It may run beside servers: if somebody writes to the log meanwhile
-    nothing is changed, and it can be run again.
+    Without WS and CS it looks at Python, versions, Java, disk, Spark, NATS, the clock, streams, servers, rights; exit
+    code 1 if one of them fails. It names the rights of clients and of servers that the user lacks (what only servers
+    need is no failure), but those it would have to use: to purge, take tasks, unpin and tell progress.
+
+    With them it looks at a log; exit code 1 if it is damaged. A repair keeps what can be read: it goes on from the
+    newest checkpoint that can be, carries commits behind the damage over, and has what is derived computed anew. What
+    is lost is listed. It may run beside servers: if somebody writes to the log meanwhile nothing is changed, and it can
+    be run again.
     """
     from rebaser.cli.running import run_async
 

@@ -97,6 +97,7 @@ class Checks:
                 await self._guarded("clock", partial(self._clock, connection, js, subjects.commits_stream))
                 await self._guarded("streams", partial(self._streams, js, subjects))
                 await self._guarded("servers", partial(self._servers, connection, subjects))
+                await self._guarded("rights", partial(self._rights, connection, subjects, settings.inbox_prefix))
         except RebaserError as error:
             self.add("nats", error.message, FAILED)
 
@@ -129,6 +130,16 @@ class Checks:
             return
         full = [one.name for one in streams if (one.percent_full or 0) >= 90]
         self.add("streams", f"nearly full: {', '.join(full)}" if full else "all there", WARNING if full else OK)
+
+    async def _rights(self, connection: "Connection", subjects: Any, inbox_prefix: str) -> None:
+        """A server's are no client's: who lacks them has to know, and need not mind."""
+        from rebaser.doctor.rights import lacking, of_clients, of_servers
+
+        of_server = of_servers(subjects, inbox_prefix)
+        for who, probes, bad in (("client", of_clients(subjects), FAILED), ("server", of_server, WARNING)):
+            missing = await lacking(connection, probes)
+            text = f"may not {', '.join(missing)}" if missing else "all that can be probed are there"
+            self.add("rights", f"of a {who}: {text}", bad if missing else OK)
 
     async def _servers(self, connection: "Connection", subjects: Any) -> None:
         from rebaser import __version__

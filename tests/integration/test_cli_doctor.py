@@ -24,6 +24,7 @@ async def test_an_installation_without_servers(nats_url: str, js: JetStream, sub
     prefix = subjects.prefix
     found, told = await verdicts(nats_url, prefix)
     assert (found["nats"], found["servers"]) == ("ok", "failed")
+    assert found["rights"] == "ok"
     assert "not as it must be" in told
     await ensure_topology(js, subjects, TopologyOptions())
     found, told = await verdicts(nats_url, prefix)

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from rebaser import context
+from rebaser.doctor.rights import lacking, of_clients, of_servers
 from rebaser.embedded.nats import embedded_nats, find_binary
 from rebaser.server import serve
 from rebaser.settings import load_settings
@@ -18,6 +19,7 @@ from rebaser_client import Derive, NotAllowed, RebaserClient, Set
 from rebaser_client.entries import Kind
 from rebaser_client.jetstream import Connection, JetStream, NoRespondersError
 from rebaser_client.jetstream.link import Link
+from rebaser_core.subjects import Subjects
 from tests.acceptance.sparkless_server import Engine
 from tests.conftest import Events
 
@@ -219,6 +221,61 @@ async def test_a_right_that_is_missing_is_named_at_once(
             await do(url)
     assert denied.value.operation == missing[0]
     assert covers(missing[1], denied.value.subject)
+
+
+PROBES = {"client": of_clients, "server": of_servers}
+UNPROBED = {
+    ("client", "subscribe", "$JS.EVENT.METRIC.CONSUMER.ACK.REBASER_TASKS.rebaser-tasks"),  # for status --acks only
+    ("client", "publish", "$JS.API.CONSUMER.INFO.REBASER_TASKS.rebaser-tasks"),  # as above
+    ("client", "subscribe", "_INBOX.>"),  # with all that is asked
+    ("server", "subscribe", "_INBOX.>"),  # as above
+    ("server", "publish", "rebaser.progress.*.*"),
+    *(("server", "publish", f"$JS.API.STREAM.PURGE.{name}") for name in ("REBASER_COMMITS", "OBJ_REBASER_BLOBS")),
+    ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.REBASER_TASKS.rebaser-tasks"),
+    ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.REBASER_SWEEP.rebaser-sweep"),
+    ("server", "publish", "$JS.API.CONSUMER.UNPIN.REBASER_SWEEP.rebaser-sweep"),
+}
+
+
+def test_the_doctor_probes_what_the_guide_allows() -> None:
+    unprobed = set()
+    for user, allowed in rights().items():
+        probes = [("subscribe" if one.listen else "publish", one.subject) for one in PROBES[user](Subjects(""))]
+        for operation, subject in probes:
+            assert any(operation == right[0] and covers(right[1], subject) for right in allowed), (user, subject)
+        unprobed |= {
+            (user, *right)
+            for right in allowed
+            if not any(operation == right[0] and covers(right[1], subject) for operation, subject in probes)
+        }
+    assert unprobed == UNPROBED
+
+
+async def test_the_doctor_names_the_rights_that_are_missing_and_changes_nothing(tmp_path: Path) -> None:
+    given = rights()
+    missing = {
+        "client": {("publish", "rebaser.requests.*.*"), ("subscribe", "rebaser.progress.*.*")},
+        "server": {("publish", "$JS.API.STREAM.UPDATE.REBASER_DLQ"), ("publish", "$O.REBASER_BLOBS.M.>")},
+    }
+    poorer = {f"poor_{user}": given[user] - some for user, some in missing.items()}
+    async with (
+        installation(tmp_path, given | poorer) as url,
+        Connection.connect(url, user="anybody", password=WORD) as connection,
+    ):
+        js = JetStream(connection)
+        names = ("REBASER_REQUESTS", "REBASER_COMMITS", "REBASER_DLQ", "REBASER_SWEEP", "OBJ_REBASER_BLOBS")
+        before = [await js.stream_info(name) for name in names]
+        for user in given:
+            assert await lacking(connection, PROBES[user](Subjects(""))) == []
+            async with Connection.connect(url, user=user, password=WORD) as own:
+                assert await lacking(own, PROBES[user](Subjects(""))) == []
+            async with Connection.connect(url, user=f"poor_{user}", password=WORD) as own:
+                found = await lacking(own, PROBES[user](Subjects("")))
+            told = [one.partition(" to ")[::2] for one in found]
+            assert len(told) == len(missing[user])
+            for operation, pattern in missing[user]:
+                assert any(one[0] == operation and covers(pattern, one[1]) for one in told), found
+        assert before == [await js.stream_info(name) for name in names]
 
 
 async def test_what_nobody_waits_for_is_told_in_the_log(tmp_path: Path, events: Events) -> None:
