@@ -100,6 +100,9 @@ class Server:
             "trouble": context.streams.problem or context.troubles.tell(context.now()),
             "losses": list(context.streams.losses),
             "functions": sorted(registry().functions),
+            "signatures": {
+                one.name: {"inputs": one.inputs, "params": one.params} for one in registry().functions.values()
+            },
             "updates": [
                 {
                     "workspace": one.workspace_id,

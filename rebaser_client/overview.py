@@ -1,7 +1,8 @@
 """What `rebaser status` shows: servers, change sets and what they wait for, streams. Read from NATS, kept nowhere."""
 
 import json
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import anyio
@@ -30,12 +31,21 @@ class UpdateInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """The names of inputs and parameters that a function knows; None where any will do."""
+
+    inputs: tuple[str, ...] | None
+    params: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerInfo:
     """A live server: change sets it owns, how many it may, the state of its DVU engine, whether it is the sweeper.
 
     `durability`: its setting, if it has one. `trouble`: what kept one of its change sets from going on, lately.
     `ready`: it has all the streams it needs; `losses`: those that disappeared while it ran, with what they held.
-    `updates`: those that take their time, if there are any. `functions`: the names of those that it can derive with.
+    `updates`: those that take their time, if there are any. `functions`: the names of those that it can derive with;
+    `signatures`: what these know, by name.
     """
 
     id: str
@@ -50,10 +60,11 @@ class ServerInfo:
     losses: tuple[str, ...] = ()
     updates: tuple[UpdateInfo, ...] = ()
     functions: tuple[str, ...] = ()
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
 
 
-SERVER_FIELDS = tuple(field.name for field in fields(ServerInfo))
-UPDATE_FIELDS = tuple(field.name for field in fields(UpdateInfo))
+SERVER_FIELDS = tuple(one.name for one in fields(ServerInfo))
+UPDATE_FIELDS = tuple(one.name for one in fields(UpdateInfo))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +150,17 @@ def _server(told: dict[str, Any]) -> ServerInfo:
     updates = tuple(UpdateInfo(**{name: one.get(name) for name in UPDATE_FIELDS}) for one in told.get("updates", ()))
     losses = tuple(map(str, told.get("losses", ())))
     functions = tuple(map(str, told.get("functions", ())))
+    signatures = {
+        str(name): Signature(_names(one.get("inputs")), _names(one.get("params")))
+        for name, one in told.get("signatures", {}).items()
+    }
     given = {name: told[name] for name in SERVER_FIELDS if name in told}
-    return ServerInfo(**given | {"updates": updates, "losses": losses, "functions": functions})
+    read = {"updates": updates, "losses": losses, "functions": functions, "signatures": signatures}
+    return ServerInfo(**given | read)
+
+
+def _names(told: Any) -> tuple[str, ...] | None:
+    return None if told is None else tuple(map(str, told))
 
 
 async def key_counts(

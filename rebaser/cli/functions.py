@@ -10,7 +10,7 @@ from rebaser.cli.failures import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
-    from rebaser_client.overview import ServerInfo
+    from rebaser_client.overview import ServerInfo, Signature
 
 ANSWERS = 2.0  # seconds that servers have
 
@@ -27,7 +27,8 @@ def functions(
     """List the functions that can derive a value, here or with servers.
 
     Built in, and installed as plug-ins (entry points of the group rebaser.functions). A plug-in that does not load is
-    named on stderr. Inputs and params: the names that it knows; any: whatever they are called.
+    named on stderr. Inputs and params: the names that it knows; any: whatever they are called, as with a plug-in that
+    declares none (`Function(…, inputs=…, params=…)`); ?: an older server, which does not tell.
     """
     if servers:
         return _of_servers(nats, prefix, json)
@@ -58,17 +59,42 @@ def _of_servers(nats: str, prefix: str, json: bool) -> int:
         return code
     if not found:
         raise CommandFailed(f"no server answered within {ANSWERS:g} s")
+    rows: list[tuple[str, Signature | None, list[str]]] = []
     names = sorted({name for one in found for name in one.functions})
-    having = [(name, [one.id for one in found if name in one.functions]) for name in names]
+    for name in names:
+        rows += [
+            (name, signature, [one.id for one in having]) for signature, having in _by_signature(found, name).items()
+        ]
     if json:
-        for name, ids in having:
-            console.write_json({"name": name, "servers": ids, "of": len(found)})
+        for name, signature, ids in rows:
+            known = {
+                "inputs": signature and _listed(signature.inputs),
+                "params": signature and _listed(signature.params),
+            }
+            console.write_json({"name": name, "servers": ids, "of": len(found), **known})
     else:
         console.table(
-            ("function", "servers"),
-            [(name, "all" if len(ids) == len(found) else ", ".join(ids)) for name, ids in having],
+            ("function", "inputs", "params", "servers"),
+            [
+                (
+                    name,
+                    _known(signature.inputs) if signature else "?",
+                    _known(signature.params) if signature else "?",
+                    "all" if len(ids) == len(found) else ", ".join(ids),
+                )
+                for name, signature, ids in rows
+            ],
         )
     return 0
+
+
+def _by_signature(found: list["ServerInfo"], name: str) -> dict["Signature | None", list["ServerInfo"]]:
+    """The servers that have function `name`, by what theirs knows; None if they do not tell (older ones)."""
+    having: dict[Signature | None, list[ServerInfo]] = {}
+    for one in found:
+        if name in one.functions:
+            having.setdefault(one.signatures.get(name), []).append(one)
+    return having
 
 
 async def _ask(nats: str, prefix: str, found: list["ServerInfo"]) -> None:

@@ -161,7 +161,11 @@ def _values_object(found: "Tally | None") -> dict[str, Any]:
 
 def _server(server: "ServerInfo") -> dict[str, Any]:
     """Its updates are told with their change sets, its functions by `rebaser functions --servers`."""
-    return {name: told for name, told in _camel(asdict(server)).items() if name not in ("updates", "functions")}
+    return {
+        name: told
+        for name, told in _camel(asdict(server)).items()
+        if name not in ("updates", "functions", "signatures")
+    }
 
 
 def _update(update: "UpdateInfo") -> dict[str, Any]:

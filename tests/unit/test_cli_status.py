@@ -358,9 +358,20 @@ def test_functions_of_servers_are_told_by_who_has_them(
 ) -> None:
     async def live_servers(*_: object) -> list[ServerInfo]:
         told = {"id": "two", "version": "1", "owned": 0, "slots": 1, "dvu": "", "functions": ["sum", "tax"]}
-        return [replace(SERVER, functions=("sum",)), _server(told)]
+        tax = {"inputs": ["price"], "params": ["rate", "round"]}
+        knows = {"signatures": {"sum": {"inputs": None, "params": []}, "tax": tax}}
+        return [replace(SERVER, functions=("sum",)), _server(told | knows), _server(told | {"id": "old"})]
 
     monkeypatch.setattr(access, "live_servers", live_servers)
     monkeypatch.setattr(logs, "configure", lambda *_: None)
     assert functions(servers=True) == 0
-    assert capsys.readouterr().out == "sum\tall\ntax\ttwo\n"
+    assert [line.split("\t") for line in capsys.readouterr().out.splitlines()] == [
+        ["sum", "?", "?", f"{SERVER.id}, old"],
+        ["sum", "any", "none", "two"],
+        ["tax", "price", "rate, round", "two"],
+        ["tax", "?", "?", "old"],
+    ]
+    assert functions(servers=True, json=True) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert told[2] == {"name": "tax", "servers": ["two"], "of": 3, "inputs": ["price"], "params": ["rate", "round"]}
+    assert told[3] == {"name": "tax", "servers": ["old"], "of": 3, "inputs": None, "params": None}
