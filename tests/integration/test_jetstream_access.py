@@ -135,6 +135,38 @@ async def test_tls_with_an_authority_of_our_own(files: Files, tmp_path: Path, ca
     assert not [record for record in caplog.records if "eof_received" in record.getMessage()]
 
 
+PROGRAM = """
+import sys
+from pathlib import Path
+import anyio
+from rebaser_client.jetstream import Connection
+
+async def main():
+    async with Connection.connect(sys.argv[1], tls_ca=Path(sys.argv[2])) as connection:
+        back = anyio.Event()
+        connection.on_reconnect(back.set)
+        print("connected", flush=True)
+        await back.wait()
+
+anyio.run(main)
+"""
+
+
+async def test_a_server_that_goes_away_is_no_noise_in_a_program(files: Files, tmp_path: Path) -> None:
+    """Where nobody configured logging, Python writes warnings to stderr by itself."""
+    async with embedded_nats(tmp_path, tls=files.tls()) as server:
+        command = [sys.executable, "-c", PROGRAM, tls(server), str(files.ca)]
+        with anyio.fail_after(60):
+            async with await anyio.open_process(command) as program:
+                assert program.stdout is not None
+                assert program.stderr is not None
+                assert await program.stdout.receive() == b"connected\n"
+                await server.kill()
+                await server.start()
+                said = b"".join([part async for part in program.stderr])
+                assert (await program.wait(), said) == (0, b"")
+
+
 async def test_a_large_message_passes_through_tls(files: Files, tmp_path: Path) -> None:
     async with (
         embedded_nats(tmp_path, tls=files.tls()) as server,
