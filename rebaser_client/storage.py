@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import NO_MESSAGE
 from rebaser_client.jetstream.messages import as_int
@@ -91,6 +92,7 @@ async def read_streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
     names = (
         subjects.requests_stream,
         subjects.tasks_stream,
+        subjects.sweep_stream,
         subjects.commits_stream,
         subjects.dlq_stream,
         f"OBJ_{subjects.blobs_bucket}",
@@ -165,6 +167,8 @@ async def _newest_cost(js: JetStream, info: StreamInfo) -> MessageCost | None:
         return None
     try:
         stored = (await js.call(f"STREAM.MSG.GET.{info.name}", {"seq": info.last_sequence}))["message"]
+    except NotAllowed:
+        return None
     except ApiError as error:
         if error.err_code == NO_MESSAGE:
             return None  # deleted, as requests are

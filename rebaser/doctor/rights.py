@@ -40,6 +40,8 @@ def of_clients(subjects: Subjects) -> Iterator[Probe]:
     for stream in (subjects.requests_stream, subjects.commits_stream, subjects.dlq_stream, _blobs(subjects)):
         yield from _consumers(stream)
     yield Probe(f"$JS.API.STREAM.INFO.{subjects.dlq_stream}")
+    yield Probe(f"$JS.API.STREAM.INFO.{subjects.sweep_stream}")
+    yield Probe(f"$JS.API.STREAM.MSG.GET.{subjects.sweep_stream}", body=b'{"seq":0}')
     yield Probe(subjects.progress(NOBODY, NOBODY), listen=True)
 
 

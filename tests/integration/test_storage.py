@@ -58,7 +58,7 @@ async def test_in_a_cluster_safe_is_three_copies(cluster: Cluster, subjects: Sub
         with anyio.fail_after(60):  # the new copies have to catch up
             while True:
                 streams = await read_streams(js, subjects)
-                if len(streams) == 5 and not any(one.copies_behind for one in streams):
+                if len(streams) == 6 and not any(one.copies_behind for one in streams):
                     break
                 await anyio.sleep(0.1)
         assert durability_of(streams) == DurabilityStatus("safe", "file", 3)
@@ -103,10 +103,12 @@ async def test_a_limit_is_shown_with_how_near_it_is(js: JetStream, subjects: Sub
 async def test_what_else_bounds_a_stream_is_shown(js: JetStream, subjects: Subjects) -> None:
     options = TopologyOptions(dlq_max_age=3600.0, duplicate_window=30.0, max_requests_per_change_set=9)
     await ensure_topology(js, subjects, options)
-    requests, tasks, _, dlq, *_ = await read_streams(js, subjects)
+    requests, tasks, sweep, _, dlq, *_ = await read_streams(js, subjects)
     assert (requests.retention, requests.discard, requests.max_age) == ("limits", "new", 0.0)
     assert (requests.max_messages_per_subject, requests.duplicate_window) == (9, 30.0)
     assert (tasks.retention, tasks.max_messages_per_subject) == ("workqueue", 1)
+    assert (sweep.name, sweep.max_messages_per_subject) == (subjects.sweep_stream, 1)
+    assert sweep.percent_full is None
     assert (dlq.max_age, dlq.duplicate_window) == (3600.0, 30.0)
 
 
