@@ -145,7 +145,7 @@ async def main():
     async with Connection.connect(sys.argv[1], tls_ca=Path(sys.argv[2])) as connection:
         back = anyio.Event()
         connection.on_reconnect(back.set)
-        print("connected", flush=True)
+        print("connected\\n", end="", flush=True)
         await back.wait()
 
 anyio.run(main)
