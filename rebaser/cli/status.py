@@ -39,7 +39,12 @@ def status(
     ] = None,
     after: Annotated[str, typer.Option(metavar="WS/CS", help="Only change sets behind this one, in order.")] = "",
     values: Annotated[
-        bool, typer.Option("--values", help="Also count values by state: reads every change set that is shown.")
+        bool,
+        typer.Option(
+            "--values",
+            help="Also count values by state, errors too. Nobody keeps count: all of each change set that is shown is "
+            "read.",
+        ),
     ] = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
