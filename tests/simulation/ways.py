@@ -156,6 +156,7 @@ ELSEWHERE = {
     "through a file, or through Spark": "tests/unit/test_parcels.py",
     "the small lane, the large one, jobs that are shared": "tests/unit/test_lanes.py",
     "rows within the plan of a job, or kept by the server": "tests/spark/test_engine.py",
+    "planned by Python while Spark starts, or by compiled code": "tests/unit/test_keeper.py",
 }
 
 
