@@ -65,6 +65,16 @@ async def test_a_timeout_of_the_update_says_in_which_commit_the_request_was_appl
     assert (await client.value("ws", "cs", "double")) is not None
 
 
+async def test_who_waits_for_an_update_no_longer_follows_no_log(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    for value in (1, 2):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", value), DOUBLE], wait="derived")
+    with anyio.fail_after(30):
+        while (await js.stream_info(subjects.commits_stream)).consumers:
+            await checkpoint()
+
+
 async def test_conflicts_are_raised_and_say_which_values_and_why(client: RebaserClient) -> None:
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
     updates = [Remove("a"), Remove("b"), Remove("c"), Set("d", 1)]

@@ -159,6 +159,14 @@ async def test_an_append_whose_caller_is_cancelled_is_settled(open_log: Open, mo
     assert (await log.reader.load(KEY)).state.last == log.commits.state.last
 
 
+async def test_an_append_after_a_shutdown_ran_out_of_time_is_given_up(open_log: Open) -> None:
+    """Nothing cancels it, so that without an answer the server would never end."""
+    log = await open_log().load()
+    log.commits.abandon()
+    with pytest.raises(FencedError, match="shutdown"):
+        await log.append(Set("a", 1))
+
+
 async def test_a_large_delta_goes_through_a_blob(js: JetStream, subjects: Subjects) -> None:
     log = await Log(js, subjects, inline_max=1000).load()
     await log.append(*(Set(f"v{number}", "x" * 50) for number in range(100)))

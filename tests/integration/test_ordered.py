@@ -98,6 +98,22 @@ async def test_who_leaves_hears_nothing_more_and_the_server_forgets_the_consumer
             assert consumer.pending == 0
 
 
+async def test_one_that_was_closed_leaves_nothing_with_the_connection(js: JetStream, stream: str) -> None:
+    """A server makes and closes them for as long as it runs."""
+    connection = js.connection
+
+    def kept() -> list[int]:
+        return [
+            len(some)
+            for some in (connection._on_tick, connection._on_reconnect, connection._on_close, connection._interests)
+        ]
+
+    before = kept()
+    async with OrderedConsumer(js, stream, f"{stream}.>"):
+        assert kept() == [count + 1 for count in before]
+    assert kept() == before
+
+
 async def test_messages_come_in_order_with_their_numbers(js: JetStream, stream: str) -> None:
     await js.publish(f"{stream}.k", b"first", {"X-A": "1"})
     await js.publish(f"{stream}.other", b"no")

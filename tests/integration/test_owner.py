@@ -209,6 +209,25 @@ async def test_a_request_of_a_newer_version_lets_the_running_dvu_finish(
     assert not events.named("dvu_failed")
 
 
+async def test_a_request_whose_blob_comes_late_is_applied_then_by_the_server_that_missed_it(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    """Only one of a newer version is left to other servers."""
+    data = encode_updates_blob([Set("a", 1)])
+    request = EnqueueUpdatesRequest("late", "ws", "cs", None, address_of(data))
+    headers, payload = encode(request)
+    async with serving(js, subjects, Engine(), retry_for=3600) as server:
+        async with anyio.create_task_group() as group:
+            group.start_soon(events.wait_for, lambda entry: entry["event"] == "request_held")
+            await js.publish(subjects.requests(KEY), payload, headers)
+            await publish_task(js, subjects, KEY)
+        await server._context.blobs.put(data)
+        async for commit in client.watch("ws", "cs", after=0):
+            if commit.requests:
+                break
+    assert (await client.values("ws", "cs"))["a"].value == 1
+
+
 async def test_a_dead_request_in_front_of_one_that_is_held_is_copied_and_answered(
     js: JetStream, subjects: Subjects, client: RebaserClient
 ) -> None:

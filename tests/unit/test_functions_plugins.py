@@ -259,15 +259,34 @@ def test_what_ends_its_process_fails_its_own_value_only(install: Install, form: 
     assert among.faults == [own[0], *expected.faults, *own[1:]]
 
 
-def test_what_depends_on_it_fails_too_and_the_child_is_gone(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    children: list[int] = []
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Process ids of those that this process begins."""
+    begun: list[int] = []
     fork = os.fork
 
     def counted() -> int:
-        children.append(fork())
-        return children[-1]
+        begun.append(fork())
+        return begun[-1]
 
     monkeypatch.setattr(os, "fork", counted)
+    return begun
+
+
+def check_gone(children: list[int]) -> None:
+    assert children
+    for child in children:  # others that this process has are none of ours
+        with pytest.raises(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)
+
+
+def test_a_child_that_lives_is_gone_with_its_packet(install: Install, children: list[int]) -> None:
+    known = install("def f(i, p): return i['x']\n", {"f": "plugin_lives:f"}, "plugin_lives")
+    assert computed(known, [1, 2], "f", apart=True).values.tolist() == [1, 2]
+    check_gone(children)
+
+
+def test_what_depends_on_it_fails_too_and_the_child_is_gone(install: Install, children: list[int]) -> None:
     known = install("import os\ndef f(i, p): os._exit(0)\n", {"f": "plugin_ended:f"}, "plugin_ended")
     packet = Packet(1, fingerprint.code(), known.fingerprints(["f"]), constants=[1])
     packet.shapes = [Shape("f", (("x", -1),), {}), Shape("sum", (("x", -1),), {})]
@@ -277,7 +296,4 @@ def test_what_depends_on_it_fails_too_and_the_child_is_gone(install: Install, mo
     results = Results.decode(data)
     assert results.values.tolist() == [IN_ERROR, IN_ERROR, 1]
     assert results.faults == [(CRASHED, "function 'f' ended its process: exit code 0"), 1]
-    assert children
-    for child in children:  # others that this process has are none of ours
-        with pytest.raises(ChildProcessError):
-            os.waitpid(child, os.WNOHANG)
+    check_gone(children)

@@ -1,4 +1,4 @@
-"""When compiled code is made beside a server."""
+"""When compiled code is made beside a server, and what becomes of a session that is of no use."""
 
 import subprocess
 import sys
@@ -8,7 +8,9 @@ import anyio
 import pytest
 
 from rebaser.dvu import compiled, graph
+from rebaser.dvu import keeper as keeping
 from rebaser.dvu.keeper import EngineSettings, Keeper
+from rebaser.dvu.session import SessionError
 from rebaser_core import thresholds
 
 pytestmark = pytest.mark.anyio
@@ -67,3 +69,25 @@ async def test_planning_waits_for_compiled_code_only_once_spark_is_up_unless_the
         keeper.ready.set()
     assert loaded == [False] + [True] * asked
     assert graph.loops(limits.few + 1, limits.few) is compiled_loops
+
+
+class Broken:
+    """A session that cannot be opened."""
+
+    def __init__(self) -> None:
+        self.is_cut = False
+
+    def open(self) -> None:
+        raise SessionError("no")
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+
+async def test_a_session_that_cannot_be_opened_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try makes another, for as long as that Spark is away."""
+    session = Broken()
+    monkeypatch.setattr(keeping, "Session", lambda *_, **__: session)
+    with pytest.raises(SessionError):
+        await Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None)._open()
+    assert session.is_cut
