@@ -75,6 +75,16 @@ async def test_who_waits_for_an_update_no_longer_follows_no_log(
             await checkpoint()
 
 
+async def test_nothing_is_kept_of_a_request_that_was_answered_or_given_up(client: RebaserClient) -> None:
+    await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+    with pytest.raises(RequestTimeout):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], timeout=0.0)
+    assert not client._unanswered._queues
+    with anyio.fail_after(30):
+        while client._connection._replies._waiting:  # at most for the task of the second one
+            await checkpoint()
+
+
 async def test_conflicts_are_raised_and_say_which_values_and_why(client: RebaserClient) -> None:
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
     updates = [Remove("a"), Remove("b"), Remove("c"), Set("d", 1)]

@@ -106,6 +106,19 @@ async def test_a_dvu_that_takes_too_long_is_tried_again_and_requests_go_on(
     assert (await client.values("ws", "cs"))["double"].value == 4
 
 
+async def test_an_update_that_has_ended_is_not_said_to_be_at_work(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    engine = Engine()
+    async with serving(js, subjects, engine) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
+        await engine.asked.wait()
+        assert server._owners[KEY].progress is not None
+        engine.go.set()
+        while server._owners[KEY].progress is not None:
+            await checkpoint()
+
+
 async def test_a_checkpoint_waits_for_the_update_that_is_due_and_not_for_one_that_fails(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:

@@ -67,6 +67,18 @@ async def test_no_more_comes_than_there_is_credit_for(js: JetStream, subjects: S
         assert await take(js, pull, 1) == ["c"]
 
 
+async def test_a_puller_that_was_closed_leaves_nothing_with_the_connection(js: JetStream, subjects: Subjects) -> None:
+    connection = js.connection
+
+    def kept() -> list[int]:
+        return [len(some) for some in (connection._on_tick, connection._on_reconnect, connection._interests)]
+
+    before = kept()
+    async with tasks(js, subjects):
+        assert kept() == [count + 1 for count in before]
+    assert kept() == before
+
+
 async def test_a_message_knows_its_number_and_how_often_it_came(js: JetStream, subjects: Subjects) -> None:
     await add(js, subjects, "a")
     async with tasks(js, subjects) as pull:

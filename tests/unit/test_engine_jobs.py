@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import anyio
 import pytest
 
 from rebaser.dvu.engine import Engine, _parts
@@ -30,3 +31,28 @@ async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_
         assert (held.lost, call.done.is_set()) == (True, told)
     assert isinstance(call.error, SessionError)
     assert engine._lanes.next(0.0) is None
+
+
+class Session:
+    """Gives each packet itself as its result."""
+
+    sent = 0
+
+    def run(self, packets: list[bytes], **_: object) -> list[list[bytes]]:
+        return [[packet] for packet in packets]
+
+
+@pytest.mark.anyio
+async def test_a_job_that_is_over_is_known_to_nobody() -> None:
+    """It holds the results of its callers, which may be much."""
+    engine, session = Engine("sc://localhost"), Session()
+    engine._limiter = anyio.CapacityLimiter(1)
+    call = Call([b"packet"], "ws/cs", 60.0, 0.0)
+    engine._lanes.add(call)
+    job = engine._lanes.next(0.0)
+    assert job is not None
+    held = Held(session, running=1)  # type: ignore[arg-type] # it runs jobs, and that is all
+    await engine._carry(held, job)
+    assert (call.results, call.job, held.running) == ([[b"packet"]], None, 0)
+    assert not engine._running
+    assert engine._lanes.wake_at(0.0) == float("inf")

@@ -91,3 +91,40 @@ async def test_a_session_that_cannot_be_opened_keeps_no_connection(monkeypatch: 
     with pytest.raises(SessionError):
         await Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None)._open()
     assert session.is_cut
+
+
+class Cut:
+    """A session that was open once. `cut` is called on the event loop."""
+
+    def __init__(self) -> None:
+        self.is_cut = anyio.Event()
+
+    def cut(self) -> None:
+        self.is_cut.set()
+
+    def close(self) -> None:
+        """There is no server to tell."""
+
+
+async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else they wait for it, and no other session is opened as long as they do."""
+    sessions: list[Cut] = []
+
+    async def open_(_: Keeper) -> Cut:
+        sessions.append(Cut())
+        return sessions[-1]
+
+    monkeypatch.setattr(Keeper, "_open", open_)
+    keeper = Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keeper.run)
+            held = await keeper.held()
+            held.running = 1
+            held.lose()
+            await sessions[0].is_cut.wait()
+            held.running = 0
+            held.idle.set()
+            assert await keeper.held() is not held
+            tasks.cancel_scope.cancel()
+    assert len(sessions) == 2
