@@ -1,9 +1,11 @@
 """Starts the embedded Spark before the modules of a server are loaded: either takes seconds, and another processor.
 
-Invariant: it is gone when `spark_ahead` is left, whoever used it. What is wrong with it (there is no Java, say) the
-server says, who asks for it.
+Invariant: it is gone when `spark_ahead` is left, whoever used it, and when a signal ends the process before `running`
+has taken signals over. What is wrong with it (there is no Java, say) the server says, who asks for it.
 """
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -25,8 +27,21 @@ def spark_ahead(settings: "Settings") -> Iterator["Jvm | None"]:
     # Spark has a working folder of its own, where a relative path would name another place.
     scratch = settings.scratch.absolute() if settings.scratch else None
     jvm = Jvm(master_of(settings.spark, parallelism()), memory=settings.spark_driver_memory, scratch=scratch)
+
+    def leave(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        jvm.kill()
+        jvm.stop()
+        os._exit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, leave)
     jvm.begin()
     try:
         yield jvm
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         jvm.stop()

@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import site
 import subprocess
 import sys
@@ -182,8 +183,9 @@ class Jvm:
         """End the JVM at once."""
         with self._lock:
             self._ended = True
-            if self._process is not None:
-                self._process.kill()
+            if self._process is not None and self._process.poll() is None:
+                # It may still be the script that starts Java, with children.
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _await(self, where: Path) -> None:
         deadline = time.monotonic() + _START_SECONDS

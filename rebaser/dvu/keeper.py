@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 import structlog
 from anyio import to_thread
@@ -121,6 +122,7 @@ class Keeper:
             try:
                 held = Held(await self._open())
             except Exception as error:  # noqa: BLE001 - whatever it is, requests are applied meanwhile; try again
+                await anyio.lowlevel.checkpoint_if_cancelled()  # then it was ended, and is not down
                 reason = self._reason(error)
                 self.state = f"down: {reason}"
                 self._down(reason)

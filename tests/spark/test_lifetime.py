@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+import structlog.testing
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -37,6 +38,21 @@ try:
     anyio.run(main)
 except KeyboardInterrupt:
     pass
+"""
+
+
+AHEAD = r"""
+import sys
+import time
+from pathlib import Path
+from rebaser.cli.ahead import spark_ahead
+from rebaser.settings import load_settings
+
+with spark_ahead(load_settings(spark="local[1]", scratch=Path(sys.argv[1]))) as jvm:
+    while not jvm.alive:
+        time.sleep(0.01)
+    print(jvm._process.pid, flush=True)
+    time.sleep(60)
 """
 
 
@@ -87,9 +103,11 @@ async def _jvm(program: Process) -> int:
 @pytest.mark.anyio
 @pytest.mark.spark
 async def test_an_engine_that_is_left_while_it_starts_leaves_nothing(short_folder: Path) -> None:
-    async with Engine("local[1]", EngineSettings(scratch=short_folder)) as engine:
-        while engine._keeper._jvm is None or not engine._keeper._jvm.alive:
-            await anyio.lowlevel.checkpoint()
+    with structlog.testing.capture_logs() as events:
+        async with Engine("local[1]", EngineSettings(scratch=short_folder)) as engine:
+            while engine._keeper._jvm is None or not engine._keeper._jvm.alive:
+                await anyio.lowlevel.checkpoint()
+    assert events == []
     assert engine.state == "stopped"
     assert not engine.ready.is_set()
     assert not engine._keeper._jvm.alive
@@ -134,6 +152,21 @@ async def test_one_that_is_stopped_while_it_starts_says_nothing(
         if killed:
             jvm.kill()
     assert (capfd.readouterr(), caplog.records) == (("", ""), [])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_modules_are_loaded_leaves_nothing(short_folder: Path, end: signal.Signals) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", AHEAD, str(short_folder)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        java = int(program.stdout.readline())
+        program.send_signal(end)
+        _, said = program.communicate(timeout=60)
+    assert (program.returncode, said) == (128 + end, b"")
+    assert list(short_folder.iterdir()) == []
+    assert not Path(f"/proc/{java}").exists()
 
 
 @pytest.mark.spark

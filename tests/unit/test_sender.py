@@ -1,6 +1,7 @@
 """How long a request is repeated, never for longer than servers remember what became of it; and how that ends."""
 
 import asyncio
+import threading
 from typing import Any, cast
 
 import pytest
@@ -15,6 +16,7 @@ from rebaser_core.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Derive
 
 FULL = ApiError(400, ACCOUNT_FULL, "resource limits exceeded for account")
 NO_ANSWER = RequestTimeoutError("no answer")
@@ -77,6 +79,21 @@ async def test_sending_it_again_gives_no_more_time() -> None:
     request.copy()
     await store(request, PubAck(2, duplicate=False))
     assert (request.sequence, request.repeat_until) == (2, until)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("count", "length", "here"), [(1, 200, True), (1, 8000, False), (1000, 3, False)])
+async def test_formulas_that_are_long_together_are_read_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, count: int, length: int, here: bool
+) -> None:
+    readers: set[threading.Thread] = set()
+    monkeypatch.setattr(
+        "rebaser_client.sender.check_definitions", lambda *_, **__: readers.add(threading.current_thread())
+    )
+    sender = Sender(cast("Any", None), Subjects(""), cast("Any", None), DEFAULT_LIMITS, Pressure(lambda: 0.0))
+    await sender._check_definitions([Derive("a", "cel", {"v": "b"}, {"expr": "v" * length})] * count)
+    assert (readers == {threading.current_thread()}) == here
+    assert len(readers) == 1
 
 
 @pytest.mark.anyio
