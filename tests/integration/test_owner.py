@@ -461,6 +461,24 @@ async def test_an_owner_that_stood_still_counts_as_a_death_of_what_it_tried_and_
     assert (await client.state("ws", "cs")).attempts[1].deaths == deaths
 
 
+async def test_a_server_whose_slots_are_taken_asks_for_no_task(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = anyio.Event()
+
+    async def read(*_: object) -> None:
+        reading.set()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(RequestReader, "read", read)
+    async with serving(js, subjects, Engine(), concurrency=1) as server:
+        assert server._pull is not None
+        assert server._pull.outstanding == 1
+        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+        await reading.wait()
+        assert server._pull.outstanding == 0
+
+
 async def test_an_owner_that_breaks_leaves_its_slot_to_the_next(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from rebaser.dvu import compiled, graph
@@ -12,6 +13,7 @@ from rebaser.dvu import keeper as keeping
 from rebaser.dvu.keeper import EngineSettings, Keeper
 from rebaser.dvu.session import SessionError
 from rebaser_core import thresholds
+from tests.conftest import Events
 
 pytestmark = pytest.mark.anyio
 
@@ -128,3 +130,26 @@ async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(mo
             assert await keeper.held() is not held
             tasks.cancel_scope.cancel()
     assert len(sessions) == 2
+
+
+async def test_an_outage_after_another_is_waited_for_as_if_it_were_the_first(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "_FIRST_BACKOFF", 0.001)
+    fails = [True, True, False, True, False]
+
+    async def open_(_: Keeper) -> Cut:
+        if fails.pop(0):
+            raise SessionError("no")
+        return Cut()
+
+    monkeypatch.setattr(Keeper, "_open", open_)
+    keeper = Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keeper.run)
+            (await keeper.held()).lose()
+            while fails:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    assert [entry["retry_seconds"] for entry in events.named("spark_down")] == [0.001, 0.002, 0.001]

@@ -7,6 +7,7 @@ import pytest
 
 from rebaser_core.commit import DVU_ATTEMPT, Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.state import BrokenChain, ChangeSetState, View
+from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State
 
@@ -266,6 +267,20 @@ def test_what_is_to_be_recomputed_is_owed_until_a_dvu_covers_it() -> None:
     assert (state.owes, state.covers) == (True, 3)
     state.fold(7, dvu(state, 6))
     assert (state.owes, state.covers, state.stale()) == (False, 6, set())
+
+
+def test_what_was_brought_in_order_is_left_alone_until_enough_is_worn_again() -> None:
+    """Bringing it in order costs what all definitions cost."""
+    state = ChangeSetState()
+    for sequence in (1, 2, 3):
+        state.fold(sequence, rebase(state, Derive("b", "sum", {"x": ["a", "c", "d"]})))
+    columns = state.cells.columns
+    with forced(Thresholds(edges_worn=0, refs_lost=0)):
+        columns.tidy()
+        refs, to = columns.refs, columns.edges.to
+        columns.tidy()
+    assert columns.refs is refs
+    assert columns.edges.to is to
 
 
 def test_what_is_asked_for_again_during_a_dvu_is_owed_after_it() -> None:
