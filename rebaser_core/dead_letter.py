@@ -153,7 +153,8 @@ def redriven_headers(letter: DeadLetter) -> dict[str, str]:
         for name, value in letter.headers.items()
         if not name.lower().startswith("nats-") and name.lower() not in (REPLY_INBOX.lower(), REDRIVE.lower())
     }
-    told_apart = f"#{number}@{letter.request_sequence}"  # from other dead letters with the same request id
+    # From other dead letters with the same request id, which may have had its sequence, too: in a stream that is gone.
+    told_apart = f"#{number}@{letter.sequence}"
     return kept | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{told_apart}"}
 
 

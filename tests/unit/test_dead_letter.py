@@ -58,8 +58,15 @@ def test_what_is_redriven_has_its_own_headers_and_no_command_to_nats() -> None:
         "X-Original-Sequence": "1",
         "X-Payload-Address": "sha256:0",
         "X-Redrive": "3",
-        "Nats-Msg-Id": "ws.cs.r#3@9",
+        "Nats-Msg-Id": "ws.cs.r#3@3",
     }
+
+
+def test_two_dead_letters_are_two_messages_though_their_requests_had_the_same_place_in_two_streams() -> None:
+    unread = Decision(9, sequence_id(9), Outcome.DEAD, 0, "malformed", "")
+    told = dead_headers({}, unread, key=KEY, subject="s", server="s1", at_ms=7)
+    sent = [redriven_headers(read_letter(sequence, KEY, told, 0))["Nats-Msg-Id"] for sequence in (3, 4)]
+    assert sent == ["ws.cs.@9#1@3", "ws.cs.@9#1@4"]
 
 
 def test_a_message_that_is_no_dead_letter_of_ours_is_read_all_the_same() -> None:
