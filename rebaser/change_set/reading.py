@@ -67,9 +67,10 @@ class RequestReader:
             updates, blob = request.updates, None
             if updates is None:
                 updates, blob = await self._fetch(request.updates_address or "")
-            content = updates, request.from_change_set_id, request.recompute
-            digest = await _run(len(updates), digest_of, *content)
-            await _run(len(updates), check_definitions, updates)
+            size = len(message.data) if blob is None else blob.size
+            here = len(updates) <= LOOKED_AT_HERE and size < thresholds.now.decode_here
+            digest = await _run(here, digest_of, updates, request.from_change_set_id, request.recompute)
+            await _run(here, check_definitions, updates)
         except UnprocessableError as error:
             return Incoming(sequence, request_id, error=error, redrive=redrive, digest=digest)
         except (UnsupportedVersion, BlobMissing) as error:
@@ -111,8 +112,8 @@ class RequestReader:
             raise RebaserError(f"reading it took longer than {seconds:g} s", code="too_slow") from None
 
 
-async def _run(count: int, look: Callable[[*Ts], T], *content: *Ts) -> T:
-    """What `look` finds in `content`, `count` updates: in a thread if these are many."""
-    if count <= LOOKED_AT_HERE:
+async def _run(here: bool, look: Callable[[*Ts], T], *content: *Ts) -> T:
+    """What `look` finds in `content`: on the event loop, or in a thread."""
+    if here:
         return look(*content)
     return await to_thread.run_sync(look, *content, abandon_on_cancel=True)

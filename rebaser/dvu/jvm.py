@@ -185,7 +185,8 @@ class Jvm:
             self._ended = True
             if self._process is not None and self._process.poll() is None:
                 # It may still be the script that starts Java, with children.
-                os.killpg(self._process.pid, signal.SIGKILL)
+                with contextlib.suppress(OSError):  # it has just ended
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def _await(self, where: Path) -> None:
         deadline = time.monotonic() + _START_SECONDS

@@ -14,7 +14,7 @@ from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import EnqueueUpdatesRequest, encode
+from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.updates import Derive, Set, Update
 
 pytestmark = pytest.mark.anyio
@@ -36,8 +36,8 @@ class Store:
         return self.data
 
 
-def reader(data: bytes | None) -> RequestReader:
-    settings = Settings(apply_timeout=0.05)
+def reader(data: bytes | None, apply_timeout: float = 0.05) -> RequestReader:
+    settings = Settings(apply_timeout=apply_timeout)
     return RequestReader(cast("Any", SimpleNamespace(settings=settings, blobs=Store(data))), KEY)
 
 
@@ -70,6 +70,24 @@ async def test_a_request_that_names_another_change_set_is_dead(workspace: str, c
     read = await reader(None).read(Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers))
     assert isinstance(read.error, UnprocessableError)
     assert (read.error.code, read.updates, read.request_id) == ("wrong_change_set", (), "@7")
+
+
+@pytest.mark.parametrize("here", [True, False])
+@pytest.mark.parametrize("inline", [True, False])
+async def test_large_values_are_looked_at_beside_the_event_loop_however_few_they_are(
+    monkeypatch: pytest.MonkeyPatch, here: bool, inline: bool
+) -> None:
+    lookers = set[threading.Thread]()
+    monkeypatch.setattr(reading, "digest_of", lambda *_: lookers.add(threading.current_thread()))
+    updates = [Set(f"v{at}", "x" * (1000 if here else 200_000)) for at in range(2)]
+    given = None if inline else encode_updates_blob(updates)
+    headers, payload = encode(EnqueueUpdatesRequest("r", "ws", "cs", tuple(updates)))
+    read = await reader(given, 60).read(
+        Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers) if inline else message()
+    )
+    assert read.updates == tuple(updates)
+    assert len(lookers) == 1
+    assert (lookers == {threading.current_thread()}) == here
 
 
 @pytest.mark.parametrize("count", [1, 2 * reading.LOOKED_AT_HERE])
