@@ -1,7 +1,7 @@
 """Starts the embedded Spark before the modules of a server are loaded: either takes seconds, and another processor.
 
 Invariant: it is gone when `spark_ahead` is left, whoever used it, and when a signal ends the process before `running`
-has taken signals over. What is wrong with it (there is no Java, say) the server says, who asks for it.
+has taken signals over, or after. What is wrong with it (there is no Java, say) the server says, who asks for it.
 """
 
 import os
@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rebaser.dvu.jvm import Jvm
@@ -28,20 +28,26 @@ def spark_ahead(settings: "Settings") -> Iterator["Jvm | None"]:
     scratch = settings.scratch.absolute() if settings.scratch else None
     jvm = Jvm(master_of(settings.spark, parallelism()), memory=settings.spark_driver_memory, scratch=scratch)
 
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
     def leave(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-        jvm.kill()
-        jvm.stop()
-        os._exit(128 + number)
+        try:
+            jvm.kill()
+            jvm.stop()
+        finally:
+            os._exit(128 + number)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, leave)
+    def handle(handlers: dict[signal.Signals, Any]) -> None:
+        for number, handler in handlers.items():
+            if before[number] is not signal.SIG_IGN:
+                signal.signal(number, handler)
+
+    handle(dict.fromkeys(before, leave))
     jvm.begin()
     try:
         yield jvm
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        handle(dict.fromkeys(before, leave))  # whoever took them over has let them go
         jvm.stop()
+        handle(before)

@@ -88,7 +88,7 @@ class Jvm:
         self._folder: Path | None = None
         self._sockets: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal may have one thread stop it while it stops it
         self._held = -1  # the lock of the folder
         self._ended = False
         self._begun: futures.Future[None] | None = None

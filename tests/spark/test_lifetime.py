@@ -52,7 +52,7 @@ with spark_ahead(load_settings(spark="local[1]", scratch=Path(sys.argv[1]))) as 
     while not jvm.alive:
         time.sleep(0.01)
     print(jvm._process.pid, flush=True)
-    time.sleep(60)
+    time.sleep(float(sys.argv[2]))
 """
 
 
@@ -155,10 +155,13 @@ async def test_one_that_is_stopped_while_it_starts_says_nothing(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("seconds", [60, 0])
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_modules_are_loaded_leaves_nothing(short_folder: Path, end: signal.Signals) -> None:
+def test_a_signal_while_modules_are_loaded_or_all_ends_leaves_nothing(
+    short_folder: Path, end: signal.Signals, seconds: int
+) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", AHEAD, str(short_folder)]
+    command = [sys.executable, "-c", AHEAD, str(short_folder), str(seconds)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
         java = int(program.stdout.readline())
