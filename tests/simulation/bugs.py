@@ -416,6 +416,52 @@ BUGS = (
         "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > epoch.sequence",
         "return decision.outcome is Outcome.DEAD",
     ),
+    # -- what is left behind ---------------------------------------------------------------------------------------
+    bug(
+        "an ordered consumer that was closed keeps its hooks",
+        "calm",
+        1,
+        "rebaser_client.jetstream.ordered",
+        """        for remove in self._hooks:
+            remove()
+        self._hooks = []
+""",
+        "",
+    ),
+    bug(
+        "an ordered consumer that was closed still listens",
+        "calm",
+        1,
+        "rebaser_client.jetstream.ordered_calls",
+        """        if generation.interest is not None:
+            await generation.interest.close()
+        pause""",
+        "        pause",
+    ),
+    bug(
+        "an answer that came is still awaited",
+        "calm",
+        1,
+        CLIENT,
+        "            self._connection.close_reply(inbox)\n",
+        "",
+    ),
+    bug(
+        "a dead request is kept after it was buried",
+        "calm",
+        2,
+        PROCESSOR,
+        "self._burying.pop(decision.sequence, None)",
+        "pass",
+    ),
+    bug(
+        "a task that has to wait for the owner before it costs a slot",
+        "gentle",
+        3,
+        SERVER,
+        "            self._next[key] = task\n",
+        "            self._next[key] = task\n            self._credit += 1\n",
+    ),
 )
 
 

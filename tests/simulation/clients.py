@@ -17,6 +17,7 @@ from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
 from tests.simulation.growth import edited, grown
+from tests.simulation.left import nothing_left
 
 BASE, DERIVED = 4, 4  # ids of values that are set, and of such that are derived
 TIMEOUT = 20.0  # virtual seconds
@@ -73,9 +74,11 @@ class Programme:
         return [operation for lane in self.lanes for operation in lane]
 
     async def run(self, url: str) -> None:
-        async with RebaserClient.connect(url) as client, anyio.create_task_group() as group:
-            for lane in self.lanes:
-                group.start_soon(self._run_lane, client, lane)
+        async with RebaserClient.connect(url) as client:
+            async with anyio.create_task_group() as group:
+                for lane in self.lanes:
+                    group.start_soon(self._run_lane, client, lane)
+            await nothing_left(client)
 
     async def _run_lane(self, client: RebaserClient, lane: list[Operation]) -> None:
         for operation in lane:

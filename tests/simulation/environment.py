@@ -22,16 +22,18 @@ from anyio._backends._asyncio import CancelScope
 import rebaser.change_set.commit_log
 import rebaser.context
 import rebaser.dvu.run
+import rebaser.server
 import rebaser_client.blobs.jetstream
 import rebaser_client.jetstream.connection
 from rebaser.change_set.reading import RequestReader
 from rebaser.dvu import compiled, fingerprint, plan
 from rebaser.dvu.functions.registry import registry
-from rebaser_client.jetstream import Message
+from rebaser_client.jetstream import Connection, Message
 from rebaser_core import thresholds
 from rebaser_core.decide import Incoming
 from rebaser_core.envelope import MESSAGE_ID
 from rebaser_core.thresholds import Thresholds
+from tests.simulation.left import Left
 from tests.simulation.loop import PROCESS, SimLoop, scope_hash
 from tests.simulation.model.server import BEGAN_NS
 from tests.simulation.model.store import NANOS
@@ -67,12 +69,13 @@ def replaced(
     engine: Callable[..., Any],
     log: Log,
     taste: Callable[[str], Awaitable[None]] = _no_poison,
+    left: Left | None = None,
     limits: Thresholds = USUAL,
 ) -> Iterator[None]:
     """Inside, the product lives in the world of `loop` and `network`.
 
     It takes the ways that `limits` say. `log` gets its log events; `taste` is awaited with the id of each request
-    before it is read.
+    before it is read; `left` sees what servers and connections leave behind.
     """
     rng = random.Random(f"environment {seed}")
 
@@ -113,6 +116,12 @@ def replaced(
         (thresholds, "now", limits),
         (RequestReader, "read", read_poison),
     ]
+    if left is not None:
+        replacements += [
+            (rebaser.server, "Server", left.make_server),
+            (rebaser.server, "Owner", left.make_owner),
+            (Connection, "_close", left.closing()),
+        ]
     logging = structlog.get_config()
     state, collections, collecting = random.getstate(), gc.get_threshold(), gc.isenabled()
     patches = [mock.patch.object(target, name, new) for target, name, new in replacements]

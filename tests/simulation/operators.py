@@ -8,6 +8,7 @@ import anyio.lowlevel
 
 from rebaser_client import RebaserClient
 from rebaser_core.errors import RebaserError
+from tests.simulation.left import nothing_left
 
 
 @dataclass
@@ -46,6 +47,7 @@ class Operator:
                     await self._look_through(client)
                 except RebaserError as error:
                     self.tell(self.name, f"redriving: {type(error).__name__} {error.code}")
+            await nothing_left(client)
 
     async def _look_through(self, client: RebaserClient) -> None:
         async for letter in client.dead_letters.find():

@@ -12,6 +12,7 @@ from tests.simulation.book import FAULT
 from tests.simulation.checker import Violation
 from tests.simulation.clients import Programme, Told, draw_operations
 from tests.simulation.environment import prepare, replaced
+from tests.simulation.left import LEFT_FOR, LOOK_AGAIN, nothing_left
 from tests.simulation.loop import Livelock, Process, State
 from tests.simulation.model.consumers import PushConsumer
 from tests.simulation.operators import Operator
@@ -63,7 +64,7 @@ class Story:
     def run(self) -> Result:
         world = self._world
         taste, limits = world.poison.taste, self._setup.thresholds
-        with replaced(world.loop, world.network, world.seed, world.engine, world.log, taste, limits):
+        with replaced(world.loop, world.network, world.seed, world.engine, world.log, taste, world.left, limits):
             try:
                 for number in range(self._setup.servers):
                     world.add_server(f"s{number + 1}")
@@ -150,6 +151,7 @@ class Story:
         if self._calm:
             await self._check_tidy()
         await self._check_reading()
+        await self._check_left()
 
     async def _sleep(self, seconds: float) -> None:
         world = self._world
@@ -265,3 +267,25 @@ class Story:
                 if found != wanted:
                     wrong = {id_: (found.get(id_), wanted.get(id_)) for id_ in {*found, *wanted}}
                     raise Violation(f"{key} is read wrong: { {k: v for k, v in wrong.items() if v[0] != v[1]} }")
+            await nothing_left(client)
+
+    async def _check_left(self) -> None:
+        """Nothing is left behind: in servers at rest, and when they were asked to stop."""
+        world = self._world
+        until = world.loop.time() + LEFT_FOR
+        left = set(world.left.in_servers())
+        while left and world.loop.time() < until:
+            await self._sleep(LOOK_AGAIN)
+            left &= set(world.left.in_servers())
+        if left:
+            raise Violation("; ".join(sorted(left)))
+        world.left.resting = True
+        servers = [slot for slot in world.slots if not slot.client and slot.task is not None]
+        for slot in servers:
+            world.stop(slot)
+        while not all(slot.task is None or slot.task.done() for slot in servers):
+            if world.loop.time() > until + LEFT_FOR:
+                raise Violation(f"{[slot.name for slot in servers]} do not stop")
+            await self._sleep(LOOK_AGAIN)
+        if closed := world.left.when_closed():
+            raise Violation("; ".join(closed))

@@ -25,6 +25,7 @@ from tests.simulation.checker import Checker, Violation, is_reply
 from tests.simulation.clients import Programme
 from tests.simulation.engine import Engine
 from tests.simulation.faults import Plan, SeededFaults
+from tests.simulation.left import Left
 from tests.simulation.loop import PROCESS, Process, SimLoop, State
 from tests.simulation.model.server import NatsModel
 from tests.simulation.network import NOBODY, Network, jitter
@@ -82,6 +83,7 @@ class World:
         if mode in (Mode.CALM, Mode.GENTLE):
             appends = Appends(self.subjects, self.model.streams, self.checker.broken)
             self.network.sent, self.network.heard = appends.sent, appends.heard
+        self.left = Left()
         self.slots: list[Slot] = []
         self.programmes: list[Programme] = []
         self.poison = Poison(self._strike, kills=self.rng.random() < 0.7)
@@ -143,10 +145,19 @@ class World:
         self.trace(process.name, f"ended: {error!r}" if error else "ended")
         leaves = list(_leaves(error)) if error is not None else []
         for leaf in leaves:
-            if not isinstance(leaf, RebaserError):
+            if isinstance(leaf, Violation):
+                self.checker.broken(f"{process.name}: {leaf}")
+            elif not isinstance(leaf, RebaserError):
                 self.checker.broken(f"{process.name} fell over: {leaf!r}")
         if leaves or not slot.client:
             self.loop.call_later(0.5, self._start_again, slot, process)
+
+    def stop(self, slot: Slot) -> None:
+        """Ask it to end, and leave it so."""
+        self.trace(slot.name, "is asked to stop for good")
+        slot.process = None
+        if slot.task is not None:
+            slot.task.cancel()
 
     def _start_again(self, slot: Slot, process: Process) -> None:
         if slot.process is process:

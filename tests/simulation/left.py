@@ -1,0 +1,155 @@
+"""What is left behind: by a client that has done its work, by servers at rest, by connections that were closed.
+
+Some things rightly stay, each bounded: what a client remembers of change sets that were answered and of queues that
+were full, what a server knows of requests for newer ones, and the hook of a client's `Unanswered`, which lives as long
+as its connection. Those who died clean up nothing, and are not looked at.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+
+from rebaser.change_set.lifecycle import Phase, Reason
+from rebaser.change_set.owner import Owner
+from rebaser.context import Context
+from rebaser.server import Server
+from rebaser_client import RebaserClient
+from rebaser_client.jetstream import Connection
+from rebaser_client.unanswered import Unanswered
+from tests.simulation.checker import Violation
+from tests.simulation.loop import PROCESS, Process, State
+
+LEFT_FOR = 40.0  # virtual seconds until what is left when all is done is left for good; a waker gives up after 30
+LOOK_AGAIN = 0.05  # virtual seconds
+close_connection = Connection._close  # as it is outside of a run
+
+
+class Left:
+    """Sees what is made and closed: during a run `make_server` and `make_owner` stand in for `Server` and `Owner`, and
+    what `closing` returns for `Connection._close`.
+    """
+
+    def __init__(self) -> None:
+        self._servers: list[tuple[Process, Server]] = []
+        self._owners: list[tuple[Process, Owner]] = []
+        self._closed: list[tuple[Process, Connection, list[str]]] = []
+        self.resting = False  # nothing is on its way any more, so that who closes has ended all that it listened to
+
+    def make_server(self, context: Context) -> Server:
+        server = Server(context)
+        self._servers.append((_process(), server))
+        return server
+
+    def make_owner(self, *given: Any, **named: Any) -> Owner:
+        owner = Owner(*given, **named)
+        self._owners.append((_process(), owner))
+        return owner
+
+    def closing(self) -> Any:
+        async def close(connection: Connection) -> None:
+            listened = list(_interests(connection)) if self.resting else []
+            self._closed.append((_process(), connection, listened))
+            await close_connection(connection)
+
+        return close
+
+    def in_servers(self) -> list[str]:
+        """What stays in servers that serve, and have nothing to do."""
+        return [
+            f"{process} at rest: {what}"
+            for process, server in self._servers
+            if process.state is State.RUNNING and not server._stopping
+            for what in _in_server(server)
+        ]
+
+    def when_closed(self) -> list[str]:
+        """What stays in connections that were closed, in servers that were stopped, and in owners that ended."""
+        connections = [
+            f"{process} has closed its connection: {what}"
+            for process, connection, listened in self._closed
+            if process.state is State.RUNNING
+            for what in (*listened, *_in_connection(connection))
+        ]
+        servers = [
+            f"{process} has stopped: it has owners of {[str(key) for key in server._owners]}, {server._taken} slots"
+            for process, server in self._servers
+            if process.state is State.RUNNING and server._stopping and (server._owners or server._taken)
+        ]
+        owners = [
+            f"{process} owns {owner.key} no more: its owner has {what}"
+            for process, owner in self._owners
+            if process.state is State.RUNNING and owner.life.phase is Phase.DONE
+            for what in _in_owner(owner)
+        ]
+        return connections + servers + owners
+
+
+async def nothing_left(client: RebaserClient) -> None:
+    """Return when nothing is left in a client whose calls have all returned; raises `Violation` if that never comes."""
+    left = set(_in_client(client))
+    with anyio.move_on_after(LEFT_FOR):
+        while left:
+            await anyio.sleep(LOOK_AGAIN)
+            left &= set(_in_client(client))
+    if left:
+        raise Violation(f"a client that has nothing to do has {'; '.join(sorted(left))}")
+
+
+def _process() -> Process:
+    process = PROCESS.get()
+    assert process is not None
+    return process
+
+
+def _in_client(client: RebaserClient) -> Iterator[str]:
+    waker = client._waker
+    yield from _interests(client._connection)
+    yield from _in_connection(client._connection)
+    yield from (f"a follower of {key}" for key in client._covers._followers)
+    yield from (f"an unanswered request to {key}" for key in client._unanswered._queues)
+    yield from (f"a wake-up of {key}" for key in {*waker._next, *waker._running})
+    yield from (f"a reply of {key} to come" for _, key, _ in waker._hopeful)
+
+
+def _interests(connection: Connection) -> Iterator[str]:
+    answers = f"{connection._replies.inbox}*"
+    yield from (f"a subscription to {one.subject}" for one in connection._interests if one.subject != answers)
+
+
+def _in_connection(connection: Connection) -> Iterator[str]:
+    for hooks in (connection._on_tick, connection._on_reconnect, connection._on_close):
+        for hook in hooks:
+            if not isinstance(getattr(hook, "__self__", None), Unanswered):
+                yield f"the hook {getattr(hook, '__qualname__', hook)}"
+    replies = connection._replies
+    if replies._waiting or replies._requests or replies._subjects:
+        yield f"waiters for replies: {list(replies._waiting)}, {len(replies._requests)} of them for requests"
+
+
+def _in_server(server: Server) -> Iterator[str]:
+    context, owners = server._context, server._owners
+    yield from (f"a task of {key} that nobody took" for key in server._next)
+    holders = sum(owner.life.holds_slot for owner in owners.values())
+    if server._taken != holders:
+        yield f"{server._taken} slots taken, by {holders} owners"
+    if server._taken + server._credit < context.settings.concurrency:
+        yield f"{server._taken} slots taken and {server._credit} asked for, of {context.settings.concurrency}"
+    if server._pull is not None and server._pull._state.free + server._pull.outstanding != server._credit:
+        yield f"{server._credit} tasks asked for, and pulls for {server._pull.outstanding}"
+    if context.deleter._queue:
+        yield f"requests to be deleted: {context.deleter._queue}"
+    if context.suspects.locked() or context.suspect_dvus.locked():
+        yield "a suspect being tried"
+
+
+def _in_owner(owner: Owner) -> Iterator[str]:
+    life, commits, processor = owner.life, owner._commits, owner._processor
+    if life.busy or life.jobs or owner._work or owner.progress is not None:
+        yield f"{life.jobs} jobs and {len(owner._work)} scopes of work"
+    if commits is not None and (commits.state.frozen or commits._lock.locked() or commits._viewing.locked()):
+        yield "a view or a turn"
+    if life.stopping in (None, Reason.YIELD) and processor is not None and processor._burying:
+        yield f"requests to bury: {list(processor._burying)}"
+    if life.stopping is None and commits is not None and (owner._rest or commits.state.attempts):
+        yield f"{len(owner._rest)} undecided requests, and attempts {list(commits.state.attempts.values())}"
