@@ -1,5 +1,7 @@
 """A real nats-server for all tests, one of its own for those that kill it, and streams that no other test sees."""
 
+import functools
+import inspect
 import os
 import secrets
 import socket
@@ -31,6 +33,8 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 # A machine at work on something else is no defect: no example has a deadline, nor is making one ever too slow.
 settings.register_profile("rebaser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rebaser")
+
+IN_TIME = 0.8  # of a test's timeout: the rest is for its fixtures
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,6 +70,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "long" in item.keywords:
                 item.add_marker(skip)
+
+
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
+    """Cancel an asynchronous test that is about to be too late, so that it fails and what it opened is closed.
+
+    The signal of pytest-timeout would be raised in whatever the event loop runs. The test would wait on, and with it,
+    for ever, its fixtures and all tests behind it, which run in the same task.
+    """
+    test, bound = pyfuncitem.obj, IN_TIME * timeout_of(pyfuncitem)
+    if bound and inspect.iscoroutinefunction(test):
+
+        @functools.wraps(test)
+        async def bounded(*args: Any, **named: Any) -> None:
+            with anyio.fail_after(bound):
+                await test(*args, **named)
+
+        pyfuncitem.obj = bounded
+    return (yield)
+
+
+def timeout_of(item: pytest.Item) -> float:
+    """Seconds until pytest-timeout ends it, its fixtures included; 0: never."""
+    marker, given = item.get_closest_marker("timeout"), item.config.getoption("timeout")
+    if marker is not None:
+        given = marker.args[0]
+    return float(item.config.getini("timeout") if given is None else given)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
