@@ -2,7 +2,8 @@
 
 Some things rightly stay, each bounded: what a client remembers of change sets that were answered and of queues that
 were full, what a server knows of requests for newer ones, and the hook of a client's `Unanswered`, which lives as long
-as its connection. Those who died clean up nothing, and are not looked at.
+as its connection. An attempt at a request that came twice stays until another request is decided, for no commit
+tells of the second one. Those who died clean up nothing, and are not looked at.
 """
 
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from rebaser.server import Server
 from rebaser_client import RebaserClient
 from rebaser_client.jetstream import Connection
 from rebaser_client.unanswered import Unanswered
+from rebaser_core.commit import DVU_ATTEMPT
 from tests.simulation.checker import Violation
 from tests.simulation.loop import PROCESS, Process, State
 
@@ -151,5 +153,9 @@ def _in_owner(owner: Owner) -> Iterator[str]:
         yield "a view or a turn"
     if life.stopping in (None, Reason.YIELD) and processor is not None and processor._burying:
         yield f"requests to bury: {list(processor._burying)}"
-    if life.stopping is None and commits is not None and (owner._rest or commits.state.attempts):
-        yield f"{len(owner._rest)} undecided requests, and attempts {list(commits.state.attempts.values())}"
+    if life.stopping is None and owner._rest:
+        yield f"{len(owner._rest)} undecided requests"
+    if commits is not None and commits.state.applied is not None:
+        passed = commits.state.applied.sequence
+        if over := [one for one in commits.state.attempts.values() if DVU_ATTEMPT < one.sequence <= passed]:
+            yield f"attempts that are over: {over}"
