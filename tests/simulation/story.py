@@ -280,7 +280,9 @@ class Story:
         if left:
             raise Violation("; ".join(sorted(left)))
         world.left.resting = True
-        servers = [slot for slot in world.slots if not slot.client and slot.task is not None]
+        # One that died, and is not there again yet, hears nobody.
+        running = [slot for slot in world.slots if slot.process is not None and slot.process.state is not State.DEAD]
+        servers = [slot for slot in running if not slot.client and slot.task is not None]
         for slot in servers:
             world.stop(slot)
         while not all(slot.task is None or slot.task.done() for slot in servers):
