@@ -5,6 +5,7 @@ The newer request calls its updates `edits`; the newer commit says in which `reg
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rebaser.change_set import commit_log, reading
@@ -16,6 +17,7 @@ from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import COMMIT, CommitV2, check_is_commit, sweep_headers
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest, RequestV3
 from rebaser_core.messages.response import RESPONSE
+from rebaser_core.payload import malformed
 
 
 class RequestV4(Body):
@@ -90,8 +92,15 @@ def decode_commit(headers: Mapping[str, str] | None, payload: bytes, limits: Lim
     return NEWER.decode(headers, payload, limits, Commit)
 
 
+def check_commit(commit: Commit, headers: Mapping[str, str], payload: bytes) -> None:
+    meant = commit if commit.delta_blob is None else replace(commit, delta=())
+    if decode_commit(headers, payload) != meant:
+        raise malformed("it reads back as another commit")
+
+
 if __name__ == "__main__":
     reading.decode = NEWER.decode
     commit_log.encode_commit = encode_commit  # type: ignore[assignment]
+    commit_log.check_commit = check_commit
     commit_log.decode_commit = log_reader.decode_commit = decode_commit  # type: ignore[assignment]
     sys.exit(main())

@@ -2,16 +2,16 @@
 
 import sys
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
 import numpy as np
-import pyspark
 import pytest
 from packaging.requirements import Requirement
 
-from rebaser.dvu import keeper, survey
+from rebaser.dvu import jvm, keeper, survey
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.functions.registry import Registry, builtins
 from rebaser.dvu.jvm import check_java
@@ -108,7 +108,7 @@ async def test_a_store_that_workers_do_not_reach_is_named(
 def test_an_embedded_spark_needs_the_whole_of_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package pyspark-client has no Spark to start."""
     check_java()
-    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(jvm, "find_spec", lambda name: ModuleSpec(name, None, origin=str(tmp_path / "__init__.py")))
     with pytest.raises(ConfigError) as refused:
         check_java()
     assert "pip install 'rebaser[spark]'" in refused.value.message
