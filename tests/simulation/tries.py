@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rebaser_core.commit import Commit
+from rebaser_core.commit import DVU_ATTEMPT, Commit, Kind
 
 MAX_DEATHS = 3  # tries that end so until a request is given up; a setting of the simulated servers
 
@@ -30,20 +30,30 @@ class Tries:
     strikes: Strikes
     ended: Counter[int] = field(default_factory=Counter)
     _deaths: dict[int, int] = field(default_factory=dict)  # by request sequence, as the log has it
-    _open: tuple[int, str, float] | None = None  # the try at work: of which request, by whom, not begun before
+    _open: dict[int, tuple[str, float]] = field(default_factory=dict)  # tries at work: by whom, not begun before
     _at: float = 0.0  # the newest commit's time
 
     def note(self, commit: Commit) -> None:
-        """`commit` was stored: it ends the try before it, and may announce another."""
-        attempt, now = commit.attempt, self.strikes.now()
-        deaths, before = (attempt.deaths, self._deaths.get(attempt.sequence, 0)) if attempt is not None else (0, 0)
-        if self._open is not None and deaths >= before:  # not taken back
-            sequence, owner, since = self._open
-            self.ended[sequence] += any(at >= since for at in self.strikes.of(owner))
-        self._open = None
+        """`commit` was stored: it may end tries, and announce another."""
+        attempt = commit.attempt
+        for sequence, (owner, since) in list(self._open.items()):
+            if commit.owner == owner and not _ends(commit, sequence):
+                continue
+            del self._open[sequence]
+            same = attempt is not None and attempt.sequence == sequence
+            taken_back = same and attempt is not None and attempt.deaths < self._deaths[sequence]
+            if not taken_back:
+                self.ended[sequence] += any(at >= since for at in self.strikes.of(owner))
         if attempt is not None:
-            self._deaths[attempt.sequence] = deaths
-            if deaths > before:
+            if attempt.deaths > self._deaths.get(attempt.sequence, 0):
                 # A server may be killed when it has sent the announcement, which arrives after that.
-                self._open = attempt.sequence, commit.owner, self._at
-        self._at = now
+                self._open[attempt.sequence] = commit.owner, self._at
+            self._deaths[attempt.sequence] = attempt.deaths
+        self._at = self.strikes.now()
+
+
+def _ends(commit: Commit, sequence: int) -> bool:
+    """Whether a commit ends a try that its own owner is at: of a request, or of an update, which goes on beside it."""
+    if commit.attempt is not None:
+        return commit.attempt.sequence == sequence
+    return commit.kind is (Kind.DVU if sequence == DVU_ATTEMPT else Kind.REBASE)
