@@ -5,6 +5,7 @@ a `DvuError` (this job is not); PySpark's own stay inside.
 """
 
 import contextlib
+import os
 import re
 import tempfile
 import warnings
@@ -32,6 +33,10 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
+# What this process forks becomes another program at once. gRPC, which would get ready to go on in it, says on stderr
+# when it cannot; it looks here once, when its first channel is opened.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 _DIED = "Python worker exited unexpectedly"
 _MANY = 1000  # more than any Spark has places that are of use to one server
 _HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"

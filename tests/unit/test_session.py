@@ -1,0 +1,51 @@
+"""What a process that has a Spark session says on stderr: nothing."""
+
+import subprocess
+import sys
+
+PROGRAM = r"""
+import os, threading, warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import rebaser.dvu.session
+import grpc
+
+warnings.simplefilter("ignore")  # of Python, which is right: this forks amid threads
+
+
+class Echo(grpc.GenericRpcHandler):
+    def service(self, _):
+        return grpc.unary_unary_rpc_method_handler(lambda request, _: request)
+
+
+server = grpc.server(ThreadPoolExecutor(4))
+port = server.add_insecure_port("127.0.0.1:0")
+server.add_generic_rpc_handlers((Echo(),))
+server.start()
+call = grpc.insecure_channel(f"127.0.0.1:{port}").unary_unary("/any/call")
+over = threading.Event()
+
+
+def work():
+    while not over.is_set():
+        call(b"x")
+
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for _ in range(60):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+over.set()
+for thread in threads:
+    thread.join()
+server.stop(0)
+"""
+
+
+def test_a_process_that_is_forked_while_grpc_is_at_work_is_no_news() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
