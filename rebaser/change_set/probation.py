@@ -59,7 +59,9 @@ class Probation:
         self._until = until
         state = commits.state
         outcomes = [*state.outcomes.values(), *state.redriven.values()]
-        self._condemned = {one.decision.request_id for one in outcomes if one.decision.code == POISON}
+        poison = [one.decision for one in outcomes if one.decision.code == POISON]
+        self._condemned = {one.request_id for one in poison}
+        self._decided = {one.sequence for one in poison if one.sequence <= after}
         announced = any(one.deaths for one in state.attempts.values() if one.sequence > after)
         self._left = context.settings.batch_max_requests if redelivered or announced else 0
 
@@ -72,8 +74,9 @@ class Probation:
         return len(messages)
 
     def condemned(self, message: Message) -> Incoming | None:
-        """The verdict on a request that was given up as poison before, and is sent again by its client."""
-        if self._condemned and not read_redrive(message.headers):
+        """The verdict on a request that was given up as poison before: it is sent again by its client, or an owner died
+        before it was deleted. One that came back from the dead letters since then may have been cured."""
+        if self._condemned and (not read_redrive(message.headers) or message.stream_sequence in self._decided):
             request_id = claimed_id(message.headers, self._commits.key)
             if request_id in self._condemned:
                 return self._verdict(message, "it was given up before")

@@ -287,6 +287,21 @@ async def test_poison_that_was_sent_twice_is_read_by_nobody_once_it_is_known(fle
     assert [ids for _, ids in await fleet.log() if ids] == [["bad"]]
 
 
+async def test_redriven_poison_that_nobody_deleted_yet_is_read_by_nobody(fleet: Fleet) -> None:
+    """Its owner died when it was decided; the next one copies it to the dead letters, and deletes it."""
+    await fleet.send("bad", Nats_Msg_Id=f"{KEY}.bad#1", X_Redrive="1")
+    for _ in range(2):
+        await end_in_a_try(fleet, dies, ZeroDivisionError)
+    async with fleet.owner(redelivered=True) as owner:
+        messages = owner.queued
+        assert await owner.decide_all() == ["poison"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processing.RequestReader, "read", lambda *_: dies())
+        async with fleet.owner(redelivered=True) as owner:
+            owner.queued = messages
+            assert await owner.decide_all() == ["poison"]
+
+
 async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fleet: Fleet) -> None:
     """What stood behind the first one waited with it, whoever owns the change set by then."""
     await fleet.send("new1", "new2", "new3", "new4", X_MESSAGE_VERSION="99")
