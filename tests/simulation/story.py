@@ -23,7 +23,9 @@ from tests.simulation.trace import Trace
 from tests.simulation.world import URL, Slot, World
 
 TROUBLE = 30.0  # virtual seconds of faults, at most
-STRANDED = 15.0  # virtual seconds until a client that is slow, or not answered, has woken somebody, at most
+# Virtual seconds until a client that is slow, or not answered, has woken somebody, at most: four answers may be lost
+# in a row, each waited for 5 s.
+STRANDED = 22.0
 REST = 120.0  # virtual seconds in which everything has to come to rest
 # After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
 RECOVERED = 15.0
