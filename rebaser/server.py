@@ -25,7 +25,7 @@ from rebaser.sweeper import Sweeper
 from rebaser.watchdog import watched_loop
 from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
-from rebaser_core.envelope import JSON, dumps
+from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP

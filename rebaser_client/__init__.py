@@ -21,11 +21,11 @@ from rebaser_client.jetstream import Access
 from rebaser_client.options import ClientOptions
 from rebaser_client.overview import Overview
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.encoding.payload import ContentType
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import Conflict, Conflicts, DvuProgress, EnqueueUpdatesResponse, Failure, Success
-from rebaser_core.payload import ContentType
 from rebaser_core.selecting import Item
 from rebaser_core.state import ChangeSetState
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update

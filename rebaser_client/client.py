@@ -26,7 +26,7 @@ from rebaser_client.sender import Outgoing, Sender
 from rebaser_client.unanswered import Unanswered
 from rebaser_client.waker import Waker
 from rebaser_core.decide import REQUEST_ID_REUSED
-from rebaser_core.envelope import CBOR, ContentType
+from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits

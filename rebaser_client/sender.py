@@ -22,7 +22,7 @@ from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND,
 from rebaser_client.pressure import Pressure
 from rebaser_core import thresholds
 from rebaser_core.definitions import check_definitions, is_formula
-from rebaser_core.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
+from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits

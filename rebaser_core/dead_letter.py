@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rebaser_core.commit import Decision
-from rebaser_core.envelope import MESSAGE_ID, REDRIVE, REPLY_INBOX
+from rebaser_core.encoding.envelope import MESSAGE_ID, REDRIVE, REPLY_INBOX
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, is_sequence_id
 

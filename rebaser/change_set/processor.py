@@ -20,7 +20,7 @@ from rebaser_client.jetstream import Message
 from rebaser_client.rounds import turn
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
 from rebaser_core.decide import Incoming, decide, known
-from rebaser_core.envelope import REPLY_INBOX
+from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
 log = structlog.get_logger(__name__)

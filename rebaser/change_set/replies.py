@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.dead_letter import told_id
-from rebaser_core.envelope import MESSAGE_ID, content_type_of
+from rebaser_core.encoding.envelope import MESSAGE_ID, content_type_of
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Success, encode
 

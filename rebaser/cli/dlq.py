@@ -180,7 +180,7 @@ def _show(letter: "DeadLetter", payload: bytes, json: bool) -> None:
 
 def _readable(letter: "DeadLetter", payload: bytes) -> Any:
     """The payload as it would stand in JSON; None if it cannot be read."""
-    from rebaser_core.envelope import ContentType, loads
+    from rebaser_core.encoding.envelope import ContentType, loads
     from rebaser_core.errors import RebaserError
 
     try:

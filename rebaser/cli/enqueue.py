@@ -125,7 +125,7 @@ def enqueue(
 
 
 def _content_type(text: str) -> str:
-    from rebaser_core.payload import ContentType
+    from rebaser_core.encoding.payload import ContentType
 
     try:
         return ContentType.of(text if "/" in text else f"application/{text}").value

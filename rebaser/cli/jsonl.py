@@ -8,7 +8,7 @@ import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rebaser_core.envelope import ContentType, loads
+from rebaser_core.encoding.envelope import ContentType, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.updates import Update, parse_update

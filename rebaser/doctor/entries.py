@@ -12,12 +12,12 @@ from io import BytesIO
 from typing import Any
 
 from rebaser_core.commit import Applied, Commit, Decision, Kind
-from rebaser_core.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
+from rebaser_core.encoding.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
+from rebaser_core.encoding.payload import JSON, LIST, MAP, ContentType, loads, read_head, read_item
 from rebaser_core.errors import RebaserError, UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages import decode_commit, read_sweep_headers
 from rebaser_core.messages.commit import COMMIT, read_decision
-from rebaser_core.payload import JSON, LIST, MAP, ContentType, loads, read_head, read_item
 
 LISTED = 10_000  # requests, or ids, that are kept of one damaged commit
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from rebaser_core.encoding.payload import JSON, loads, malformed
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.payload import JSON, loads, malformed
 from rebaser_core.shapes import Shape
 
 FORMAT = "rebaser-checkpoint"

@@ -7,7 +7,8 @@ because only current messages leave this package.
 from dataclasses import replace
 
 from rebaser_core.commit import Commit
-from rebaser_core.envelope import CBOR, DIGESTS, ContentType, Headers, Peeked, Registry
+from rebaser_core.encoding.envelope import CBOR, DIGESTS, ContentType, Headers, Peeked, Registry
+from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import (
     COMMIT,
@@ -36,7 +37,6 @@ from rebaser_core.messages.response import (
     Status,
     Success,
 )
-from rebaser_core.payload import malformed
 
 __all__ = [
     "REGISTRY",

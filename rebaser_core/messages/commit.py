@@ -24,7 +24,7 @@ from rebaser_core.commit import (
     Outcome,
 )
 from rebaser_core.content import SIZE
-from rebaser_core.envelope import (
+from rebaser_core.encoding.envelope import (
     APPLIED,
     DEBT,
     DIGESTS,
@@ -34,11 +34,11 @@ from rebaser_core.envelope import (
     Headers,
     MessageType,
 )
+from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages.delta import read_delta, write_delta
-from rebaser_core.payload import malformed
 from rebaser_core.updates import any_match, parse_recompute
 
 MATCHES = 2  # the version from which on inputs may be matches

@@ -17,9 +17,9 @@ import numpy as np
 
 from rebaser_core.codes import FLOAT, INT, NULL, OTHER
 from rebaser_core.computed import ComputedTable, RowIds
+from rebaser_core.encoding.payload import BYTES, CBOR, MAP, TEXT, check_tree, dumps, head, malformed, read_unchecked
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import Limits
-from rebaser_core.payload import BYTES, CBOR, MAP, TEXT, check_tree, dumps, head, malformed, read_unchecked
 from rebaser_core.values import Fault
 
 _BITS = np.dtype("<i8")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
-from rebaser_core.envelope import Body, MessageType
+from rebaser_core.encoding.envelope import Body, MessageType
 from rebaser_core.ids import check_token
 from rebaser_core.limits import Limits
 

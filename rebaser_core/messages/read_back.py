@@ -9,9 +9,9 @@ from io import BytesIO
 from typing import Any
 
 from rebaser_core.commit import Applied, Commit, Decision, Delta, Kind
+from rebaser_core.encoding.payload import read_unchecked
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import USUAL
-from rebaser_core.payload import read_unchecked
 from rebaser_core.updates import Set
 from rebaser_core.values import INT64_MAX, check_json
 

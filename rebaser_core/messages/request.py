@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rebaser_core.address import check_address
-from rebaser_core.envelope import Body, MessageType
+from rebaser_core.encoding.envelope import Body, MessageType
+from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId, check_request_id, check_token
 from rebaser_core.limits import Limits
-from rebaser_core.payload import malformed
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 
 MATCHES = 3  # the version from which on inputs may be matches

@@ -5,10 +5,10 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import FailFast, Field
 
-from rebaser_core.envelope import Body, MessageType
+from rebaser_core.encoding.envelope import Body, MessageType
+from rebaser_core.encoding.payload import malformed
 from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
-from rebaser_core.payload import malformed
 
 
 @dataclass(frozen=True, slots=True)

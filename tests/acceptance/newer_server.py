@@ -12,12 +12,12 @@ from rebaser.change_set import commit_log, reading
 from rebaser.cli import main
 from rebaser_client import log_reader
 from rebaser_core.commit import Commit
-from rebaser_core.envelope import Body, MessageType, Registry
+from rebaser_core.encoding.envelope import Body, MessageType, Registry
+from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import COMMIT, CommitV2, check_is_commit, sweep_headers
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest, RequestV3
 from rebaser_core.messages.response import RESPONSE
-from rebaser_core.payload import malformed
 
 
 class RequestV4(Body):

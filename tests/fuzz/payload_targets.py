@@ -14,7 +14,7 @@ from rebaser.dvu.wire import pack, unpack
 from rebaser_core.address import address_of
 from rebaser_core.checkpoint import open_checkpoint, schema
 from rebaser_core.commit import Kind
-from rebaser_core.envelope import CBOR, JSON, dumps, loads
+from rebaser_core.encoding.envelope import CBOR, JSON, dumps, loads
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.messages import decode_delta, decode_updates_blob
 from rebaser_core.state import ChangeSetState

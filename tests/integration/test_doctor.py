@@ -21,7 +21,7 @@ from rebaser_client import Derive, RebaserClient, Remove, Set, Update
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import BlobRef, CheckpointRef
-from rebaser_core.envelope import APPLIED, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
+from rebaser_core.encoding.envelope import APPLIED, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.errors import FencedError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_delta

@@ -32,7 +32,7 @@ from rebaser_client.tasks import publish_task
 from rebaser_core import thresholds
 from rebaser_core.address import address_of
 from rebaser_core.commit import Attempt, Kind
-from rebaser_core.envelope import REPLY_INBOX
+from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import DvuError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode, encode_updates_blob

@@ -10,7 +10,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import RebaserClient, RequestTimeout, Set, sender, unanswered
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.unanswered import Unanswered
-from rebaser_core.envelope import REPLY_INBOX
+from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
 from rebaser_core.subjects import Subjects

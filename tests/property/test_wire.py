@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rebaser_core.checkpoint import read_checkpoint
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.envelope import CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, ContentType
+from rebaser_core.encoding.envelope import CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, ContentType
+from rebaser_core.encoding.payload import dumps, loads
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.messages import (
     REGISTRY,
@@ -28,7 +29,6 @@ from rebaser_core.messages import (
     peek,
     read_sweep_headers,
 )
-from rebaser_core.payload import dumps, loads
 from rebaser_core.state import ChangeSetState
 from rebaser_core.updates import Derive, Remove, Set, Unset, check_updates, parse_update
 from tests.wire import strategies as wire

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.envelope import MessageType, validate
+from rebaser_core.encoding.envelope import MessageType, validate
 from rebaser_core.errors import RebaserError
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages.commit import COMMIT

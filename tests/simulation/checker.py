@@ -10,7 +10,7 @@ from typing import Any
 
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Decision, Kind, Outcome
-from rebaser_core.envelope import REDRIVE
+from rebaser_core.encoding.envelope import REDRIVE
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS

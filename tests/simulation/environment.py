@@ -31,7 +31,7 @@ from rebaser.dvu.functions.registry import registry
 from rebaser_client.jetstream import Connection, Message
 from rebaser_core import thresholds
 from rebaser_core.decide import Incoming
-from rebaser_core.envelope import MESSAGE_ID
+from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.thresholds import Thresholds
 from tests.simulation.left import Left
 from tests.simulation.loop import PROCESS, SimLoop, scope_hash

@@ -3,8 +3,8 @@
 import pytest
 
 from rebaser_core.checkpoint import read_checkpoint
+from rebaser_core.encoding.payload import CBOR, dumps
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
-from rebaser_core.payload import CBOR, dumps
 
 HEADER = {"format": "rebaser-checkpoint", "version": 1, "last": 3, "covers": 3, "applied": None}
 CELLS = ["cells", ["a", "b"], "os", [1, None], [], [[1, "sum", {"values": ["a", "z"]}, {}]]]

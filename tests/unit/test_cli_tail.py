@@ -11,7 +11,7 @@ from rebaser.cli.entry_lines import MAX_LISTED, entry_line, entry_object
 from rebaser.cli.tail import parse_time
 from rebaser_client.entries import Entry
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
-from rebaser_core.envelope import Headers
+from rebaser_core.encoding.envelope import Headers
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest

@@ -7,7 +7,7 @@ import pytest
 
 from rebaser_core.address import address_of
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
-from rebaser_core.envelope import (
+from rebaser_core.encoding.envelope import (
     APPLIED,
     CBOR,
     CONTENT_TYPE,

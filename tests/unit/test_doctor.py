@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rebaser.doctor.entries import Entry, Reading, read_entry
 from rebaser.doctor.history import Cost, History
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decision, Kind, Outcome
-from rebaser_core.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
+from rebaser_core.encoding.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
+from rebaser_core.encoding.payload import JSON, ContentType
 from rebaser_core.messages import encode_commit
-from rebaser_core.payload import JSON, ContentType
 from rebaser_core.state import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Set, Update
 

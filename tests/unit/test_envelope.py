@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_core.envelope import (
+from rebaser_core.encoding.envelope import (
     CBOR,
     CONTENT_TYPE,
     JSON,

@@ -6,7 +6,7 @@ import pytest
 
 from rebaser_core.address import address_of, check_address
 from rebaser_core.commit import Commit, Computed, Kind
-from rebaser_core.envelope import (
+from rebaser_core.encoding.envelope import (
     CBOR,
     CONTENT_TYPE,
     MESSAGE_TYPE,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.commit import Applied, Commit, Decision, Kind, Outcome
-from rebaser_core.envelope import CBOR, dumps, loads
+from rebaser_core.encoding.envelope import CBOR, dumps, loads
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import check_commit, decode_commit, encode_commit

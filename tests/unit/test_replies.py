@@ -4,7 +4,7 @@ import pytest
 
 from rebaser.change_set.replies import inbox_allowed, reply, response
 from rebaser_core.commit import Decision, Outcome
-from rebaser_core.envelope import CBOR, CONTENT_TYPE, JSON, ContentType
+from rebaser_core.encoding.envelope import CBOR, CONTENT_TYPE, JSON, ContentType
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success, decode
 

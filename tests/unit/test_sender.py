@@ -12,7 +12,7 @@ from rebaser_client.jetstream.errors import ACCOUNT_FULL
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.pressure import Pressure
 from rebaser_client.sender import REPEAT_FOR, Outgoing, Sender
-from rebaser_core.envelope import MESSAGE_ID
+from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.subjects import Subjects

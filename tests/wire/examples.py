@@ -30,7 +30,7 @@ from rebaser_core.commit import (
     Outcome,
 )
 from rebaser_core.computed import ComputedTable
-from rebaser_core.envelope import ContentType
+from rebaser_core.encoding.envelope import ContentType
 from rebaser_core.messages import (
     REGISTRY,
     Conflict,

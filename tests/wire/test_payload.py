@@ -17,10 +17,10 @@ from uuid import UUID
 import cbor2
 import pytest
 
+from rebaser_core.encoding.payload import CBOR, FRAME_DEPTH, JSON, ContentType, dumps, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, encode
-from rebaser_core.payload import CBOR, FRAME_DEPTH, JSON, ContentType, dumps, loads
 from rebaser_core.updates import Set
 
 DEPTH = DEFAULT_LIMITS.max_depth + FRAME_DEPTH

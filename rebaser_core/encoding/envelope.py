@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, TypeVar, overload
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from rebaser_core.encoding.payload import CBOR, JSON, ContentType, dumps, loads, malformed
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
-from rebaser_core.payload import CBOR, JSON, ContentType, dumps, loads, malformed
 
 __all__ = [
     "APPLIED", "CBOR", "CONTENT_TYPE", "DEBT", "DIGESTS", "JSON", "MESSAGE_ID", "MESSAGE_TYPE", "MESSAGE_VERSION",
