@@ -26,8 +26,8 @@ from rebaser_core.errors import ConfigError, RebaserError, TransientError, Unpro
 from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import Conflict, Conflicts, DvuProgress, EnqueueUpdatesResponse, Failure, Success
-from rebaser_core.selecting import Item
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.selection import Item
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, JsonInput, State, Value
 

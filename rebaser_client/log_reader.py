@@ -20,7 +20,7 @@ from rebaser_core.commit import CheckpointRef, Commit
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_commit, decode_delta
-from rebaser_core.state import BrokenChain, ChangeSetState
+from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.subjects import Subjects
 
 log = get_logger(__name__)

@@ -22,8 +22,8 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.messages import DvuProgress, decode
-from rebaser_core.selecting import Item, select_items, select_values
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.selection import Item, select_items, select_values
 from rebaser_core.subjects import Subjects
 from rebaser_core.values import Value
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rebaser_core.commit import Applied, BlobRef, Decision, Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import RequestId
-from rebaser_core.state import ChangeSetState, Recorded
+from rebaser_core.state.change_set import ChangeSetState, Recorded
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 REQUEST_ID_REUSED = "request_id_reused"  # the code of a request that has the id of another

@@ -23,11 +23,11 @@ from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log_reader import COMMIT_OVERHEAD, Tail
 from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef, Commit, Kind
-from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import check_commit, check_delta, decode_commit, encode_commit, encode_delta
-from rebaser_core.state import View
+from rebaser_core.state.change_set import View
+from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)

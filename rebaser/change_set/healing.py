@@ -13,7 +13,7 @@ from anyio import to_thread
 from rebaser.dvu.faults import UNKNOWN_FUNCTION
 from rebaser.dvu.functions.registry import registry
 from rebaser_core.commit import Kind
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Recompute
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ however many of them there are, what stands behind them waits for `retry_for` in
 from collections.abc import Iterable
 
 from rebaser_core.commit import Outcome
-from rebaser_core.state import Recorded
+from rebaser_core.state.change_set import Recorded
 
 
 class Patience:

@@ -23,9 +23,9 @@ from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.run import still_valid, update
 from rebaser.progress import Progress
 from rebaser_core.commit import DVU_ATTEMPT, Attempt, Kind
-from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import DvuError, RebaserError
-from rebaser_core.state import View
+from rebaser_core.state.change_set import View
+from rebaser_core.state.computed_table import ComputedTable
 
 log = structlog.get_logger(__name__)
 

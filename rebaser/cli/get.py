@@ -12,7 +12,7 @@ from rebaser.cli.failures import CommandFailed, usage
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 
 if TYPE_CHECKING:
-    from rebaser_core.state import ChangeSetState
+    from rebaser_core.state.change_set import ChangeSetState
     from rebaser_core.values import Value
 
 # A table of more rows than this helps nobody, and takes rich minutes.
@@ -74,7 +74,7 @@ async def _load(nats: str, prefix: str, workspace: str, change_set: str, found: 
 
 def _found(state: "ChangeSetState", asked: list[str]) -> tuple[list[str] | None, list[str]]:
     """The ids that are asked for, None for all, and what of it is not there. What is an id is no pattern."""
-    from rebaser_core.selecting import select_ids
+    from rebaser_core.state.selection import select_ids
 
     if not asked:
         return None, []

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rebaser_core.updates import Derive, Update
 
 if TYPE_CHECKING:
-    from rebaser_core.state import ChangeSetState
-    from rebaser_core.tally import Tally
+    from rebaser_core.state.change_set import ChangeSetState
+    from rebaser_core.state.tally import Tally
 
 SHOWN = 3  # reasons, warnings, names of one warning
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from rebaser.cli.jsonl import Batch
     from rebaser_client import RebaserClient
-    from rebaser_core.state import ChangeSetState
-    from rebaser_core.tally import Tally
+    from rebaser_core.state.change_set import ChangeSetState
+    from rebaser_core.state.tally import Tally
 
 # Bytes of lines in one request: the message stays well below what a NATS server takes, without a blob.
 BATCH_BYTES = 256 * 1024
@@ -121,7 +121,7 @@ class Sender:
     async def _count_values(self, state: "ChangeSetState") -> None:
         from anyio import to_thread
 
-        from rebaser_core.tally import tally
+        from rebaser_core.state.tally import tally
 
         self.tally = await to_thread.run_sync(tally, state)
 

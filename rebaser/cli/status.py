@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rebaser_client.acks import TaskAcks
     from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo, UpdateInfo
     from rebaser_client.storage import DurabilityStatus, StreamStatus, TasksStatus
-    from rebaser_core.tally import Tally
+    from rebaser_core.state.tally import Tally
 
 PAGE = 100  # change sets of a table
 NEARLY_FULL = 90.0  # percent, from which on a stream's limit is worth a word
@@ -118,7 +118,7 @@ class Report:
     async def _count(self, client: "RebaserClient") -> None:
         from anyio import to_thread
 
-        from rebaser_core.tally import tally
+        from rebaser_core.state.tally import tally
 
         for one in self.overview.change_sets:
             if not one.problem:

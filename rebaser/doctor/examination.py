@@ -23,7 +23,7 @@ from rebaser_core.dead_letter import claimed_id
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
 from rebaser_core.messages import read_sweep_headers
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
 
 TRIES = 5  # of a log that is purged while it is read

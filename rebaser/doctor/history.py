@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from rebaser.doctor.entries import Entry, Told, told_of
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Recompute
 
 CommitName: TypeAlias = tuple[str, int]

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rebaser.dvu import faults
-from rebaser_core.columns import Columns
 from rebaser_core.definitions import BY_ID
 from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
-from rebaser_core.shapes import Shape
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.templates import Shape
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]

@@ -14,8 +14,8 @@ from rebaser.dvu.column import DIGEST, FAULT, IN_ERROR, MISSING, NOT_THERE, NULL
 from rebaser.dvu.graph import Affected, Ints
 from rebaser.dvu.packet import weight
 from rebaser.dvu.same import own_fault, remember
-from rebaser_core.codes import ABSENT, ERROR, STALE, UNSET
-from rebaser_core.columns import Columns
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.kinds import ABSENT, ERROR, STALE, UNSET
 from rebaser_core.values import Fault, Json
 
 _NUMBER = weight(0)

@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from rebaser.dvu import expand, graph_kernel
 from rebaser_core import thresholds
-from rebaser_core.codes import ABSENT
-from rebaser_core.columns import Columns
-from rebaser_core.shapes import Shape
-from rebaser_core.state import View
+from rebaser_core.state.change_set import View
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.kinds import ABSENT
+from rebaser_core.state.patterns.links import Ways
+from rebaser_core.state.templates import Shape
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import functions_of
-from rebaser_core.ways import Ways
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -17,8 +17,8 @@ def reach(
     reach is found as well. Returns how many are given or woken by roots directly, and how many there are in all; a
     derived root counts as woken. Gives up with -1 where there are more than `limit`.
 
-    `of`, `pattern`, `before` and `pattern_row` are those of `rebaser_core.ways`; `of` is empty where there is no
-    pattern. Rows of patterns that were followed are marked as well.
+    `of`, `pattern`, `before` and `pattern_row` are those of `rebaser_core.state.patterns.links`; `of` is empty where
+    there is no pattern. Rows of patterns that were followed are marked as well.
     """
     found = given
     for root in roots:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from rebaser.dvu import graph
 from rebaser.dvu.structure import Structure
-from rebaser_core.columns import Columns
-from rebaser_core.computed import RowIds
 from rebaser_core.errors import DvuError
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.computed_table import RowIds
 
 
 @dataclass(slots=True, eq=False)

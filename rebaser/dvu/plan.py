@@ -23,12 +23,12 @@ from rebaser.dvu.functions.registry import Registry, registry
 from rebaser.dvu.packet import Data, RawFault, Results, Work, weight
 from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser_core import thresholds
-from rebaser_core.codes import ERROR
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
-from rebaser_core.shapes import Shape
-from rebaser_core.state import ChangeSetState, View
+from rebaser_core.state.change_set import ChangeSetState, View
+from rebaser_core.state.computed_table import ComputedTable, RowIds
+from rebaser_core.state.kinds import ERROR
+from rebaser_core.state.templates import Shape
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Match, Set
 from rebaser_core.values import Fault

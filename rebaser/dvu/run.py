@@ -24,9 +24,9 @@ from rebaser.dvu.structure import Structure
 from rebaser.dvu.whole import WholePlan
 from rebaser_client.rounds import turn
 from rebaser_core import thresholds
-from rebaser_core.columns import Columns
-from rebaser_core.computed import ComputedTable
-from rebaser_core.state import ChangeSetState, View
+from rebaser_core.state.change_set import ChangeSetState, View
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.thresholds import NEVER, Thresholds
 
 T = TypeVar("T")

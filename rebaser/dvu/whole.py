@@ -18,11 +18,11 @@ from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.laid import Laid, NamedIds, Names
 from rebaser.dvu.packet import Data, RawFault, Results, weight
 from rebaser.dvu.structure import Reach, Structure, functions_of
-from rebaser_core.codes import ABSENT, ERROR, OK
-from rebaser_core.columns import Columns
-from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.errors import DvuError
-from rebaser_core.state import View
+from rebaser_core.state.change_set import View
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.computed_table import ComputedTable, RowIds
+from rebaser_core.state.kinds import ABSENT, ERROR, OK
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault, same
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rebaser_core.commit import Commit, Computed
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update
 from rebaser_core.values import Fault, Json
 

@@ -31,7 +31,7 @@ from typing import Protocol
 
 from rebaser_core.checkpoint.chain import Chain, Part
 from rebaser_core.checkpoint.v1 import V1Reader
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 
 __all__ = ["Chain", "CheckpointReader", "Part", "open_checkpoint", "read_checkpoint"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser_core import thresholds
-from rebaser_core.codes import ABSENT, ERROR, OTHER, UNDEFINED
-from rebaser_core.columns import Columns
 from rebaser_core.encoding.payload import malformed
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.kinds import ABSENT, ERROR, OTHER, UNDEFINED
 from rebaser_core.updates import MARK
 from rebaser_core.values import Fault, Json
 

@@ -16,13 +16,13 @@ from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
 from rebaser_core.checkpoint.layer import Layer, Rows
 from rebaser_core.checkpoint.schema import COLUMNS, SCHEMA, listed, natural, read_json, read_shape, text
-from rebaser_core.codes import FALSE, FLOAT, INT, OTHER
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import add_digests, read_decision
-from rebaser_core.state import ChangeSetState, Recorded
+from rebaser_core.state.change_set import ChangeSetState, Recorded
+from rebaser_core.state.kinds import FALSE, FLOAT, INT, OTHER
 from rebaser_core.updates import parse_recompute
 from rebaser_core.values import Fault, Json
 

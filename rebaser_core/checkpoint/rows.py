@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.schema import SCHEMA, write_json
-from rebaser_core.codes import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
-from rebaser_core.state import View
+from rebaser_core.state.change_set import View
+from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
 
 
 class Rows:

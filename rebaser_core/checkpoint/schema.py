@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from rebaser_core.encoding.payload import JSON, loads, malformed
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.shapes import Shape
+from rebaser_core.state.templates import Shape
 
 FORMAT = "rebaser-checkpoint"
 VERSION = 2
 
-STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # in the order of `rebaser_core.codes`
+STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # in the order of `rebaser_core.state.kinds`
 
 SCHEMA = pa.schema(
     [

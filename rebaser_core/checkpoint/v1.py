@@ -8,13 +8,13 @@ from io import BytesIO
 from typing import Any
 
 from rebaser_core.checkpoint.chain import Chain, Part
-from rebaser_core.codes import CODES
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import check_tree, malformed, read_item, read_unchecked
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import read_decision
-from rebaser_core.state import ChangeSetState, Recorded
+from rebaser_core.state.change_set import ChangeSetState, Recorded
+from rebaser_core.state.kinds import CODES
 from rebaser_core.updates import Derive, Input
 from rebaser_core.values import Fault, State
 

@@ -19,7 +19,7 @@ from rebaser_core.checkpoint.rows import Rows, made
 from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_shape
 from rebaser_core.ids import RequestId
 from rebaser_core.messages.commit import write_decision, write_digests
-from rebaser_core.state import ChangeSetState, Recorded, View
+from rebaser_core.state.change_set import ChangeSetState, Recorded, View
 
 
 @dataclass(frozen=True, slots=True)

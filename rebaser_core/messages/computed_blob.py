@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from rebaser_core.codes import FLOAT, INT, NULL, OTHER
-from rebaser_core.computed import ComputedTable, RowIds
 from rebaser_core.encoding.payload import BYTES, CBOR, MAP, TEXT, check_tree, dumps, head, malformed, read_unchecked
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import Limits
+from rebaser_core.state.computed_table import ComputedTable, RowIds
+from rebaser_core.state.kinds import FLOAT, INT, NULL, OTHER
 from rebaser_core.values import Fault
 
 _BITS = np.dtype("<i8")

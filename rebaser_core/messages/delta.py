@@ -10,11 +10,11 @@ from io import BytesIO
 from typing import Any, TypeVar
 
 from rebaser_core.commit import Computed, Delta, Kind
-from rebaser_core.computed import ComputedTable
 from rebaser_core.encoding.payload import CBOR, LIST, MAP, dumps, head, malformed, read_head, read_item
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
 from rebaser_core.messages.computed_blob import check_table, decode_table, encode_table
+from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.updates import Update, any_match, check_id, of_id, parse_update, parse_updates
 from rebaser_core.values import Fault, check_json
 

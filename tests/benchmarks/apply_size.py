@@ -26,7 +26,7 @@ from rebaser_client import RebaserClient, Set
 from rebaser_client.errors import NotReadyError
 from rebaser_core.commit import Applied, Commit, Kind
 from rebaser_core.decide import Incoming, decide
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Update
 
 BATCH = 5000  # updates in a request while a change set is filled

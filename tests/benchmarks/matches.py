@@ -20,7 +20,7 @@ from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.plan import plan, warm
 from rebaser.dvu.structures import Structures
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Match, Remove, Set, Update
 from tests.benchmarks.dvu.loaded import FOLDED_AT_ONCE, Model, fold, medians, updates
 from tests.benchmarks.machine import machine

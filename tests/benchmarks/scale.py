@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.run import Evaluator
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update
 from tests.benchmarks import machine
 from tests.benchmarks.dvu.loaded import fold, timed_update

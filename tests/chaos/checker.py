@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from rebaser_core.commit import Commit, Decision, Kind, Outcome
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 from tests.chaos.history import History, Operation, Read
 from tests.spark.graphs import Book, expected, typed

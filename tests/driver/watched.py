@@ -9,7 +9,7 @@ import anyio
 
 from rebaser_client import Commit, RebaserClient
 from rebaser_core.commit import Kind, Outcome
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.values import State, Value
 from tests.driver.formulas import Meaning
 from tests.driver.oracle import Book, Found, Oracle, Wire, apply, conflicts, typed

@@ -22,7 +22,7 @@ from rebaser_core.messages import (
     encode_commit,
     read_sweep_headers,
 )
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from tests.fuzz.mutate import Mutator, as_cbor
 from tests.fuzz.refusals import refused
 from tests.wire.checkpoints import restored

@@ -17,7 +17,7 @@ from rebaser_core.commit import Kind
 from rebaser_core.encoding.envelope import CBOR, JSON, dumps, loads
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.messages import decode_delta, decode_updates_blob
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.values import same
 from tests.fuzz.mutate import Mutator, as_cbor
 from tests.fuzz.refusals import refused

@@ -25,12 +25,12 @@ from rebaser_client.topology import ensure_topology
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import Chain, read_checkpoint
 from rebaser_core.checkpoint.writing import Draft, Written
-from rebaser_core.codes import FLOAT, TRUE
 from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind
-from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
+from rebaser_core.state.computed_table import ComputedTable
+from rebaser_core.state.kinds import FLOAT, TRUE
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from rebaser_core.updates import Derive, Remove, Set, Update

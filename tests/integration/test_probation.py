@@ -20,7 +20,7 @@ from rebaser_core.decide import Decided, Incoming, decide
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
 from tests.integration.contexts import context_of

@@ -14,11 +14,11 @@ from rebaser.context import Context
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream
 from rebaser_core import thresholds
-from rebaser_core.codes import FLOAT, INT
 from rebaser_core.commit import Commit, Computed, Delta, Kind
-from rebaser_core.computed import ComputedTable
 from rebaser_core.messages import encode_commit, encode_delta
 from rebaser_core.messages.computed_blob import encode_table
+from rebaser_core.state.computed_table import ComputedTable
+from rebaser_core.state.kinds import FLOAT, INT
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Set
 from tests.conftest import Events

@@ -16,11 +16,11 @@ from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.settings import Settings
 from rebaser_client import Derive, RebaserClient, Set
 from rebaser_client.jetstream import JetStream
-from rebaser_core.codes import NULL
 from rebaser_core.commit import DVU_ATTEMPT, Kind
-from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import DvuError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.state.computed_table import ComputedTable
+from rebaser_core.state.kinds import NULL
 from rebaser_core.subjects import Subjects
 from rebaser_core.values import Fault
 from tests.conftest import Events

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rebaser_core import thresholds
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.computed import ComputedTable
 from rebaser_core.messages import decode_commit, decode_delta, encode_commit, encode_delta
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.thresholds import Thresholds
 from tests.spark.graphs import Book
 from tests.wire.examples import parts

@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core.cells import Cells
-from rebaser_core.columns import Columns
-from rebaser_core.computed import ComputedTable
-from rebaser_core.patterns import matcher
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.computed_table import ComputedTable
+from rebaser_core.state.overlay import Cells
+from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import MARK, Derive, Match, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rebaser_core.commit import Applied, Commit, Decision, Kind
 from rebaser_core.decide import Incoming, decide
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
 from rebaser_core.values import canonical
 

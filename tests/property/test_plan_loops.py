@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.plan import plan
-from rebaser_core.state import View
+from rebaser_core.state.change_set import View
 from rebaser_core.thresholds import NEVER, Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Update
 from tests.property.forcing import forcing

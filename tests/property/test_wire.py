@@ -29,7 +29,7 @@ from rebaser_core.messages import (
     peek,
     read_sweep_headers,
 )
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Remove, Set, Unset, check_updates, parse_update
 from tests.wire import strategies as wire
 from tests.wire.examples import examples

@@ -14,7 +14,7 @@ from rebaser_core.checkpoint import read_checkpoint
 from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.thresholds import NEVER, Thresholds, forced
 from rebaser_core.updates import MARK, Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault

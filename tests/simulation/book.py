@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias
 
-from rebaser_core.cells import Cell
 from rebaser_core.commit import Computed
+from rebaser_core.state.overlay import Cell
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 
 FAULT = "<fault>"  # a value that cannot be computed, whatever the reason

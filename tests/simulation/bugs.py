@@ -26,7 +26,7 @@ TASKS = "rebaser.change_set.tasks"
 SWEEPER = "rebaser.sweeper"
 SERVER = "rebaser.server"
 CLIENT = "rebaser_client.client"
-STATE = "rebaser_core.state"
+STATE = "rebaser_core.state.change_set"
 SEEDS = 400  # tried for each bug, at most: a change of the protocol may shift what a seed does
 
 
@@ -118,7 +118,7 @@ BUGS = (
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
         6,
-        "rebaser_core.value_columns",
+        "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
     ),
@@ -126,7 +126,7 @@ BUGS = (
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
         10,
-        "rebaser_core.columns",
+        "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
     ),

@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from rebaser_core import thresholds
-from rebaser_core.computed import ComputedTable
+from rebaser_core.state.computed_table import ComputedTable
 
 Taken = Callable[[Any, Any], Any]  # arguments, result; whether the way was taken
 

@@ -10,7 +10,7 @@ from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.run import still_valid
 from rebaser_core.commit import Applied, Commit, Computed, Kind
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.state import ChangeSetState, View
+from rebaser_core.state.change_set import ChangeSetState, View
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value, canonical, check_json

@@ -11,7 +11,7 @@ from rebaser_core.checkpoint import Chain, Part, read_checkpoint, schema
 from rebaser_core.checkpoint.writing import Draft
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
-from rebaser_core.state import Cell, ChangeSetState
+from rebaser_core.state.change_set import Cell, ChangeSetState
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State

@@ -23,7 +23,7 @@ from rebaser.dvu.plan import plan
 from rebaser_client import RebaserClient
 from rebaser_core.commit import Applied, Commit, Delta, Kind
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update, check_updates
 from rebaser_core.values import Fault, State, Value
 

@@ -2,8 +2,8 @@
 
 from rebaser.cli.outcome import reasons, tally_text, unknown_inputs
 from rebaser_core.commit import Applied, Commit, Kind
-from rebaser_core.state import ChangeSetState
-from rebaser_core.tally import Tally
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.tally import Tally
 from rebaser_core.updates import Derive, Match, Set, Update
 from rebaser_core.values import Fault, State
 

@@ -18,7 +18,7 @@ from rebaser_client.acks import TaskAcks
 from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server
 from rebaser_client.storage import DurabilityStatus, MessageCost, StreamStatus, TasksStatus
 from rebaser_core.commit import Applied, Commit, Computed, Kind
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set
 from rebaser_core.values import Fault
 

@@ -7,7 +7,7 @@ import pytest
 from rebaser_core.commit import Applied, BlobRef, Commit, Kind, Outcome
 from rebaser_core.decide import Decided, Incoming, decide, floor
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set
 
 EPOCH = Applied("created", 0)

@@ -12,7 +12,7 @@ from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decisi
 from rebaser_core.encoding.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.encoding.payload import JSON, ContentType
 from rebaser_core.messages import encode_commit
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Set, Update
 
 ADDRESS = f"sha256:{'0' * 64}"

@@ -27,8 +27,8 @@ from rebaser.dvu.packet import (
 )
 from rebaser.dvu.structure import decode
 from rebaser.dvu.wire import pack, unpack
-from rebaser_core import codes
 from rebaser_core.errors import DvuError
+from rebaser_core.state.change_set import kinds
 from rebaser_core.values import Json
 
 json: st.SearchStrategy[Json] = st.recursive(
@@ -209,4 +209,4 @@ def test_weight_is_near_the_encoded_size(value: Json) -> None:
 
 def test_what_a_state_stores_and_what_travels_have_the_same_kinds() -> None:
     names = ("NULL", "FALSE", "TRUE", "INT", "FLOAT", "OTHER")
-    assert [getattr(column, name) for name in names] == [getattr(codes, name) for name in names]
+    assert [getattr(column, name) for name in names] == [getattr(kinds, name) for name in names]

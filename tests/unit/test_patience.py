@@ -4,7 +4,7 @@ import pytest
 
 from rebaser.change_set.patience import Patience
 from rebaser_core.commit import Decision, Outcome
-from rebaser_core.state import Recorded
+from rebaser_core.state.change_set import Recorded
 
 RETRY_FOR = 30
 GIVEN_UP = 1000

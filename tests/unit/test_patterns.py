@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.names import Names
-from rebaser_core.patterns import Patterns, matcher
+from rebaser_core.state.patterns.globs import Patterns, matcher
+from rebaser_core.state.patterns.id_tree import Names
 
 texts = st.text(alphabet="ab/", min_size=1, max_size=8)
 globs = st.lists(st.sampled_from(["a", "b", "/", "*", "**", "***"]), min_size=1, max_size=7).map("".join)

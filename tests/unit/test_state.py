@@ -6,7 +6,7 @@ from threading import Event, Thread
 import pytest
 
 from rebaser_core.commit import DVU_ATTEMPT, Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
-from rebaser_core.state import BrokenChain, ChangeSetState, View
+from rebaser_core.state.change_set import BrokenChain, ChangeSetState, View
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State

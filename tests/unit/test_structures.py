@@ -7,7 +7,7 @@ import numpy as np
 
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.structures import Structures
-from rebaser_core.shapes import Shape
+from rebaser_core.state.templates import Shape
 
 
 def a_structure(base: int) -> Structure:

@@ -1,8 +1,8 @@
 """How many values are what, and why those fail that do: counted from columns and from what is laid over them."""
 
 from rebaser_core.commit import Applied, Commit, Computed, Delta, Kind
-from rebaser_core.state import ChangeSetState
-from rebaser_core.tally import tally
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.tally import tally
 from rebaser_core.updates import Derive, Remove, Set, Unset
 from rebaser_core.values import Fault, State
 

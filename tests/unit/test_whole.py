@@ -20,10 +20,10 @@ from rebaser.dvu.whole import WholePlan
 from rebaser_core import thresholds
 from rebaser_core.address import path_of
 from rebaser_core.commit import Computed, Kind
-from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import DvuError
 from rebaser_core.messages.delta import decode_delta, encode_delta
-from rebaser_core.state import View
+from rebaser_core.state.change_set import View
+from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Update
 from rebaser_core.values import State, canonical

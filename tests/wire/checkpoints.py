@@ -3,7 +3,7 @@
 from rebaser_core.address import address_of
 from rebaser_core.checkpoint import Chain, open_checkpoint, read_checkpoint
 from rebaser_core.checkpoint.writing import Draft, Written
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 
 
 def written(state: ChangeSetState, chain: Chain | None = None) -> Written:

@@ -17,7 +17,6 @@ from typing import Any
 
 from rebaser_core.address import address_of
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
-from rebaser_core.columns import Columns
 from rebaser_core.commit import (
     Applied,
     Attempt,
@@ -29,7 +28,6 @@ from rebaser_core.commit import (
     Kind,
     Outcome,
 )
-from rebaser_core.computed import ComputedTable
 from rebaser_core.encoding.envelope import ContentType
 from rebaser_core.messages import (
     REGISTRY,
@@ -49,7 +47,9 @@ from rebaser_core.messages import (
     encode_delta,
     encode_updates_blob,
 )
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset
 from rebaser_core.values import Fault

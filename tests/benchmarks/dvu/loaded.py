@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from rebaser.dvu.packet import Work
 from rebaser.dvu.plan import plan
 from rebaser.dvu.run import Evaluator, share
-from rebaser_core.codes import FLOAT
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.kinds import FLOAT
 from rebaser_core.updates import Derive, Set, Update
 from tests.benchmarks.evaluate import bare, graph, plain
 

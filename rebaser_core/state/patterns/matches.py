@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser_core import thresholds
-from rebaser_core.names import Names
-from rebaser_core.patterns import Patterns
+from rebaser_core.state.patterns.globs import Patterns
+from rebaser_core.state.patterns.id_tree import Names
+from rebaser_core.state.patterns.links import Ways
 from rebaser_core.updates import MARK
-from rebaser_core.ways import Ways
 
 if TYPE_CHECKING:
-    from rebaser_core.columns import Columns
+    from rebaser_core.state.columns import Columns
 
 
 class Matching:

@@ -10,9 +10,9 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_core.codes import FLOAT, INT, NULL, OTHER, TRUE
-from rebaser_core.columns import Columns
 from rebaser_core.commit import Computed
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.kinds import FLOAT, INT, NULL, OTHER, TRUE
 from rebaser_core.values import Fault, Json
 
 
@@ -43,8 +43,8 @@ class RowIds(Sequence[str]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputedTable(Sequence[Computed]):
-    """By position: `ids`; `kinds` (uint8, as in `rebaser_core.codes`) and `bits` (int64: an integer, or the bits of a
-    double); `others` where the kind says so; `faults` where there is one, the kind being NULL there.
+    """By position: `ids`; `kinds` (uint8, as in `rebaser_core.state.kinds`) and `bits` (int64: an integer, or the bits
+    of a double); `others` where the kind says so; `faults` where there is one, the kind being NULL there.
 
     `rows` are theirs in `columns`, if they came from there; both None for what was read. An id that is taken out of the
     columns, or whose row may be, has to be dropped before (`keep`).

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.values import Fault, State
 
 FOLLOWS = "failed_input"  # the code of a value that fails because another does

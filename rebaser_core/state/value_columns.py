@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_core.codes import ERROR, FALSE, FLOAT, INT, NULL, OK, OTHER, TRUE
+from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, NULL, OK, OTHER, TRUE
 from rebaser_core.values import Fault, Json
 
 _KINDS: Final[dict[type, int]] = {type(None): NULL, int: INT, float: FLOAT}
@@ -31,11 +31,11 @@ class Changes:
 
 
 class ValueColumns:
-    """Rows 0 to `count` - 1; `size` of them are values. What definitions add is in `rebaser_core.columns`.
+    """Rows 0 to `count` - 1; `size` of them are values. What definitions add is in `rebaser_core.state.columns`.
 
-    By row: `state` and `kind` (uint8, as in `rebaser_core.codes`), `num` (int64: an integer, or the bits of a double),
-    `ids`. `other` and `faults` by row where there is one. `index`: id to row. `free`: rows that belong to no id.
-    What changed since `take_changes`: `touched` (uint8, by row), and `gone`, ids of values that were taken away.
+    By row: `state` and `kind` (uint8, as in `rebaser_core.state.kinds`), `num` (int64: an integer, or the bits of a
+    double), `ids`. `other` and `faults` by row where there is one. `index`: id to row. `free`: rows that belong to no
+    id. What changed since `take_changes`: `touched` (uint8, by row), and `gone`, ids of values that were taken away.
     """
 
     TYPES: ClassVar[dict[str, Any]] = {"state": np.uint8, "kind": np.uint8, "num": np.int64, "touched": np.uint8}

@@ -1,9 +1,9 @@
 """The values of a change set and their definitions in columns, and who depends on whom.
 
 `refs` holds the inputs of all definitions, one after another, as rows; `in_at[row]` is where those of a row begin, and
-its shape says how many they are. The way back (`rebaser_core.edges`) may name a row that no longer has that input,
-never the other way round: whoever follows it and must be exact asks `uses_input`. An input that is a pattern has a row
-of its own, and no value (`rebaser_core.matching`).
+its shape says how many they are. The way back (`rebaser_core.state.dependents`) may name a row that no longer has that
+input, never the other way round: whoever follows it and must be exact asks `uses_input`. An input that is a pattern has
+a row of its own, and no value (`rebaser_core.state.patterns.matches`).
 """
 
 from typing import Any, ClassVar
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser_core import thresholds
-from rebaser_core.codes import ABSENT, OK, STALE, UNDEFINED, UNSET
-from rebaser_core.edges import Edges
-from rebaser_core.matching import Matching
-from rebaser_core.shapes import Shapes
+from rebaser_core.state.dependents import Edges
+from rebaser_core.state.kinds import ABSENT, OK, STALE, UNDEFINED, UNSET
+from rebaser_core.state.patterns.matches import Matching
+from rebaser_core.state.templates import Shapes
+from rebaser_core.state.value_columns import ValueColumns
 from rebaser_core.updates import MARK, Derive, Input, Match
-from rebaser_core.value_columns import ValueColumns
 from rebaser_core.values import Json
 
 

@@ -7,7 +7,7 @@ the ids that may match one of the patterns it was told of, as far as their first
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from rebaser_core import thresholds
-from rebaser_core.patterns import matcher
+from rebaser_core.state.patterns.globs import matcher
 
 _Some = dict[str, str | dict[str, None]]  # one as it is: a map of one takes four times as much as its text
 

@@ -3,9 +3,9 @@
 Invariant: state changes only in `ChangeSetState.fold`, by one commit at a time, and `fold` is the same function for
 the owner and for every reader. Applying an update costs what the update touches, never what the change set holds.
 
-Values stand in columns (`rebaser_core.columns`). While a view is open the columns are frozen, so that another thread
-may work on them at the speed of arrays, and what is folded meanwhile is laid over them (`rebaser_core.cells`); once it
-is closed, what was laid over is worked in, a little with each fold.
+Values stand in columns (`rebaser_core.state.columns`). While a view is open the columns are frozen, so that another
+thread may work on them at the speed of arrays, and what is folded meanwhile is laid over them
+(`rebaser_core.state.overlay`); once it is closed, what was laid over is worked in, a little with each fold.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from rebaser_core import thresholds
-from rebaser_core.cells import UNSET_CELL, Cell, Cells
 from rebaser_core.commit import (
     DVU_ATTEMPT,
     Applied,
@@ -25,9 +24,10 @@ from rebaser_core.commit import (
     Decision,
     Kind,
 )
-from rebaser_core.computed import ComputedTable
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import RequestId
+from rebaser_core.state.computed_table import ComputedTable
+from rebaser_core.state.overlay import UNSET_CELL, Cell, Cells
 from rebaser_core.updates import Derive, Recompute, Remove, Update, functions_of
 from rebaser_core.values import State, Value
 

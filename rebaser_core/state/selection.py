@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from rebaser_core.patterns import matcher
-from rebaser_core.state import ChangeSetState
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.updates import Derive
 from rebaser_core.values import Value
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebaser_core.codes import CODES, STATES
-from rebaser_core.columns import Columns
-from rebaser_core.computed import ComputedTable
-from rebaser_core.patterns import Patterns
+from rebaser_core.state.columns import Columns
+from rebaser_core.state.computed_table import ComputedTable
+from rebaser_core.state.kinds import CODES, STATES
+from rebaser_core.state.patterns.globs import Patterns
 from rebaser_core.updates import MARK, Derive, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value, canonical
 
