@@ -47,7 +47,7 @@ class Decision:
     redrive: int = 0
     attempts: int = 0
     gone: tuple[str, ...] = field(default=(), compare=False)  # ids in conflict, for the first answer; not in the log
-    # Of what was asked for (`rebaser_core.content`), empty if that is not known; in a header, and may be missed.
+    # Of what was asked for (`rebaser_core.content_digest`), empty if that is not known; in a header, and may be missed.
     digest: bytes = field(default=b"", compare=False)
 
 

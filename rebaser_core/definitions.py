@@ -89,7 +89,7 @@ def _check(derive: Derive, where: str, formulas: bool) -> None:
 def _reader() -> Callable[[object, tuple[str, ...]], str]:
     """Says what is wrong with a formula that has inputs of these names."""
     try:
-        from rebaser_core.formulas import problem  # noqa: PLC0415 - it needs what is not always there
+        from rebaser_core.cel.formulas import problem  # noqa: PLC0415 - it needs what is not always there
     except ModuleNotFoundError as error:
         if error.name != "cel_expr_python":
             raise

@@ -16,7 +16,7 @@ from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef
-from rebaser_core.content import digest_of
+from rebaser_core.content_digest import digest_of
 from rebaser_core.dead_letter import read_redrive
 from rebaser_core.decide import Incoming
 from rebaser_core.definitions import check_definitions

@@ -143,6 +143,6 @@ def _check_request_id(request_id: str, file: str | None) -> None:
 
 
 def _names_in(expression: str) -> list[str]:
-    from rebaser_core.formulas import names_in
+    from rebaser_core.cel.formulas import names_in
 
     return names_in(expression)

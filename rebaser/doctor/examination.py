@@ -17,7 +17,7 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.log_reader import DAMAGED, LASTING, LogReader
 from rebaser_client.rounds import turn
-from rebaser_core.address import is_address
+from rebaser_core.blob_address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit
 from rebaser_core.dead_letter import claimed_id
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion

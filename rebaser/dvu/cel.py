@@ -20,8 +20,9 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 from rebaser.dvu import faults
 from rebaser.dvu.packet import weight
-from rebaser_core import cel_syntax, formulas
-from rebaser_core.formulas import Formula
+from rebaser_core.cel import formulas
+from rebaser_core.cel import syntax as cel_syntax
+from rebaser_core.cel.formulas import Formula
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from rebaser.dvu import ops
 from rebaser.dvu.ops import NotCompiled, Program
-from rebaser_core import cel_syntax as syntax
+from rebaser_core.cel import syntax
 from rebaser_core.values import Json
 
 # Field numbers of syntax.proto.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from rebaser.dvu.column import UNKNOWN, Column
 from rebaser.dvu.packet import VERSION, Shape, Work, read_shapes, write_shapes
 from rebaser.dvu.wire import pack, unpack
-from rebaser_core.address import address_of
+from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 
 Ints = npt.NDArray[np.int32]

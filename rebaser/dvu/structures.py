@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rebaser.dvu.fetch import open_store
 from rebaser.dvu.structure import Structure
-from rebaser_core.address import address_of
+from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 
 FOLDER = "REBASER_STRUCTURES"  # environment: the folder; default: one of this user's in the system's temporary folder

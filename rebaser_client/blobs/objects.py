@@ -17,7 +17,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import LocalStore, from_url
 
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
-from rebaser_core.address import path_of
+from rebaser_core.blob_address import path_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
 
 T = TypeVar("T")

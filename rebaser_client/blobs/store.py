@@ -6,7 +6,7 @@ for. A blob never changes, so writing it twice is writing it once.
 
 from typing import Protocol
 
-from rebaser_core.address import address_of, check_address
+from rebaser_core.blob_address import address_of, check_address
 from rebaser_core.errors import TransientError
 
 MAX_BLOB = 2**31  # bytes

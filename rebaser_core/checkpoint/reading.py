@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_core.address import check_address
+from rebaser_core.blob_address import check_address
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
 from rebaser_core.checkpoint.layer import Layer, Rows

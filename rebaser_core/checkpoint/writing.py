@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rebaser_core import thresholds
-from rebaser_core.address import address_of
+from rebaser_core.blob_address import address_of
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
 from rebaser_core.checkpoint.rows import Rows, made

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
-from rebaser_core.address import check_address
+from rebaser_core.blob_address import check_address
 from rebaser_core.commit import (
     Applied,
     Attempt,
@@ -23,7 +23,7 @@ from rebaser_core.commit import (
     Kind,
     Outcome,
 )
-from rebaser_core.content import SIZE
+from rebaser_core.content_digest import SIZE
 from rebaser_core.encoding.envelope import (
     APPLIED,
     DEBT,

@@ -7,7 +7,7 @@ does.
 from dataclasses import dataclass
 from typing import Any
 
-from rebaser_core.address import check_address
+from rebaser_core.blob_address import check_address
 from rebaser_core.encoding.envelope import Body, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError

@@ -8,10 +8,10 @@ from rebaser.cli.jsonl import UpdateLines
 from rebaser.dvu import cel
 from rebaser.dvu.functions.base import FunctionError
 from rebaser.dvu.functions.registry import builtins
-from rebaser_core.address import check_address
+from rebaser_core.blob_address import check_address
+from rebaser_core.cel.formulas import names_in
 from rebaser_core.encoding.envelope import CBOR, loads
 from rebaser_core.errors import RebaserError
-from rebaser_core.formulas import names_in
 from rebaser_core.ids import check_token, ulid_time_ms
 from rebaser_core.subjects import Subjects
 from tests.fuzz.mutate import Mutator, as_cbor

@@ -12,7 +12,7 @@ from rebaser_client.blobs import BlobCorrupt, BlobMissing, BlobStore, JetStreamB
 from rebaser_client.blobs.jetstream import CHUNK
 from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
 from rebaser_client.jetstream.infos import PubAck
-from rebaser_core.address import address_of
+from rebaser_core.blob_address import address_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
 from rebaser_core.subjects import Subjects
 from tests.integration.nats_proxy import Frame, proxied

@@ -30,7 +30,7 @@ from rebaser_client.jetstream import JetStream, Message, PullMessage
 from rebaser_client.log_reader import LogReader, Tail
 from rebaser_client.tasks import publish_task
 from rebaser_core import thresholds
-from rebaser_core.address import address_of
+from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Attempt, Kind
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import DvuError, TransientError

@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.change_set.processor import Held
 from rebaser_client.jetstream import JetStream
-from rebaser_core.address import address_of
+from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Kind
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from rebaser_core.content import digest_of
+from rebaser_core.content_digest import digest_of
 from rebaser_core.encoding.envelope import ContentType
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob, encode, encode_updates_blob
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update

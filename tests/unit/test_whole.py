@@ -18,7 +18,7 @@ from rebaser.dvu.structure import Reach, decode
 from rebaser.dvu.structures import Structures
 from rebaser.dvu.whole import WholePlan
 from rebaser_core import thresholds
-from rebaser_core.address import path_of
+from rebaser_core.blob_address import path_of
 from rebaser_core.commit import Computed, Kind
 from rebaser_core.errors import DvuError
 from rebaser_core.messages.delta import decode_delta, encode_delta

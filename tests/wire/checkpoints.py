@@ -1,6 +1,6 @@
 """Checkpoints stored in a map."""
 
-from rebaser_core.address import address_of
+from rebaser_core.blob_address import address_of
 from rebaser_core.checkpoint import Chain, open_checkpoint, read_checkpoint
 from rebaser_core.checkpoint.writing import Draft, Written
 from rebaser_core.state.change_set import ChangeSetState

@@ -11,7 +11,7 @@ from functools import lru_cache
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
-from rebaser_core import cel_syntax
+from rebaser_core.cel import syntax as cel_syntax
 from rebaser_core.definitions import INVALID_FORMULA
 from rebaser_core.errors import UnprocessableError
 
