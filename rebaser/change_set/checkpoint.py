@@ -11,7 +11,7 @@ from rebaser.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.rounds import aside
 from rebaser_core.checkpoint import Chain
-from rebaser_core.checkpoint.writing import Draft
+from rebaser_core.checkpoint.writer import Draft
 from rebaser_core.commit import CheckpointRef, Kind
 
 log = structlog.get_logger(__name__)

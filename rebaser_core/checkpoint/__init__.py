@@ -59,7 +59,7 @@ class CheckpointReader(Protocol):
 def open_checkpoint(newest: bytes, address: str = "") -> CheckpointReader:
     """A reader of the checkpoint whose newest part is `newest`, stored at `address`."""
     if newest.startswith(ARROW):
-        from rebaser_core.checkpoint.reading import ChainReader  # noqa: PLC0415 - pyarrow is large, few come here
+        from rebaser_core.checkpoint.reader import ChainReader  # noqa: PLC0415 - pyarrow is large, few come here
 
         return ChainReader(newest, address)
     return V1Reader()

@@ -24,7 +24,7 @@ from rebaser_client.overview import read_overview
 from rebaser_client.topology import ensure_topology
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import Chain, read_checkpoint
-from rebaser_core.checkpoint.writing import Draft, Written
+from rebaser_core.checkpoint.writer import Draft, Written
 from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey

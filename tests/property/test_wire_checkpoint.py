@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import read_checkpoint
-from rebaser_core.checkpoint.writing import Draft
+from rebaser_core.checkpoint.writer import Draft
 from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state.change_set import ChangeSetState

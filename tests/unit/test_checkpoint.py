@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rebaser_core.checkpoint import Chain, Part, read_checkpoint, schema
-from rebaser_core.checkpoint.writing import Draft
+from rebaser_core.checkpoint.writer import Draft
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.state.change_set import Cell, ChangeSetState

@@ -2,7 +2,7 @@
 
 from rebaser_core.blob_address import address_of
 from rebaser_core.checkpoint import Chain, open_checkpoint, read_checkpoint
-from rebaser_core.checkpoint.writing import Draft, Written
+from rebaser_core.checkpoint.writer import Draft, Written
 from rebaser_core.state.change_set import ChangeSetState
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rebaser_core.blob_address import check_address
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
-from rebaser_core.checkpoint.layer import Layer, Rows
+from rebaser_core.checkpoint.part_loader import Layer, Rows
 from rebaser_core.checkpoint.schema import COLUMNS, SCHEMA, listed, natural, read_json, read_shape, text
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import malformed

@@ -15,7 +15,7 @@ from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, Part
-from rebaser_core.checkpoint.rows import Rows, made
+from rebaser_core.checkpoint.part_rows import Rows, made
 from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_shape
 from rebaser_core.ids import RequestId
 from rebaser_core.messages.commit import write_decision, write_digests
