@@ -10,12 +10,12 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
+from rebaser_core.cel import INVALID_FORMULA
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Update
 
 Names = tuple[str, ...] | None  # None: any will do
-INVALID: Final = "invalid_definition"  # codes of the errors
-INVALID_FORMULA: Final = "invalid_formula"
+INVALID: Final = "invalid_definition"  # the code of the error
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ _SOURCES = (
     *("formula_code.py", "groups.py", "kernel", "ops.py", "packet.py", "phases.py", "same.py", "structure.py"),
     *("structures.py", "sweep.py", "functions"),
 )
-_OF_CORE = ("cel_syntax.py", "formulas.py", "values.py")
+_OF_CORE = ("cel", "values.py")
 
 
 def digest(*parts: bytes) -> str:
@@ -32,9 +32,9 @@ def digest(*parts: bytes) -> str:
 @cache
 def code() -> str:
     """The fingerprint of the evaluator and the built-in functions in this process."""
-    files = [Path(rebaser_core.__file__).with_name(name) for name in _OF_CORE]
-    for name in _SOURCES:
-        path = _HERE / name
+    files: list[Path] = []
+    paths = [Path(rebaser_core.__file__).with_name(name) for name in _OF_CORE]
+    for path in [*paths, *(_HERE / name for name in _SOURCES)]:
         files.extend(sorted(path.glob("*.py")) if path.is_dir() else [path])
     versions = f"{sys.version_info[:2]} {importlib.metadata.version('cel-expr-python')}"
     return digest(versions.encode(), *(part for file in files for part in (file.name.encode(), file.read_bytes())))

@@ -11,8 +11,8 @@ from functools import lru_cache
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
+from rebaser_core.cel import INVALID_FORMULA
 from rebaser_core.cel import syntax as cel_syntax
-from rebaser_core.definitions import INVALID_FORMULA
 from rebaser_core.errors import UnprocessableError
 
 MAX_LENGTH = 8192  # characters of a formula; the parser itself refuses more than 32 nested levels

@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +20,15 @@ from rebaser_core import thresholds
 from rebaser_core.state.patterns.globs import Patterns
 from rebaser_core.state.patterns.id_tree import Names
 from rebaser_core.state.patterns.links import Ways
+from rebaser_core.state.value_columns import ValueColumns
 from rebaser_core.updates import MARK
-
-if TYPE_CHECKING:
-    from rebaser_core.state.columns import Columns
 
 
 class Matching:
     """Belongs to `Columns`. False when no definition has a pattern. `moved` counts what came and went that a pattern
     matches, or may have matched before anybody asked."""
 
-    def __init__(self, columns: "Columns") -> None:
+    def __init__(self, columns: ValueColumns) -> None:
         self._columns = columns
         self._patterns = Patterns()
         self._names: Names | None = None  # once somebody has asked
@@ -158,7 +155,7 @@ class _Found:
     went: set[int] = field(default_factory=set)
 
 
-def _worked_in(columns: "Columns", found: _Found) -> NDArray[np.int32]:
+def _worked_in(columns: ValueColumns, found: _Found) -> NDArray[np.int32]:
     ids = columns.ids
     rows = found.rows
     if found.went:
