@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from rebaser_client.blobs import BlobStore
+from rebaser_client.cooperative import aside, turn
 from rebaser_client.jetstream import JetStream, OrderedConsumer, StoredMessage
 from rebaser_client.logs import get_logger
-from rebaser_client.rounds import aside, turn
 from rebaser_core.checkpoint import Chain, open_checkpoint
 from rebaser_core.commit import CheckpointRef, Commit
 from rebaser_core.errors import TransientError, UnprocessableError

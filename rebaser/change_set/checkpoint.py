@@ -9,7 +9,7 @@ import structlog
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.context import Context
 from rebaser_client.blobs import BlobStore
-from rebaser_client.rounds import aside
+from rebaser_client.cooperative import aside
 from rebaser_core.checkpoint import Chain
 from rebaser_core.checkpoint.writer import Draft
 from rebaser_core.commit import CheckpointRef, Kind

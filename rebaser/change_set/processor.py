@@ -16,8 +16,8 @@ from rebaser.change_set.probation import Probation
 from rebaser.change_set.reading import OURS, NotYet, RequestReader
 from rebaser.change_set.replies import inbox_allowed, reply
 from rebaser.context import Context
+from rebaser_client.cooperative import turn
 from rebaser_client.jetstream import Message
-from rebaser_client.rounds import turn
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
 from rebaser_core.decide import Incoming, decide, known
 from rebaser_core.encoding.envelope import REPLY_INBOX

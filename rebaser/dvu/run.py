@@ -22,7 +22,7 @@ from rebaser.dvu.packet import Data
 from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.structure import Structure
 from rebaser.dvu.whole import WholePlan
-from rebaser_client.rounds import turn
+from rebaser_client.cooperative import turn
 from rebaser_core import thresholds
 from rebaser_core.state.change_set import ChangeSetState, View
 from rebaser_core.state.columns import Columns

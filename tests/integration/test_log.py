@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
 from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import CommitLog
-from rebaser_client import log_reader, rounds
+from rebaser_client import cooperative, log_reader
 from rebaser_client.blobs import BlobMissing, open_blobs
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.errors import STORE_FAILED
@@ -456,7 +456,7 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
     log = await open_log().load()
     for number in range(10):
         await log.append(Set(f"v{number}", number))
-    monkeypatch.setattr(rounds, "ROUND", 0.0)
+    monkeypatch.setattr(cooperative, "ROUND", 0.0)
     real, opened, most, ticks, seen = OrderedConsumer.__aenter__, 0, 0, 0, list[int]()
     real_exit, real_decode = OrderedConsumer.__aexit__, LogReader.decode
 

@@ -24,7 +24,7 @@ from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser.strays import STRAY
 from rebaser.sweeper import Sweeper
-from rebaser_client import Derive, RebaserClient, Set, rounds
+from rebaser_client import Derive, RebaserClient, Set, cooperative
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message, PullMessage
 from rebaser_client.log_reader import LogReader, Tail
@@ -287,7 +287,7 @@ async def test_others_have_their_turns_while_a_batch_is_read(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a thousand owners would hold up the loop for as long as all their batches take together."""
-    monkeypatch.setattr(rounds, "ROUND", 0.0)
+    monkeypatch.setattr(cooperative, "ROUND", 0.0)
     real, ticks, seen = RequestReader.read, 0, list[int]()
 
     async def read(self: RequestReader, message: Message) -> object:

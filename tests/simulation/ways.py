@@ -109,8 +109,8 @@ WAYS = [
         "rebaser_client.blobs.jetstream:_address_of",
         lambda given, _: len(given[0]) > _now().hash_here,
     ),
-    Way("worked here", "rebaser_client.rounds:aside", lambda given, _: given[0] <= _now().here),
-    Way("worked in a thread", "rebaser_client.rounds:aside", lambda given, _: given[0] > _now().here),
+    Way("worked here", "rebaser_client.cooperative:aside", lambda given, _: given[0] <= _now().here),
+    Way("worked in a thread", "rebaser_client.cooperative:aside", lambda given, _: given[0] > _now().here),
     Way("worked in, not all at once", f"{CORE}cells:Cells.work_in", lambda _, more: more),
     # -- the state
     Way("a definition by arrays", f"{CORE}edges:Edges.add", lambda given, _: len(given[2]) >= _now().arrays),

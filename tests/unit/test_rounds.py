@@ -7,8 +7,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rebaser_client import rounds
-from rebaser_client.rounds import ROUND, TOGETHER, Rounds
+from rebaser_client import cooperative
+from rebaser_client.cooperative import ROUND, TOGETHER, Rounds
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ class Clock:
 @pytest.fixture
 async def clock(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(thread_time=clock.thread_time))
+    monkeypatch.setattr(cooperative, "time", SimpleNamespace(thread_time=clock.thread_time))
     return clock
 
 
