@@ -23,7 +23,7 @@ from rebaser.side_by_side import side_by_side
 from rebaser.strays import Strays
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
-from rebaser_client.tasks import publish_task
+from rebaser_client.requests.tasks import publish_task
 from rebaser_client.topology import retire_old_sweep
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, is_key

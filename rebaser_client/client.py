@@ -20,11 +20,11 @@ from rebaser_client.dead_letters import DeadLetterBox
 from rebaser_client.errors import RequestConflicts, RequestIdReused, RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_client.options import ClientOptions, access_of, content_type_option
-from rebaser_client.pressure import Pressure
 from rebaser_client.reads import Reads
-from rebaser_client.sender import Outgoing, Sender
-from rebaser_client.unanswered import Unanswered
-from rebaser_client.waker import Waker
+from rebaser_client.requests.backpressure import Pressure
+from rebaser_client.requests.resender import Unanswered
+from rebaser_client.requests.sender import Outgoing, Sender
+from rebaser_client.requests.task_publisher import Waker
 from rebaser_core.decide import REQUEST_ID_REUSED
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError

@@ -11,8 +11,8 @@ import anyio
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, RequestTimeoutError, StoredMessage
 from rebaser_client.jetstream.errors import is_full
-from rebaser_client.pressure import Pressure
-from rebaser_client.tasks import publish_task
+from rebaser_client.requests.backpressure import Pressure
+from rebaser_client.requests.tasks import publish_task
 from rebaser_core.dead_letter import DeadLetter, read_letter, redriven_headers
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token

@@ -16,7 +16,7 @@ from rebaser_client.entries import Start as EntryStart
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log_reader import LogReader
 from rebaser_client.overview import Overview, key_counts, read_overview
-from rebaser_client.sender import no_stream_means_not_ready
+from rebaser_client.requests.sender import no_stream_means_not_ready
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, check_token

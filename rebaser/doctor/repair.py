@@ -11,7 +11,7 @@ from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.doctor.examination import Examination, Stores
 from rebaser_client.log_reader import LogReader, Tail
-from rebaser_client.tasks import publish_task
+from rebaser_client.requests.tasks import publish_task
 from rebaser_core.ids import ulid
 
 FOR_EVER = 1e12  # seconds: no outcome is forgotten here, whatever the servers' setting is

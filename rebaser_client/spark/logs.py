@@ -14,7 +14,7 @@ from rebaser_client.entries import Entry, read_entries
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log_reader import FOREIGN, LogReader
 from rebaser_client.overview import key_counts
-from rebaser_client.sender import no_stream_means_not_ready
+from rebaser_client.requests.sender import no_stream_means_not_ready
 from rebaser_client.spark.options import SourceOptions
 from rebaser_core.commit import Commit
 from rebaser_core.errors import TransientError

@@ -11,7 +11,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Commit, RebaserClient, Set, log_reader
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.tasks import publish_task
+from rebaser_client.requests.tasks import publish_task
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode_updates_blob
 from rebaser_core.subjects import Subjects

@@ -20,7 +20,7 @@ from rebaser_client import (
 )
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import ApiError, Connection, JetStream
-from rebaser_client.sender import FORMULAS_HERE
+from rebaser_client.requests.sender import FORMULAS_HERE
 from rebaser_client.topology import ensure_topology
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey

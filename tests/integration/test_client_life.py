@@ -10,7 +10,7 @@ import pytest
 
 from rebaser_client import ClientClosedError, NotConnectedError, RebaserClient, Set
 from rebaser_client.jetstream import Connection, OrderedConsumer
-from rebaser_client.waker import Waker
+from rebaser_client.requests.task_publisher import Waker
 from rebaser_core.errors import ConfigError
 from rebaser_core.subjects import Subjects
 

@@ -12,7 +12,7 @@ from rebaser_client.blobs.jetstream import JetStreamBlobs
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, Connection, Consumer, JetStream, Messages, OrderedConsumer
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
-from rebaser_client.tasks import publish_task
+from rebaser_client.requests.tasks import publish_task
 from rebaser_client.topology import ensure_topology
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey

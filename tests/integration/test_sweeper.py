@@ -14,7 +14,7 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream, Message, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.infos import PubAck, StreamInfo
 from rebaser_client.overview import key_counts
-from rebaser_client.tasks import publish_task
+from rebaser_client.requests.tasks import publish_task
 from rebaser_client.topology import ensure_topology
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey, ulid

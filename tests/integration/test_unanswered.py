@@ -7,9 +7,10 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
-from rebaser_client import RebaserClient, RequestTimeout, Set, sender, unanswered
+from rebaser_client import RebaserClient, RequestTimeout, Set
 from rebaser_client.jetstream import JetStream, OrderedConsumer
-from rebaser_client.unanswered import Unanswered
+from rebaser_client.requests import resender, sender
+from rebaser_client.requests.resender import Unanswered
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
@@ -69,8 +70,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
         await counter(self, *args)
 
     monkeypatch.setattr(Unanswered, "_look_at", look_at)
-    monkeypatch.setattr(unanswered, "PATIENCE", 0.05)
-    monkeypatch.setattr(unanswered, "PAUSE_MAX", 0.4)
+    monkeypatch.setattr(resender, "PATIENCE", 0.05)
+    monkeypatch.setattr(resender, "PAUSE_MAX", 0.4)
     return counter
 
 
@@ -142,7 +143,7 @@ async def test_a_slow_queue_is_looked_at_ever_more_seldom_however_many_wait_in_i
                 pauses.append(client._unanswered._queues[KEY].pause)
             group.cancel_scope.cancel()
     assert pauses == sorted(pauses)
-    assert pauses[-1] == unanswered.PAUSE_MAX
+    assert pauses[-1] == resender.PAUSE_MAX
     assert events.named("answer_lost") == []
     assert client._unanswered._queues == {}
 
@@ -155,7 +156,7 @@ async def test_a_new_connection_asks_at_once_for_what_was_said_to_the_old_one(
     proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(unanswered, "PATIENCE", 10 * BOUND)
+    monkeypatch.setattr(resender, "PATIENCE", 10 * BOUND)
     answers: list[EnqueueUpdatesResponse] = []
     with anyio.fail_after(BOUND):
         async with anyio.create_task_group() as group:

@@ -367,7 +367,7 @@ BUGS = (
         "tasks have a message id",
         "gentle",
         1,
-        "rebaser_client.tasks",
+        "rebaser_client.requests.tasks",
         'await js.publish(subjects.task(key), b"")',
         'await js.publish(subjects.task(key), b"", {"Nats-Msg-Id": str(key)})',
     ),
@@ -386,7 +386,7 @@ BUGS = (
         "the client sends again under a new id",
         "harsh",
         2,
-        "rebaser_client.sender",
+        "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
 """,

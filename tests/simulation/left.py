@@ -17,7 +17,7 @@ from rebaser.context import Context
 from rebaser.server import Server
 from rebaser_client import RebaserClient
 from rebaser_client.jetstream import Connection
-from rebaser_client.unanswered import Unanswered
+from rebaser_client.requests.resender import Unanswered
 from rebaser_core.commit import DVU_ATTEMPT
 from tests.simulation.checker import Violation
 from tests.simulation.loop import PROCESS, Process, State

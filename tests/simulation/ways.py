@@ -84,7 +84,7 @@ WAYS = [
     Way("results in one part", "rebaser.dvu.evaluate:evaluate_packet", lambda _, found: len(found) == 1),
     Way("results in several parts", "rebaser.dvu.evaluate:evaluate_packet", lambda _, found: len(found) > 1),
     # -- requests and the log
-    Way("a request in a blob", "rebaser_client.sender:encode_updates_blob"),
+    Way("a request in a blob", "rebaser_client.requests.sender:encode_updates_blob"),
     Way("a commit with its delta", f"{LOG}encode_commit", lambda given, _: given[0].delta),
     Way("a commit with a table", f"{LOG}encode_commit", lambda given, _: isinstance(given[0].delta, ComputedTable)),
     Way("a delta in a blob", f"{LOG}encode_delta", lambda given, _: not isinstance(given[0], ComputedTable)),

@@ -1,7 +1,7 @@
 """When a client says to try again."""
 
 from rebaser_client.jetstream import ApiError
-from rebaser_client.pressure import FORGET, RETRY_MAX, Pressure
+from rebaser_client.requests.backpressure import FORGET, RETRY_MAX, Pressure
 from rebaser_core.ids import ChangeSetKey
 
 ONE, TWO = ChangeSetKey("ws", "one"), ChangeSetKey("ws", "two")

@@ -10,8 +10,8 @@ from rebaser_client.errors import QueueFull
 from rebaser_client.jetstream import ApiError, RequestTimeoutError
 from rebaser_client.jetstream.errors import ACCOUNT_FULL
 from rebaser_client.jetstream.infos import PubAck
-from rebaser_client.pressure import Pressure
-from rebaser_client.sender import REPEAT_FOR, Outgoing, Sender
+from rebaser_client.requests.backpressure import Pressure
+from rebaser_client.requests.sender import REPEAT_FOR, Outgoing, Sender
 from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
@@ -88,7 +88,7 @@ async def test_formulas_that_are_long_together_are_read_beside_the_event_loop(
 ) -> None:
     readers: set[threading.Thread] = set()
     monkeypatch.setattr(
-        "rebaser_client.sender.check_definitions", lambda *_, **__: readers.add(threading.current_thread())
+        "rebaser_client.requests.sender.check_definitions", lambda *_, **__: readers.add(threading.current_thread())
     )
     sender = Sender(cast("Any", None), Subjects(""), cast("Any", None), DEFAULT_LIMITS, Pressure(lambda: 0.0))
     await sender._check_definitions([Derive("a", "cel", {"v": "b"}, {"expr": "v" * length})] * count)

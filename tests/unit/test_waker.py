@@ -8,9 +8,9 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rebaser_client import waker as waking
 from rebaser_client.jetstream import Msg
-from rebaser_client.waker import Waker
+from rebaser_client.requests import task_publisher as waking
+from rebaser_client.requests.task_publisher import Waker
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects

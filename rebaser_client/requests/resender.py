@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 
 from rebaser_client.jetstream import JetStream
 from rebaser_client.logs import get_logger
-from rebaser_client.sender import Outgoing
+from rebaser_client.requests.sender import Outgoing
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects

@@ -19,7 +19,7 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
-from rebaser_client.pressure import Pressure
+from rebaser_client.requests.backpressure import Pressure
 from rebaser_core import thresholds
 from rebaser_core.definitions import check_definitions, is_formula
 from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType

@@ -19,7 +19,7 @@ from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, Msg
 from rebaser_client.jetstream.errors import is_full
 from rebaser_client.logs import get_logger
-from rebaser_client.tasks import publish_task
+from rebaser_client.requests.tasks import publish_task
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
