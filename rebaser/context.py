@@ -17,7 +17,7 @@ from rebaser.streams import Streams
 from rebaser.troubles import Troubles
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.log_reader import LogReader
+from rebaser_client.log.reader import LogReader
 from rebaser_core.ids import ulid
 from rebaser_core.subjects import Subjects
 

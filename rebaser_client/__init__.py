@@ -2,7 +2,6 @@
 
 from rebaser_client.client import RebaserClient, Wait
 from rebaser_client.dead_letters import DeadLetter, DeadLetterBox
-from rebaser_client.entries import Entry, Newest
 from rebaser_client.errors import (
     ClientClosedError,
     NotAllowed,
@@ -18,6 +17,7 @@ from rebaser_client.errors import (
     TooLarge,
 )
 from rebaser_client.jetstream import Access
+from rebaser_client.log.entries import Entry, Newest
 from rebaser_client.options import ClientOptions
 from rebaser_client.overview import Overview
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome

@@ -8,13 +8,13 @@ from anyio.abc import TaskGroup
 
 from rebaser_client.acks import TaskAcks, watch_task_acks
 from rebaser_client.blobs import BlobStore
-from rebaser_client.covers import Covers
-from rebaser_client.entries import Entry, read_entries
-from rebaser_client.entries import Kind as EntryKind
-from rebaser_client.entries import Replay as EntryReplay
-from rebaser_client.entries import Start as EntryStart
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.log_reader import LogReader
+from rebaser_client.log.coverage import Covers
+from rebaser_client.log.entries import Entry, read_entries
+from rebaser_client.log.entries import Kind as EntryKind
+from rebaser_client.log.entries import Replay as EntryReplay
+from rebaser_client.log.entries import Start as EntryStart
+from rebaser_client.log.reader import LogReader
 from rebaser_client.overview import Overview, key_counts, read_overview
 from rebaser_client.requests.sender import no_stream_means_not_ready
 from rebaser_core.commit import Commit

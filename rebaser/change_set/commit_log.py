@@ -20,7 +20,7 @@ from rebaser.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
-from rebaser_client.log_reader import COMMIT_OVERHEAD, Tail
+from rebaser_client.log.reader import COMMIT_OVERHEAD, Tail
 from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef, Commit, Kind
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion

@@ -12,7 +12,7 @@ from typing import Any
 from rebaser.cli import console
 from rebaser.cli.sending import recomputed
 from rebaser.cli.status import update_text
-from rebaser_client.entries import Entry
+from rebaser_client.log.entries import Entry
 from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Update

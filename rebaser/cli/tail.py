@@ -19,7 +19,7 @@ from rebaser_core.ids import check_token
 
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
-    from rebaser_client.entries import Entry, Kind, Start
+    from rebaser_client.log.entries import Entry, Kind, Start
 
 _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -85,7 +85,7 @@ def tail(
 
 
 def _start(lines: int, *, all_: bool, last: bool, new: bool, since: str | None, from_seq: int | None) -> "Start":
-    from rebaser_client.entries import Newest
+    from rebaser_client.log.entries import Newest
 
     if all_:
         return "all"

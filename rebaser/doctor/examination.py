@@ -16,7 +16,7 @@ from rebaser.doctor.history import Cost, Finding, History, name_of
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import turn
 from rebaser_client.jetstream import JetStream, OrderedConsumer
-from rebaser_client.log_reader import DAMAGED, LASTING, LogReader
+from rebaser_client.log.reader import DAMAGED, LASTING, LogReader
 from rebaser_core.blob_address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit
 from rebaser_core.dead_letter import claimed_id

@@ -10,7 +10,7 @@ import time
 from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.doctor.examination import Examination, Stores
-from rebaser_client.log_reader import LogReader, Tail
+from rebaser_client.log.reader import LogReader, Tail
 from rebaser_client.requests.tasks import publish_task
 from rebaser_core.ids import ulid
 

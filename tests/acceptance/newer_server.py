@@ -10,7 +10,7 @@ from typing import Any
 
 from rebaser.change_set import commit_log, reading
 from rebaser.cli import main
-from rebaser_client import log_reader
+from rebaser_client.log import reader
 from rebaser_core.commit import Commit
 from rebaser_core.encoding.envelope import Body, MessageType, Registry
 from rebaser_core.encoding.payload import malformed
@@ -102,5 +102,5 @@ if __name__ == "__main__":
     reading.decode = NEWER.decode
     commit_log.encode_commit = encode_commit  # type: ignore[assignment]
     commit_log.check_commit = check_commit
-    commit_log.decode_commit = log_reader.decode_commit = decode_commit  # type: ignore[assignment]
+    commit_log.decode_commit = reader.decode_commit = decode_commit  # type: ignore[assignment]
     sys.exit(main())

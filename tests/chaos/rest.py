@@ -7,7 +7,7 @@ import anyio
 from rebaser_client.blobs import open_blobs
 from rebaser_client.dead_letters import DeadLetterBox
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log_reader import LogReader
+from rebaser_client.log.reader import LogReader
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey

@@ -11,7 +11,7 @@ from rebaser.settings import Settings
 from rebaser.streams import Streams
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log_reader import LogReader
+from rebaser_client.log.reader import LogReader
 from rebaser_core.ids import ulid
 from rebaser_core.subjects import Subjects
 

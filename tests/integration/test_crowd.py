@@ -9,7 +9,7 @@ import pytest
 from rebaser import server
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log_reader import LogReader
+from rebaser_client.log.reader import LogReader
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TASKS_CONSUMER

@@ -14,12 +14,13 @@ from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
 from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import CommitLog
-from rebaser_client import cooperative, log_reader
+from rebaser_client import cooperative
 from rebaser_client.blobs import BlobMissing, open_blobs
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
-from rebaser_client.log_reader import TAILS, LogReader
+from rebaser_client.log import reader
+from rebaser_client.log.reader import TAILS, LogReader
 from rebaser_client.overview import read_overview
 from rebaser_client.topology import ensure_topology
 from rebaser_core import thresholds
@@ -272,7 +273,7 @@ async def test_a_delta_or_a_checkpoint_that_is_something_else_is_damaged_for_now
 async def test_a_checkpoint_of_a_later_commit_than_the_last_is_not_waited_for(
     open_log: Open, js: JetStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "LOAD_TRIES", 2)
+    monkeypatch.setattr(reader, "LOAD_TRIES", 2)
     log = await open_log().load()
     for number in range(5):
         await log.append(Set(f"v{number}", number))
@@ -499,7 +500,7 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
 async def test_a_blob_that_is_waited_for_keeps_no_other_tail_waiting(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "TAILS", 1)
+    monkeypatch.setattr(reader, "TAILS", 1)
     log = await Log(js, subjects, inline_max=10).load()
     await log.append(Set("a", "x" * 100))
     await log.append(Set("b", "x" * 100))

@@ -27,7 +27,7 @@ from rebaser.sweeper import Sweeper
 from rebaser_client import Derive, RebaserClient, Set, cooperative
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message, PullMessage
-from rebaser_client.log_reader import LogReader, Tail
+from rebaser_client.log.reader import LogReader, Tail
 from rebaser_client.requests.tasks import publish_task
 from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of

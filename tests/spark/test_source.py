@@ -12,7 +12,7 @@ from rebaser.change_set.commit_log import CommitLog
 from rebaser.dvu.engine import Engine
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log_reader import LogReader
+from rebaser_client.log.reader import LogReader
 from rebaser_client.spark import RebaserDataSource
 from rebaser_core.commit import Computed, Decision, Kind, Outcome
 from rebaser_core.ids import ChangeSetKey

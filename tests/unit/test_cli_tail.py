@@ -9,7 +9,7 @@ import typer
 
 from rebaser.cli.entry_lines import MAX_LISTED, entry_line, entry_object
 from rebaser.cli.tail import parse_time
-from rebaser_client.entries import Entry
+from rebaser_client.log.entries import Entry
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import Headers
 from rebaser_core.errors import UnprocessableError

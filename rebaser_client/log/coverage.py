@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from rebaser_client.errors import ClientClosedError, NotAllowed
-from rebaser_client.log_reader import LogReader
+from rebaser_client.log.reader import LogReader
 from rebaser_client.logs import get_logger
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
