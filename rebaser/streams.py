@@ -19,9 +19,9 @@ from typing import Protocol
 import anyio
 import structlog
 
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
-from rebaser_client.topology import ensure_topology
 from rebaser_core import topology
 from rebaser_core.errors import RebaserError
 from rebaser_core.subjects import Subjects

@@ -21,10 +21,10 @@ from anyio.lowlevel import checkpoint
 from rebaser.change_set.healing import found_functions, load_functions
 from rebaser.side_by_side import side_by_side
 from rebaser.strays import Strays
+from rebaser_client.admin.provisioning import retire_old_sweep
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
 from rebaser_client.requests.tasks import publish_task
-from rebaser_client.topology import retire_old_sweep
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, is_key
 from rebaser_core.messages import read_sweep_headers, read_unknown

@@ -1,7 +1,8 @@
 """Talk to Rebaser from Python: send updates, read values, follow commits."""
 
+from rebaser_client.admin.dead_letters import DeadLetter, DeadLetterBox
+from rebaser_client.admin.status import Overview
 from rebaser_client.client import RebaserClient, Wait
-from rebaser_client.dead_letters import DeadLetter, DeadLetterBox
 from rebaser_client.errors import (
     ClientClosedError,
     NotAllowed,
@@ -19,7 +20,6 @@ from rebaser_client.errors import (
 from rebaser_client.jetstream import Access
 from rebaser_client.log.entries import Entry, Newest
 from rebaser_client.options import ClientOptions
-from rebaser_client.overview import Overview
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.encoding.payload import ContentType
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion

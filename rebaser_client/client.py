@@ -14,9 +14,9 @@ from typing import Literal, Self, TypeAlias, Unpack, get_args
 import anyio
 from anyio.abc import TaskGroup
 
+from rebaser_client.admin.dead_letters import DeadLetterBox
 from rebaser_client.background_context import Held, check_asyncio
 from rebaser_client.blobs import BlobStore, open_blobs
-from rebaser_client.dead_letters import DeadLetterBox
 from rebaser_client.errors import RequestConflicts, RequestIdReused, RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_client.options import ClientOptions, access_of, content_type_option

@@ -6,7 +6,8 @@ from contextlib import aclosing
 import anyio
 from anyio.abc import TaskGroup
 
-from rebaser_client.acks import TaskAcks, watch_task_acks
+from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
+from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.coverage import Covers
@@ -15,7 +16,6 @@ from rebaser_client.log.entries import Kind as EntryKind
 from rebaser_client.log.entries import Replay as EntryReplay
 from rebaser_client.log.entries import Start as EntryStart
 from rebaser_client.log.reader import LogReader
-from rebaser_client.overview import Overview, key_counts, read_overview
 from rebaser_client.requests.sender import no_stream_means_not_ready
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError

@@ -19,8 +19,8 @@ from structlog.typing import EventDict
 
 from rebaser.dvu.structures import FOLDER
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions, streams
 from tests.cluster import Cluster, cluster_in

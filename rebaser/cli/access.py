@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rebaser.doctor.examination import Stores
     from rebaser.settings import Settings
     from rebaser_client import RebaserClient
-    from rebaser_client.overview import ServerInfo
+    from rebaser_client.admin.status import ServerInfo
 
 
 def connected(
@@ -65,8 +65,8 @@ async def live_servers(nats: str, prefix: str, server: str | None, timeout: floa
     """Servers that answer a ping: as soon as one does, or `server` does if it is given; at most `timeout` seconds."""
     from rebaser.cli.options import GIVEN
     from rebaser.settings import load_settings
+    from rebaser_client.admin.status import ping
     from rebaser_client.jetstream import Connection
-    from rebaser_client.overview import ping
     from rebaser_core.subjects import Subjects
 
     settings = load_settings(nats_url=nats, prefix=prefix, **GIVEN.get())

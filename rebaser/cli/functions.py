@@ -10,7 +10,7 @@ from rebaser.cli.failures import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
-    from rebaser_client.overview import ServerInfo, Signature
+    from rebaser_client.admin.status import ServerInfo, Signature
 
 ANSWERS = 2.0  # seconds that servers have
 

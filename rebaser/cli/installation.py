@@ -120,7 +120,7 @@ class Checks:
         self.add("clock", text, OK if abs(ahead) <= SKEW else WARNING)
 
     async def _streams(self, js: "JetStream", subjects: Any) -> None:
-        from rebaser_client.storage import read_streams
+        from rebaser_client.admin.stream_usage import read_streams
 
         streams = await read_streams(js, subjects)
         wanted = (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream, subjects.dlq_stream)
@@ -143,7 +143,7 @@ class Checks:
 
     async def _servers(self, connection: "Connection", subjects: Any) -> None:
         from rebaser import __version__
-        from rebaser_client.overview import ping
+        from rebaser_client.admin.status import ping
 
         servers = await ping(connection, subjects)
         if not servers:

@@ -14,9 +14,9 @@ from rebaser.cli.outcome import tally_text
 
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
-    from rebaser_client.acks import TaskAcks
-    from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo, UpdateInfo
-    from rebaser_client.storage import DurabilityStatus, StreamStatus, TasksStatus
+    from rebaser_client.admin.ack_stats import TaskAcks
+    from rebaser_client.admin.status import ChangeSetStatus, Overview, ServerInfo, UpdateInfo
+    from rebaser_client.admin.stream_usage import DurabilityStatus, StreamStatus, TasksStatus
     from rebaser_core.state.tally import Tally
 
 PAGE = 100  # change sets of a table

@@ -9,11 +9,11 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Self
 
+from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.entries import Entry, read_entries
 from rebaser_client.log.reader import FOREIGN, LogReader
-from rebaser_client.overview import key_counts
 from rebaser_client.requests.sender import no_stream_means_not_ready
 from rebaser_client.spark.options import SourceOptions
 from rebaser_core.commit import Commit

@@ -8,8 +8,8 @@ import pytest
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, RequestTimeout, Set
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions, streams
 from tests.acceptance.cli import rebaser

@@ -11,8 +11,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from rebaser_core.updates import Derive, Set, Unset

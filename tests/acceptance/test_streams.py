@@ -10,9 +10,9 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import RebaserClient, Set
+from rebaser_client.admin.status import ping
 from rebaser_client.errors import NotConnectedError, NotReadyError
 from rebaser_client.jetstream import ApiError, Connection, JetStream
-from rebaser_client.overview import ping
 from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import SEQUENCE_GAP, TopologyOptions, streams

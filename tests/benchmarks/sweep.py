@@ -16,9 +16,9 @@ from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.embedded.nats import embedded_nats
 from rebaser.strays import Strays
 from rebaser.sweeper import Sweeper
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.topology import ensure_topology
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import encode_commit

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import anyio
 
+from rebaser_client.admin.dead_letters import DeadLetterBox
 from rebaser_client.blobs import open_blobs
-from rebaser_client.dead_letters import DeadLetterBox
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import LogReader
 from rebaser_core.commit import Commit

@@ -14,8 +14,8 @@ from structlog.typing import EventDict
 from rebaser.dvu.engine import Engine
 from rebaser.server import Server
 from rebaser.settings import Settings
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from tests.integration.contexts import context_of

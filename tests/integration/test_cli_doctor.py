@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream
-from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from tests.acceptance.cli import rebaser

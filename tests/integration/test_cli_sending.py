@@ -11,8 +11,8 @@ from rebaser.cli import console
 from rebaser.cli.sending import Sender, Wait
 from rebaser.cli.source import opened
 from rebaser_client import QueueFull, Set
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream, OrderedConsumer
-from rebaser_client.topology import ensure_topology
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
 from rebaser_core.subjects import Subjects

@@ -18,10 +18,10 @@ from rebaser_client import (
     Set,
     TooLarge,
 )
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.requests.sender import FORMULAS_HERE
-from rebaser_client.topology import ensure_topology
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS

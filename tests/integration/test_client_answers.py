@@ -23,10 +23,10 @@ from rebaser_client import (
     State,
     UnprocessableError,
 )
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream, StoredMessage
 from rebaser_client.requests import sender
 from rebaser_client.requests.tasks import publish_task
-from rebaser_client.topology import ensure_topology
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, encode

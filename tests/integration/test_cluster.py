@@ -8,12 +8,12 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs.jetstream import JetStreamBlobs
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, Connection, Consumer, JetStream, Messages, OrderedConsumer
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
 from rebaser_client.requests.tasks import publish_task
-from rebaser_client.topology import ensure_topology
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects

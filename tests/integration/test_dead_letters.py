@@ -8,9 +8,9 @@ import pytest
 
 from rebaser.change_set.dead_letters import AT_ONCE, DeadLetters
 from rebaser_client import DeadLetter, QueueFull, RebaserClient, Set
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream, Message
-from rebaser_client.topology import ensure_topology
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey

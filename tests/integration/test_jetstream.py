@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import ApiError, Connection, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.calls import MAX_CALLS
 from rebaser_client.jetstream.errors import (
@@ -18,7 +19,6 @@ from rebaser_client.jetstream.errors import (
     is_full,
     is_subject_full,
 )
-from rebaser_client.topology import ensure_topology
 from rebaser_core.errors import ConfigError, TransientError
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TASKS_CONSUMER, TopologyOptions, streams, tasks_consumer

@@ -15,14 +15,14 @@ from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 from rebaser.change_set import checkpoint
 from rebaser.change_set.commit_log import CommitLog
 from rebaser_client import cooperative
+from rebaser_client.admin.provisioning import ensure_topology
+from rebaser_client.admin.status import read_overview
 from rebaser_client.blobs import BlobMissing, open_blobs
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log import reader
 from rebaser_client.log.reader import TAILS, LogReader
-from rebaser_client.overview import read_overview
-from rebaser_client.topology import ensure_topology
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import Chain, read_checkpoint
 from rebaser_core.checkpoint.writer import Draft, Written

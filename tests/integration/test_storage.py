@@ -9,9 +9,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from rebaser_client import RebaserClient
-from rebaser_client.jetstream import Connection, JetStream, NoRespondersError, PullConsumer, RequestTimeoutError
-from rebaser_client.jetstream.advisories import AckSample, watch_acks
-from rebaser_client.storage import (
+from rebaser_client.admin.provisioning import ensure_topology
+from rebaser_client.admin.stream_usage import (
     DurabilityStatus,
     MessageCost,
     TasksStatus,
@@ -19,7 +18,8 @@ from rebaser_client.storage import (
     read_streams,
     read_tasks,
 )
-from rebaser_client.topology import ensure_topology
+from rebaser_client.jetstream import Connection, JetStream, NoRespondersError, PullConsumer, RequestTimeoutError
+from rebaser_client.jetstream.advisories import AckSample, watch_acks
 from rebaser_core.errors import ConfigError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
@@ -185,7 +185,7 @@ async def test_acks_of_tasks_are_sampled_where_the_setting_says_so(
             except RequestTimeoutError:
                 return await work()
 
-    monkeypatch.setattr("rebaser_client.acks.watch_acks", three_acks)
+    monkeypatch.setattr("rebaser_client.admin.ack_stats.watch_acks", three_acks)
     async with anyio.create_task_group() as group:
         group.start_soon(work_when_heard)
         acks = await client.task_acks(60)

@@ -8,8 +8,8 @@ import pytest
 
 from rebaser import streams as module
 from rebaser.streams import Streams
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream
-from rebaser_client.topology import ensure_topology
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import SEQUENCE_GAP, TASKS_CONSUMER, TopologyOptions
 from tests.conftest import Events

@@ -10,12 +10,12 @@ import pytest
 from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.strays import STRAY, Strays
 from rebaser.sweeper import Sweeper
+from rebaser_client.admin.provisioning import ensure_topology
+from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream, Message, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.infos import PubAck, StreamInfo
-from rebaser_client.overview import key_counts
 from rebaser_client.requests.tasks import publish_task
-from rebaser_client.topology import ensure_topology
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import encode_commit

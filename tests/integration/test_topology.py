@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from rebaser_client.admin.provisioning import ensure_topology, retire_old_sweep
 from rebaser_client.jetstream import JetStream, PullConsumer
-from rebaser_client.topology import ensure_topology, retire_old_sweep
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import (

@@ -14,9 +14,9 @@ from rebaser.cli import access, console, logs
 from rebaser.cli.failures import CommandFailed
 from rebaser.cli.functions import functions
 from rebaser.cli.status import status
-from rebaser_client.acks import TaskAcks
-from rebaser_client.overview import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server
-from rebaser_client.storage import DurabilityStatus, MessageCost, StreamStatus, TasksStatus
+from rebaser_client.admin.ack_stats import TaskAcks
+from rebaser_client.admin.status import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server
+from rebaser_client.admin.stream_usage import DurabilityStatus, MessageCost, StreamStatus, TasksStatus
 from rebaser_core.commit import Applied, Commit, Computed, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set

@@ -7,10 +7,17 @@ from typing import Any
 
 import anyio
 
+from rebaser_client.admin.stream_usage import (
+    DurabilityStatus,
+    StreamStatus,
+    TasksStatus,
+    durability_of,
+    read_streams,
+    read_tasks,
+)
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_client.log.reader import LogReader
-from rebaser_client.storage import DurabilityStatus, StreamStatus, TasksStatus, durability_of, read_streams, read_tasks
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
