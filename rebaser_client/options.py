@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from rebaser_client.jetstream.access import Access
+from rebaser_client.nats.access import Access
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.limits import Limits

@@ -8,7 +8,7 @@ from typing import Any
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import NO_MESSAGE
-from rebaser_client.jetstream.messages import as_int
+from rebaser_client.nats.messages import as_int
 from rebaser_core.errors import RebaserError
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import NANOS, SAFE_COPIES, TASKS_CONSUMER, Durability

@@ -1,25 +1,22 @@
 """A thin layer over nats-py: what its JetStream lacks, or does in a way that loses messages. See README.md here."""
 
-from rebaser_client.jetstream.access import Access
 from rebaser_client.jetstream.advisories import AckSample, Pinned, Unpinned, watch_acks, watch_pins
-from rebaser_client.jetstream.api import JetStream
-from rebaser_client.jetstream.connection import Connection
-from rebaser_client.jetstream.consume import Batch, Messages
-from rebaser_client.jetstream.consumer import Consumer
-from rebaser_client.jetstream.credits import PullConsumer
-from rebaser_client.jetstream.errors import (
-    ApiError,
-    ConsumerDeletedError,
-    NoRespondersError,
-    PullRefusedError,
-    RequestTimeoutError,
-)
+from rebaser_client.jetstream.context import JetStream
+from rebaser_client.jetstream.errors import ApiError, ConsumerDeletedError, PullRefusedError
 from rebaser_client.jetstream.infos import AccountInfo, ConsumerInfo, PriorityGroupState, PubAck, StreamInfo
-from rebaser_client.jetstream.interest import Interest
-from rebaser_client.jetstream.messages import Message, Msg, PullMessage, StoredMessage
-from rebaser_client.jetstream.ordered import OrderedConsumer
-from rebaser_client.jetstream.pull_actions import Warn
+from rebaser_client.jetstream.messages import Message, StoredMessage
+from rebaser_client.jetstream.ordered.consumer import OrderedConsumer
+from rebaser_client.jetstream.pull.actions import Warn
+from rebaser_client.jetstream.pull.batches import Batch, Messages
+from rebaser_client.jetstream.pull.consumer import Consumer
+from rebaser_client.jetstream.pull.credit import PullConsumer
+from rebaser_client.jetstream.pull.message import PullMessage
 from rebaser_client.jetstream.stream import Stream
+from rebaser_client.nats.access import Access
+from rebaser_client.nats.connection import Connection
+from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
+from rebaser_client.nats.messages import Msg
+from rebaser_client.nats.subscription import Interest
 
 __all__ = [
     "Access",

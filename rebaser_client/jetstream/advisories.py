@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from pydantic_core import from_json
 
-from rebaser_client.jetstream.connection import Connection
-from rebaser_client.jetstream.messages import Msg, as_int
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.connection import Connection
+from rebaser_client.nats.messages import Msg, as_int
 
 log = get_logger(__name__)
 

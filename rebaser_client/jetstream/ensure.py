@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import structlog
 
 from rebaser_client.jetstream.errors import CONSUMER_EXISTS, CONSUMER_NAME_IN_USE, STREAM_NAME_IN_USE, ApiError
-from rebaser_client.jetstream.groups import check_config, check_update
 from rebaser_client.jetstream.names import path
+from rebaser_client.jetstream.priority_groups import check_config, check_update
 from rebaser_core.errors import ConfigError
 
 log = structlog.get_logger(__name__)

@@ -55,18 +55,6 @@ class ConsumerDeletedError(PullRefusedError):
     default_code = "consumer_deleted"
 
 
-class NoRespondersError(TransientError):
-    """Nobody listens on the subject: the stream is not there, or JetStream is away."""
-
-    default_code = "no_responders"
-
-
-class RequestTimeoutError(TransientError):
-    """No answer came, in time or before the connection was lost. What was asked for may have happened."""
-
-    default_code = "timeout"
-
-
 def is_subject_full(error: ApiError) -> bool:
     """Whether a publish was refused because its subject holds as many messages as it may."""
     return error.err_code == STORE_FAILED and _SUBJECT_FULL in error.description

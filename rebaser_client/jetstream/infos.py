@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from rebaser_client.jetstream.messages import as_int
+from rebaser_client.nats.messages import as_int
 
 
 class PubAck(NamedTuple):

@@ -1,21 +1,19 @@
 """A stream as an object (ADR-37): its consumers, its messages, what it holds."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rebaser_client.jetstream.consumer import Consumer
+from rebaser_client.jetstream.api import JetStreamApi
 from rebaser_client.jetstream.infos import ConsumerInfo, StreamInfo
 from rebaser_client.jetstream.messages import StoredMessage
+from rebaser_client.jetstream.pull.consumer import Consumer
 from rebaser_core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rebaser_client.jetstream.api import JetStream
 
 
 class Stream:
     """Got from `JetStream`, whose methods of the same names say more. `cached_info` is as old as its last `info`."""
 
-    def __init__(self, js: "JetStream", info: StreamInfo) -> None:
+    def __init__(self, js: JetStreamApi, info: StreamInfo) -> None:
         self._js = js
         self.name = info.name
         self.cached_info = info
@@ -56,16 +54,16 @@ class Stream:
     # -- consumers -------------------------------------------------------------------------------------------------
 
     async def get_consumer(self, name: str) -> Consumer:
-        return await self._js.get_consumer(self.name, name)
+        return Consumer(self._js, await self._js.consumer_info(self.name, name))
 
     async def create_consumer(self, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
-        return await self._js.create_consumer(self.name, config, pedantic=pedantic)
+        return Consumer(self._js, await self._js.put_consumer(self.name, config, "create", pedantic=pedantic))
 
     async def update_consumer(self, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
-        return await self._js.update_consumer(self.name, config, pedantic=pedantic)
+        return Consumer(self._js, await self._js.put_consumer(self.name, config, "update", pedantic=pedantic))
 
     async def create_or_update_consumer(self, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
-        return await self._js.create_or_update_consumer(self.name, config, pedantic=pedantic)
+        return Consumer(self._js, await self._js.put_consumer(self.name, config, "", pedantic=pedantic))
 
     async def delete_consumer(self, name: str) -> None:
         await self._js.delete_consumer(self.name, name)

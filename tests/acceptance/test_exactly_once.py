@@ -12,7 +12,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Commit, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.jetstream.messages import Msg
+from rebaser_client.nats.messages import Msg
 from rebaser_client.requests.tasks import publish_task
 from rebaser_core.encoding.envelope import MESSAGE_ID, REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey

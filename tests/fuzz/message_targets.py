@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 import cbor2
 
 from rebaser.change_set.replies import reply, response
-from rebaser_client.jetstream.link import _header_line
-from rebaser_client.jetstream.messages import parse_headers
+from rebaser_client.nats.link import _header_line
+from rebaser_client.nats.messages import parse_headers
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
 from rebaser_core.dead_letter import dead_headers
 from rebaser_core.decide import Incoming, decide

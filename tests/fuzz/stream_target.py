@@ -5,9 +5,9 @@ from typing import Any
 
 from nats.errors import BadHeaderError, ProtocolError
 
-from rebaser_client.jetstream.link import _header_line
 from rebaser_client.jetstream.messages import Message
-from rebaser_client.jetstream.reader import Reader
+from rebaser_client.nats.link import _header_line
+from rebaser_client.nats.parser import Reader
 from tests.fuzz.mutate import Mutator
 
 STREAM = (

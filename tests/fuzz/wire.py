@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import ByteStream
 
-from rebaser_client.jetstream.link import _header_line, translated
+from rebaser_client.nats.link import _header_line, translated
 
 
 class RawPublisher:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rebaser_client.blobs import JetStreamBlobs
 from rebaser_client.jetstream import JetStream
-from rebaser_client.jetstream.api import EXPECTED_LAST
+from rebaser_client.jetstream.context import EXPECTED_LAST
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_commit, encode_commit

@@ -10,7 +10,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import ApiError, Connection, JetStream, NoRespondersError, RequestTimeoutError
-from rebaser_client.jetstream.calls import MAX_CALLS
+from rebaser_client.jetstream.api_calls import MAX_CALLS
 from rebaser_client.jetstream.errors import (
     MAX_CONSUMERS,
     STREAM_MISMATCH,

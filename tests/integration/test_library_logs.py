@@ -50,7 +50,7 @@ async def test_events_go_where_standard_logging_is_configured_to(nats_url: str) 
     setup = "import logging; logging.basicConfig(level=logging.DEBUG, format='%(levelname)s %(name)s %(message)s')"
     out, err = await output(nats_url, setup)
     assert out == ""
-    assert "DEBUG rebaser_client.jetstream.connection nats_closed name='rebaser-client'" in err.splitlines()
+    assert "DEBUG rebaser_client.nats.connection nats_closed name='rebaser-client'" in err.splitlines()
 
 
 async def test_events_go_where_structlog_is_configured_to(nats_url: str) -> None:

@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
-from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer, ordered_calls
-from rebaser_client.jetstream.connection import TICK
+from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
+from rebaser_client.jetstream.ordered.consumer import requests
+from rebaser_client.nats.connection import TICK
 from rebaser_core.errors import ConfigError, TransientError
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
@@ -420,7 +421,7 @@ async def test_a_reader_who_stops_is_not_flooded(js: JetStream, stream: str, eve
 async def test_cuts_of_the_connection_lose_and_double_nothing(
     js: JetStream, lossy: JetStream, proxy: Proxy, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordered_calls, "INACTIVE", 3600)  # what we leave behind, the server does not tidy up
+    monkeypatch.setattr(requests, "INACTIVE", 3600)  # what we leave behind, the server does not tidy up
     count = 20_000
     await fill(js, stream, count)
     async with OrderedConsumer(lossy, stream, f"{stream}.k") as consumer:

@@ -4,7 +4,8 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
-from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer, ordered_calls
+from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer
+from rebaser_client.jetstream.ordered.consumer import requests
 from rebaser_core.subjects import Subjects
 from tests.integration.nats_proxy import Faults, proxied
 
@@ -17,7 +18,7 @@ BATCH = 5_000
 async def test_whatever_is_lost_late_or_cut_each_message_comes_once_and_in_order(
     js: JetStream, nats_server: EmbeddedNats, subjects: Subjects, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordered_calls, "INACTIVE", 3600)  # what we leave behind, the server does not tidy up
+    monkeypatch.setattr(requests, "INACTIVE", 3600)  # what we leave behind, the server does not tidy up
     name = subjects.prefix
     await js.ensure_stream({"name": name, "subjects": [f"{name}.>"], "storage": "memory", "max_consumers": -1})
     faults = Faults(seed=count)

@@ -17,8 +17,8 @@ from rebaser.server import serve
 from rebaser.settings import load_settings
 from rebaser_client import Derive, NotAllowed, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream, NoRespondersError
-from rebaser_client.jetstream.link import Link
 from rebaser_client.log.entries import Kind
+from rebaser_client.nats.link import Link
 from rebaser_core.subjects import Subjects
 from tests.acceptance.sparkless_server import Engine
 from tests.conftest import Events

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream.pull_actions import Action, End, Later, Pull, Renew, Warn
-from rebaser_client.jetstream.pull_state import MAX_STEP, PullState
+from rebaser_client.jetstream.pull.actions import Action, End, Later, Pull, Renew, Warn
+from rebaser_client.jetstream.pull.state import MAX_STEP, PullState
 
 SIZE = 7  # bytes of a message, where bytes are counted
 HEARTBEAT = 2.0  # seconds

@@ -263,7 +263,7 @@ BUGS = (
         "a message that was lost on its way from the queue is not missed",
         "harsh",
         41,
-        "rebaser_client.jetstream.ordered",
+        "rebaser_client.jetstream.ordered.consumer",
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",
     ),
@@ -421,7 +421,7 @@ BUGS = (
         "an ordered consumer that was closed keeps its hooks",
         "calm",
         1,
-        "rebaser_client.jetstream.ordered",
+        "rebaser_client.jetstream.ordered.consumer",
         """        for remove in self._hooks:
             remove()
         self._hooks = []
@@ -432,7 +432,7 @@ BUGS = (
         "an ordered consumer that was closed still listens",
         "calm",
         1,
-        "rebaser_client.jetstream.ordered_calls",
+        "rebaser_client.jetstream.ordered.requests",
         """        if generation.interest is not None:
             await generation.interest.close()
         pause""",

@@ -24,7 +24,7 @@ import rebaser.context
 import rebaser.dvu.run
 import rebaser.server
 import rebaser_client.blobs.jetstream
-import rebaser_client.jetstream.connection
+import rebaser_client.nats.connection
 from rebaser.change_set.reading import RequestReader
 from rebaser.dvu import compiled, fingerprint, plan
 from rebaser.dvu.functions.registry import registry
@@ -109,7 +109,7 @@ def replaced(
         (secrets, "token_bytes", lambda count=8: rng.randbytes(count)),
         (anyio.to_thread, "run_sync", run_sync),
         (CancelScope, "__hash__", scope_hash),
-        (rebaser_client.jetstream.connection, "Link", network),
+        (rebaser_client.nats.connection, "Link", network),
         (rebaser_client.blobs.jetstream, "CHUNK", BLOB_CHUNK),
         (rebaser.change_set.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
         (rebaser.context, "Engine", engine),

@@ -1,6 +1,6 @@
 """What lies between a simulated process and the model of nats-server: time, order, and what goes wrong on the way.
 
-`SimLink` stands in for `rebaser_client.jetstream.link.Link`, so everything above it (`Connection` with its reconnects,
+`SimLink` stands in for `rebaser_client.nats.link.Link`, so everything above it (`Connection` with its reconnects,
 requests, consumers) is the real code. Messages of a link arrive in order, unless a fault makes one late.
 """
 

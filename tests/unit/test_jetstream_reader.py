@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.errors import ProtocolError
 
-from rebaser_client.jetstream.messages import DESCRIPTION, STATUS, Message, Msg, parse_headers
-from rebaser_client.jetstream.reader import MAX_LINE, Reader
+from rebaser_client.jetstream.messages import Message
+from rebaser_client.nats.messages import DESCRIPTION, STATUS, Msg, parse_headers
+from rebaser_client.nats.parser import MAX_LINE, Reader
 
 TOKEN = st.binary(min_size=1, max_size=20).filter(lambda raw: not set(raw) & set(b" \t\r\n"))
 FRAMES = st.tuples(TOKEN, st.none() | TOKEN, st.none() | st.binary(max_size=40), st.binary(max_size=60))

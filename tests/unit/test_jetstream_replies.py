@@ -11,8 +11,8 @@ import anyio.lowlevel
 import pytest
 
 from rebaser_client.errors import ClientClosedError
-from rebaser_client.jetstream.errors import RequestTimeoutError
-from rebaser_client.jetstream.replies import LATE, Replies
+from rebaser_client.nats.errors import RequestTimeoutError
+from rebaser_client.nats.replies import LATE, Replies
 
 pytestmark = pytest.mark.anyio
 

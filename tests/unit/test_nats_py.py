@@ -12,8 +12,8 @@ from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from packaging.requirements import Requirement
 
-from rebaser_client.jetstream import nats_py
-from rebaser_client.jetstream.nats_py import PRIVATE
+from rebaser_client.nats import nats_py
+from rebaser_client.nats.nats_py import PRIVATE
 
 ROOT = Path(__file__).parents[2]
 MODULE = Path(nats_py.__file__)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rebaser_client.jetstream.infos import ConsumerInfo
 from rebaser_client.jetstream.messages import Message
-from rebaser_client.jetstream.ordered_position import Position, rfc3339
+from rebaser_client.jetstream.ordered.position import Position, rfc3339
 from rebaser_core.errors import ConfigError
 
 Stored = tuple[int, str]

@@ -5,13 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream.errors import (
-    ConsumerDeletedError,
-    NoRespondersError,
-    PullRefusedError,
-    RequestTimeoutError,
-)
-from rebaser_client.jetstream.pull_actions import (
+from rebaser_client.jetstream.errors import ConsumerDeletedError, PullRefusedError
+from rebaser_client.jetstream.pull.actions import (
     Action,
     End,
     Later,
@@ -22,7 +17,8 @@ from rebaser_client.jetstream.pull_actions import (
     Warn,
     meaning,
 )
-from rebaser_client.jetstream.pull_state import BACKOFF_MAX, BATCH_OF_BYTES, GRACE, PullState
+from rebaser_client.jetstream.pull.state import BACKOFF_MAX, BATCH_OF_BYTES, GRACE, PullState
+from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
 
 
 def pulls(actions: Sequence[Action]) -> list[tuple[int, int, int]]:

@@ -1,6 +1,6 @@
 """When a JetStream that answers nothing is told of, and how often."""
 
-from rebaser_client.jetstream.silence import AGAIN, ENOUGH, Silence
+from rebaser_client.nats.api_outage import AGAIN, ENOUGH, Silence
 from tests.conftest import Events
 
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeAlias
 
 from nats.errors import ProtocolError
 
-from rebaser_client.jetstream.messages import parse_headers, text
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.messages import parse_headers, text
 
 log = get_logger(__name__)
 

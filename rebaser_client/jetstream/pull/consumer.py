@@ -1,18 +1,15 @@
 """A consumer as an object (ADR-37): what it is, and the three ways to take its messages."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from rebaser_client.jetstream.consume import Batch, Messages
+from rebaser_client.jetstream.api import JetStreamApi
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError
-from rebaser_client.jetstream.groups import Group
 from rebaser_client.jetstream.infos import ConsumerInfo
-from rebaser_client.jetstream.messages import PullMessage
-from rebaser_client.jetstream.options import DEFAULT_EXPIRES, Limits, check_group
-from rebaser_client.jetstream.pull_actions import Warn
-
-if TYPE_CHECKING:
-    from rebaser_client.jetstream.api import JetStream
+from rebaser_client.jetstream.priority_groups import Group
+from rebaser_client.jetstream.pull.actions import Warn
+from rebaser_client.jetstream.pull.batches import Batch, Messages
+from rebaser_client.jetstream.pull.message import PullMessage
+from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, Limits, check_group
 
 
 class Consumer:
@@ -23,7 +20,7 @@ class Consumer:
     by themselves (`PullMessage`) or through `JetStream`.
     """
 
-    def __init__(self, js: "JetStream", info: ConsumerInfo) -> None:
+    def __init__(self, js: JetStreamApi, info: ConsumerInfo) -> None:
         self._js = js
         self.stream = info.stream
         self.name = info.name

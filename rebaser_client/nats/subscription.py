@@ -9,9 +9,9 @@ from typing import Protocol
 from nats.aio.subscription import Subscription
 
 from rebaser_client.errors import NotAllowed
-from rebaser_client.jetstream.link import Link
-from rebaser_client.jetstream.reader import Handler, Sized
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.link import Link
+from rebaser_client.nats.parser import Handler, Sized
 from rebaser_core.errors import RebaserError
 
 log = get_logger(__name__)

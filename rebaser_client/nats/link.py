@@ -17,10 +17,10 @@ import nats.errors
 from nats.aio.subscription import Subscription
 
 from rebaser_client.errors import NotAllowed, NotConnectedError
-from rebaser_client.jetstream.access import Access, credentials, needs_tls, refusal, tls_context
-from rebaser_client.jetstream.nats_py import NatsClient, number_of
-from rebaser_client.jetstream.reader import Handler, Sized
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.access import Access, credentials, needs_tls, refusal, tls_context
+from rebaser_client.nats.nats_py import NatsClient, number_of
+from rebaser_client.nats.parser import Handler, Sized
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
 
 log = get_logger(__name__)

@@ -6,8 +6,8 @@ Invariant: every subject that was handed out is either awaited or closed, so not
 import asyncio
 
 from rebaser_client.errors import ClientClosedError, NotAllowed
-from rebaser_client.jetstream.errors import RequestTimeoutError
-from rebaser_client.jetstream.messages import Msg
+from rebaser_client.nats.errors import RequestTimeoutError
+from rebaser_client.nats.messages import Msg
 
 LATE = 0.1  # seconds behind its time that a timer may come and still be believed
 ROUNDS = 3  # more rounds of a slow loop until it has surely read what stood in the socket

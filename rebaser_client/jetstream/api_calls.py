@@ -11,9 +11,10 @@ from typing import Any
 from anyio.lowlevel import RunVar
 from pydantic_core import from_json
 
-from rebaser_client.jetstream.connection import Connection
 from rebaser_client.jetstream.errors import ApiError
-from rebaser_client.jetstream.messages import Message, Msg
+from rebaser_client.jetstream.messages import Message
+from rebaser_client.nats.connection import Connection
+from rebaser_client.nats.messages import Msg
 from rebaser_core.errors import TransientError
 
 MAX_CALLS = 256

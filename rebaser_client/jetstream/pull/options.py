@@ -5,8 +5,8 @@ Invariant: what is refused here is refused before anything is sent, with `Config
 
 from typing import NamedTuple, Self
 
-from rebaser_client.jetstream.groups import Group
 from rebaser_client.jetstream.infos import ConsumerInfo
+from rebaser_client.jetstream.priority_groups import Group
 from rebaser_core.errors import ConfigError
 
 DEFAULT_MESSAGES = 500

@@ -4,14 +4,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rebaser_client.jetstream.calls import Calls
-from rebaser_client.jetstream.groups import Group
-from rebaser_client.jetstream.messages import Message, PullMessage
-from rebaser_client.jetstream.options import Limits
-from rebaser_client.jetstream.pull import Puller
-from rebaser_client.jetstream.pull_actions import Pull
-from rebaser_client.jetstream.pull_state import PullState
-from rebaser_client.jetstream.reader import Sized
+from rebaser_client.jetstream.api_calls import Calls
+from rebaser_client.jetstream.messages import Message
+from rebaser_client.jetstream.priority_groups import Group
+from rebaser_client.jetstream.pull.actions import Pull
+from rebaser_client.jetstream.pull.message import PullMessage
+from rebaser_client.jetstream.pull.options import Limits
+from rebaser_client.jetstream.pull.puller import Puller
+from rebaser_client.jetstream.pull.state import PullState
+from rebaser_client.nats.parser import Sized
 
 
 class _Reading(Puller):

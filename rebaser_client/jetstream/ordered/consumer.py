@@ -17,13 +17,14 @@ from typing import Any, Self
 import anyio
 
 from rebaser_client.errors import ClientClosedError, NotAllowed
-from rebaser_client.jetstream.api import JetStream
-from rebaser_client.jetstream.connection import TICK
-from rebaser_client.jetstream.messages import DESCRIPTION, STATUS, Message, as_int
-from rebaser_client.jetstream.ordered_buffer import Buffer
-from rebaser_client.jetstream.ordered_calls import RETRY_MAX, RETRY_MIN, Calls, Generation
-from rebaser_client.jetstream.ordered_position import Position, Start
+from rebaser_client.jetstream.context import JetStream
+from rebaser_client.jetstream.messages import Message
+from rebaser_client.jetstream.ordered.buffer import Buffer
+from rebaser_client.jetstream.ordered.position import Position, Start
+from rebaser_client.jetstream.ordered.requests import RETRY_MAX, RETRY_MIN, Calls, Generation
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.connection import TICK
+from rebaser_client.nats.messages import DESCRIPTION, STATUS, as_int
 from rebaser_core.errors import RebaserError, TransientError
 
 log = get_logger(__name__)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from rebaser_client.jetstream.calls import Calls
-from rebaser_client.jetstream.groups import Group
-from rebaser_client.jetstream.pull import Puller
-from rebaser_client.jetstream.pull_actions import Warn
-from rebaser_client.jetstream.pull_state import PullState
+from rebaser_client.jetstream.api_calls import Calls
+from rebaser_client.jetstream.priority_groups import Group
+from rebaser_client.jetstream.pull.actions import Warn
+from rebaser_client.jetstream.pull.puller import Puller
+from rebaser_client.jetstream.pull.state import PullState
 
 
 class PullConsumer(Puller):

@@ -16,16 +16,16 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from rebaser_client.errors import ClientClosedError, NotAllowed, NotConnectedError
-from rebaser_client.jetstream.access import Access, check_access
-from rebaser_client.jetstream.denials import Denials
-from rebaser_client.jetstream.errors import NoRespondersError, RequestTimeoutError
-from rebaser_client.jetstream.interest import Interest
-from rebaser_client.jetstream.link import Link, Options, parse_servers, translated, without_secrets
-from rebaser_client.jetstream.messages import STATUS, Msg
-from rebaser_client.jetstream.reader import Handler, Sized
-from rebaser_client.jetstream.replies import Replies
-from rebaser_client.jetstream.silence import Silence
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.access import Access, check_access
+from rebaser_client.nats.api_outage import Silence
+from rebaser_client.nats.denials import Denials
+from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
+from rebaser_client.nats.link import Link, Options, parse_servers, translated, without_secrets
+from rebaser_client.nats.messages import STATUS, Msg
+from rebaser_client.nats.parser import Handler, Sized
+from rebaser_client.nats.replies import Replies
+from rebaser_client.nats.subscription import Interest
 from rebaser_core.errors import RebaserError, UnprocessableError
 
 log = get_logger(__name__)

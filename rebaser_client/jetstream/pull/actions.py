@@ -2,7 +2,8 @@
 
 from typing import Literal, NamedTuple, TypeAlias
 
-from rebaser_client.jetstream.errors import ConsumerDeletedError, NoRespondersError, PullRefusedError
+from rebaser_client.jetstream.errors import ConsumerDeletedError, PullRefusedError
+from rebaser_client.nats.errors import NoRespondersError
 from rebaser_core.errors import RebaserError
 
 

@@ -6,9 +6,8 @@ Events go in as method calls, actions come out. Whoever drives it carries them o
 from collections.abc import Sequence
 
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream.errors import ConsumerDeletedError, RequestTimeoutError
-from rebaser_client.jetstream.options import BATCH_OF_BYTES
-from rebaser_client.jetstream.pull_actions import (
+from rebaser_client.jetstream.errors import ConsumerDeletedError
+from rebaser_client.jetstream.pull.actions import (
     NOTHING,
     Action,
     End,
@@ -21,7 +20,9 @@ from rebaser_client.jetstream.pull_actions import (
     meaning,
     refusal,
 )
-from rebaser_client.jetstream.pull_counts import Counts
+from rebaser_client.jetstream.pull.counts import Counts
+from rebaser_client.jetstream.pull.options import BATCH_OF_BYTES
+from rebaser_client.nats.errors import RequestTimeoutError
 from rebaser_core.errors import RebaserError
 
 GRACE = 2.0  # seconds behind `expires` that an answer may take

@@ -21,7 +21,7 @@ from nats.aio.transport import TcpTransport
 from nats.protocol.command import hpub_cmd, pub_cmd
 
 from rebaser_client.errors import NotAllowed
-from rebaser_client.jetstream.reader import Reader
+from rebaser_client.nats.parser import Reader
 
 PRIVATE = {
     "Client": {

@@ -14,15 +14,17 @@ from typing import Any, Self
 
 import anyio
 
-from rebaser_client.jetstream.calls import Calls
-from rebaser_client.jetstream.groups import Group
-from rebaser_client.jetstream.interest import Interest
-from rebaser_client.jetstream.messages import DESCRIPTION, PIN_ID, STATUS, PullMessage, as_int
+from rebaser_client.jetstream.api_calls import Calls
+from rebaser_client.jetstream.messages import PIN_ID
 from rebaser_client.jetstream.names import path
-from rebaser_client.jetstream.pull_actions import Action, End, Later, Look, Pinned, Pull, Renew, Unpinned, Warn
-from rebaser_client.jetstream.pull_state import BACKOFF_MIN, PullState
-from rebaser_client.jetstream.reader import Handler, Sized
+from rebaser_client.jetstream.priority_groups import Group
+from rebaser_client.jetstream.pull.actions import Action, End, Later, Look, Pinned, Pull, Renew, Unpinned, Warn
+from rebaser_client.jetstream.pull.message import PullMessage
+from rebaser_client.jetstream.pull.state import BACKOFF_MIN, PullState
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.messages import DESCRIPTION, STATUS, as_int
+from rebaser_client.nats.parser import Handler, Sized
+from rebaser_client.nats.subscription import Interest
 from rebaser_core.errors import RebaserError, TransientError
 
 log = get_logger(__name__)

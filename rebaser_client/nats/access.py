@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import nats.errors
 
 from rebaser_client.errors import NotAuthorized, NotConnectedError, NotSecure
-from rebaser_client.jetstream.nats_py import NoTlsError
+from rebaser_client.nats.nats_py import NoTlsError
 from rebaser_core.errors import ConfigError
 
 _CREDS = re.compile(rb"-+BEGIN NATS USER JWT-+\s+\S+\s+.*-+BEGIN USER NKEY SEED-+\s+(\S+)\s+-", re.DOTALL)

@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 
 from rebaser_client.errors import NotAllowed
-from rebaser_client.jetstream.api import JetStream
-from rebaser_client.jetstream.connection import Connection
+from rebaser_client.jetstream.context import JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND, ApiError
 from rebaser_client.jetstream.infos import ConsumerInfo
-from rebaser_client.jetstream.interest import Interest
-from rebaser_client.jetstream.reader import Handler
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.connection import Connection
+from rebaser_client.nats.parser import Handler
+from rebaser_client.nats.subscription import Interest
 from rebaser_core.errors import ConfigError, RebaserError, TransientError
 
 log = get_logger(__name__)
