@@ -1,6 +1,6 @@
 """Content-addressed blobs: batches, deltas and checkpoints too large for a message."""
 
-from rebaser_client.blobs.jetstream import JetStreamBlobs
+from rebaser_client.blobs.nats import JetStreamBlobs
 from rebaser_client.blobs.store import BlobCorrupt, BlobMissing, BlobStore
 from rebaser_client.jetstream import JetStream
 from rebaser_core.errors import ConfigError
@@ -13,7 +13,7 @@ def open_blobs(url: str | None, js: JetStream, bucket: str) -> BlobStore:
     if url is None:
         return JetStreamBlobs(js, bucket)
     try:
-        from rebaser_client.blobs.objects import ObjectStoreBlobs  # noqa: PLC0415 - obstore is large, and seldom needed
+        from rebaser_client.blobs.object_store import ObjectStoreBlobs  # noqa: PLC0415 - obstore is large, and seldom needed
     except ModuleNotFoundError as error:
         raise ConfigError(f"this blob store needs {error.name}: pip install 'rebaser[blobs]'") from error
     return ObjectStoreBlobs(url)

@@ -9,7 +9,7 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.blobs import BlobCorrupt, BlobMissing, BlobStore, JetStreamBlobs, open_blobs
-from rebaser_client.blobs.jetstream import CHUNK
+from rebaser_client.blobs.nats import CHUNK
 from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.blob_address import address_of
@@ -109,7 +109,7 @@ async def test_a_store_that_cannot_be_used_is_a_setting_to_be_mended(js: JetStre
 async def test_a_store_that_is_away_is_transient_and_keeps_its_secrets(
     js: JetStream, unused_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser_client.blobs.objects.RETRY", {"max_retries": 0})
+    monkeypatch.setattr("rebaser_client.blobs.object_store.RETRY", {"max_retries": 0})
     monkeypatch.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{unused_port}")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "SECRETKEY")
@@ -185,7 +185,7 @@ async def test_the_second_put_stores_nothing(in_nats: JetStreamBlobs, js: JetStr
 async def test_damage_is_noticed_and_mended_by_the_next_put(
     in_nats: JetStreamBlobs, js: JetStream, subjects: Subjects, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser_client.blobs.jetstream.SILENCE", 0.2)
+    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.2)
     data = os.urandom(3 * CHUNK)
     address = await in_nats.put(data)
     stream, bucket = f"OBJ_{subjects.blobs_bucket}", subjects.blobs_bucket
@@ -257,7 +257,7 @@ async def test_what_is_stored_otherwise_than_it_was_sent_is_no_blob(
     damage: str,
 ) -> None:
     """It is noticed before anything names it, removed, and put again."""
-    monkeypatch.setattr("rebaser_client.blobs.jetstream.SILENCE", 0.2)
+    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.2)
     data = os.urandom(chunks * CHUNK)
     real, first, described = js.publish_all, [True], list[int]()
 
@@ -306,7 +306,7 @@ async def test_a_description_whose_ack_is_lost_is_repeated_and_its_chunks_stay(
 async def test_a_put_that_cannot_succeed_says_so(
     nats_server: EmbeddedNats, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser_client.blobs.jetstream.TRIES", 2)
+    monkeypatch.setattr("rebaser_client.blobs.nats.TRIES", 2)
     async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
         proxy.lose = lose_acks(lambda _: True)
         with pytest.raises(RequestTimeoutError):

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from rebaser_client.admin.provisioning import ensure_topology
-from rebaser_client.blobs.jetstream import JetStreamBlobs
+from rebaser_client.blobs.nats import JetStreamBlobs
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, Connection, Consumer, JetStream, Messages, OrderedConsumer
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE

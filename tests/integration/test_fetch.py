@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from rebaser.dvu.fetch import open_store
-from rebaser_client.blobs.objects import ObjectStoreBlobs
+from rebaser_client.blobs.object_store import ObjectStoreBlobs
 from rebaser_core.blob_address import address_of, path_of
 from rebaser_core.errors import DvuError, UnprocessableError
 

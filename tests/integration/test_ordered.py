@@ -13,7 +13,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
-from rebaser_client.jetstream.ordered.consumer import requests
+from rebaser_client.jetstream.ordered import requests
 from rebaser_client.nats.connection import TICK
 from rebaser_core.errors import ConfigError, TransientError
 from rebaser_core.subjects import Subjects

@@ -23,7 +23,7 @@ import rebaser.change_set.commit_log
 import rebaser.context
 import rebaser.dvu.run
 import rebaser.server
-import rebaser_client.blobs.jetstream
+import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
 from rebaser.change_set.reading import RequestReader
 from rebaser.dvu import compiled, fingerprint, plan
@@ -110,7 +110,7 @@ def replaced(
         (anyio.to_thread, "run_sync", run_sync),
         (CancelScope, "__hash__", scope_hash),
         (rebaser_client.nats.connection, "Link", network),
-        (rebaser_client.blobs.jetstream, "CHUNK", BLOB_CHUNK),
+        (rebaser_client.blobs.nats, "CHUNK", BLOB_CHUNK),
         (rebaser.change_set.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
         (rebaser.context, "Engine", engine),
         (thresholds, "now", limits),

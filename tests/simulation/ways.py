@@ -101,12 +101,12 @@ WAYS = [
     ),
     Way(
         "a blob hashed here",
-        "rebaser_client.blobs.jetstream:_address_of",
+        "rebaser_client.blobs.nats:_address_of",
         lambda given, _: len(given[0]) <= _now().hash_here,
     ),
     Way(
         "a blob hashed in a thread",
-        "rebaser_client.blobs.jetstream:_address_of",
+        "rebaser_client.blobs.nats:_address_of",
         lambda given, _: len(given[0]) > _now().hash_here,
     ),
     Way("worked here", "rebaser_client.cooperative:aside", lambda given, _: given[0] <= _now().here),

@@ -16,7 +16,7 @@ from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.functions.registry import Registry, builtins
 from rebaser.dvu.jvm import check_java
 from rebaser.dvu.structure import Structure
-from rebaser_client.blobs.objects import ObjectStoreBlobs
+from rebaser_client.blobs.object_store import ObjectStoreBlobs
 from rebaser_core.errors import ConfigError
 from tests.conftest import Events
 from tests.spark.conftest import Down

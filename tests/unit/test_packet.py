@@ -28,7 +28,7 @@ from rebaser.dvu.packet import (
 from rebaser.dvu.structure import decode
 from rebaser.dvu.wire import pack, unpack
 from rebaser_core.errors import DvuError
-from rebaser_core.state.change_set import kinds
+from rebaser_core.state import kinds
 from rebaser_core.values import Json
 
 json: st.SearchStrategy[Json] = st.recursive(
