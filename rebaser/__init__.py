@@ -5,6 +5,6 @@ import os
 __version__ = "0.1.0"
 
 if os.environ.get("REBASER_TEST_THRESHOLDS"):
-    from rebaser import forced_thresholds
+    from rebaser.runtime import forced_thresholds
 
     forced_thresholds.take()

@@ -15,14 +15,14 @@ from rebaser import __version__
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner, retry_delay
 from rebaser.change_set.tasks import Lease, Task
-from rebaser.context import Context, open_context
 from rebaser.dvu.functions import registry
 from rebaser.dvu.jvm import Jvm
-from rebaser.progress import Progress, ProgressTeller
+from rebaser.runtime.context import Context, open_context
+from rebaser.runtime.progress import Progress, ProgressTeller
+from rebaser.runtime.watchdog import watched_loop
 from rebaser.settings import Settings
 from rebaser.strays import STRAY, Strays
 from rebaser.sweeper import Sweeper
-from rebaser.watchdog import watched_loop
 from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.encoding.envelope import JSON, dumps

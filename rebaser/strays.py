@@ -11,8 +11,8 @@ import anyio
 import structlog
 from anyio.lowlevel import checkpoint
 
-from rebaser.change_set.dead_letters import DeadLetters
-from rebaser.side_by_side import side_by_side
+from rebaser.runtime.concurrency import side_by_side
+from rebaser.runtime.dead_letters import DeadLetters
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError

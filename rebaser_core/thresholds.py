@@ -4,8 +4,8 @@ Invariant: what comes out depends on none of them. So each can be forced, and te
 value that means anything (whatever begins from some size on begins at once), all to the highest (it never does), or
 each drawn by itself.
 
-Whoever chooses reads `now` at that moment, and `forced` replaces it in this process. `rebaser.forced_thresholds` does
-it from an environment variable, for processes that a test starts.
+Whoever chooses reads `now` at that moment, and `forced` replaces it in this process.
+`rebaser.runtime.forced_thresholds` does it from an environment variable, for processes that a test starts.
 """
 
 from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ the checkpoint before the current one, so that a reader who is at work finds its
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
-from rebaser.context import Context
+from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import aside
 from rebaser_core.checkpoint import Chain

@@ -16,7 +16,7 @@ import structlog
 from anyio import to_thread
 
 from rebaser.change_set.healing import load_functions, unknown_functions
-from rebaser.context import Context
+from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE

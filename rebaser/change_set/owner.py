@@ -43,8 +43,8 @@ from rebaser.change_set.probation import Probation
 from rebaser.change_set.processor import Buried, Held, Processor
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.change_set.tasks import Lease, Task
-from rebaser.context import Context
-from rebaser.progress import Progress
+from rebaser.runtime.context import Context
+from rebaser.runtime.progress import Progress
 from rebaser_client.jetstream import Message, OrderedConsumer
 from rebaser_core.commit import Applied
 from rebaser_core.decide import floor

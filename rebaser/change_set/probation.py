@@ -23,7 +23,7 @@ import anyio
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
-from rebaser.context import Context
+from rebaser.runtime.context import Context
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Attempt, Kind
 from rebaser_core.dead_letter import claimed_id, read_redrive

@@ -15,7 +15,7 @@ from rebaser.change_set.patience import Patience
 from rebaser.change_set.probation import Probation
 from rebaser.change_set.reading import OURS, NotYet, RequestReader
 from rebaser.change_set.replies import inbox_allowed, reply
-from rebaser.context import Context
+from rebaser.runtime.context import Context
 from rebaser_client.cooperative import turn
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome

@@ -11,7 +11,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from rebaser.context import Context
+from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds

@@ -18,10 +18,10 @@ import structlog
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.change_set.probation import announced
-from rebaser.context import Context
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.run import still_valid, update
-from rebaser.progress import Progress
+from rebaser.runtime.context import Context
+from rebaser.runtime.progress import Progress
 from rebaser_core.commit import DVU_ATTEMPT, Attempt, Kind
 from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state.change_set import View

@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rebaser import context
 from rebaser.change_set import processor, reading, serial_dvu
 from rebaser.cli import main
 from rebaser.dvu import run
+from rebaser.runtime import context
 from rebaser_core.decide import Decided, Incoming
 from tests.acceptance.sparkless_server import Engine
 

@@ -7,9 +7,9 @@ from typing import Any, Self
 import anyio
 from anyio import to_thread
 
-from rebaser import context
 from rebaser.cli import main
 from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.runtime import context
 
 
 class Engine:

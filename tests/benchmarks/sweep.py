@@ -12,8 +12,8 @@ from pathlib import Path
 
 import anyio
 
-from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.embedded.nats import embedded_nats
+from rebaser.runtime.dead_letters import DeadLetters
 from rebaser.strays import Strays
 from rebaser.sweeper import Sweeper
 from rebaser_client.admin.provisioning import ensure_topology

@@ -4,11 +4,11 @@ import itertools
 import time
 from typing import Any, cast
 
-from rebaser.change_set.dead_letters import DeadLetters
-from rebaser.change_set.deleter import Deleter
-from rebaser.context import Context
+from rebaser.runtime.context import Context
+from rebaser.runtime.dead_letters import DeadLetters
+from rebaser.runtime.request_deleter import Deleter
+from rebaser.runtime.stream_watch import Streams
 from rebaser.settings import Settings
-from rebaser.streams import Streams
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import LogReader

@@ -6,7 +6,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rebaser.change_set.dead_letters import AT_ONCE, DeadLetters
+from rebaser.runtime.dead_letters import AT_ONCE, DeadLetters
 from rebaser_client import DeadLetter, QueueFull, RebaserClient, Set
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs

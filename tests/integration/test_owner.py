@@ -12,14 +12,14 @@ from anyio.lowlevel import checkpoint
 import rebaser.change_set.checkpoint
 import rebaser.dvu.run
 from rebaser.change_set.commit_log import CommitLog, open_log
-from rebaser.change_set.dead_letters import DeadLetters
 from rebaser.change_set.lifecycle import Reason
 from rebaser.change_set.owner import Owner
 from rebaser.change_set.probation import Probation
 from rebaser.change_set.reading import RequestReader
 from rebaser.change_set.tasks import Lease, Task
-from rebaser.context import Context
 from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.runtime.context import Context
+from rebaser.runtime.dead_letters import DeadLetters
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser.strays import STRAY

@@ -10,7 +10,7 @@ from rebaser.change_set import commit_log
 from rebaser.change_set.commit_log import CommitLog, UnreadableCommit, open_log
 from rebaser.change_set.processor import Held
 from rebaser.change_set.serial_dvu import SerialDvu
-from rebaser.context import Context
+from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream
 from rebaser_core import thresholds

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from rebaser import streams as module
-from rebaser.streams import Streams
+from rebaser.runtime import stream_watch as module
+from rebaser.runtime.stream_watch import Streams
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects

@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rebaser.change_set.dead_letters import DeadLetters
+from rebaser.runtime.dead_letters import DeadLetters
 from rebaser.strays import STRAY, Strays
 from rebaser.sweeper import Sweeper
 from rebaser_client.admin.provisioning import ensure_topology

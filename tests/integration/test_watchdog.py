@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
-from rebaser.watchdog import watched_loop
+from rebaser.runtime.watchdog import watched_loop
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import (
     Connection,

@@ -189,7 +189,7 @@ BUGS = (
         "a range is deleted",
         "gentle",
         2,
-        "rebaser.change_set.deleter",
+        "rebaser.runtime.request_deleter",
         "                await self._js.delete_many(self._stream, group)\n",
         "                await self._js.purge(self._stream, sequence=max(group) + 1)\n",
     ),

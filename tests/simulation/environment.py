@@ -20,8 +20,8 @@ import structlog
 from anyio._backends._asyncio import CancelScope
 
 import rebaser.change_set.commit_log
-import rebaser.context
 import rebaser.dvu.run
+import rebaser.runtime.context
 import rebaser.server
 import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
@@ -112,7 +112,7 @@ def replaced(
         (rebaser_client.nats.connection, "Link", network),
         (rebaser_client.blobs.nats, "CHUNK", BLOB_CHUNK),
         (rebaser.change_set.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
-        (rebaser.context, "Engine", engine),
+        (rebaser.runtime.context, "Engine", engine),
         (thresholds, "now", limits),
         (RequestReader, "read", read_poison),
     ]

@@ -13,7 +13,7 @@ import anyio
 
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner
-from rebaser.context import Context
+from rebaser.runtime.context import Context
 from rebaser.server import Server
 from rebaser_client import RebaserClient
 from rebaser_client.jetstream import Connection

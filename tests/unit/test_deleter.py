@@ -6,8 +6,8 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rebaser.change_set import deleter as deleting
-from rebaser.change_set.deleter import GROUP, Deleter
+from rebaser.runtime import request_deleter as deleting
+from rebaser.runtime.request_deleter import GROUP, Deleter
 from rebaser_core.errors import TransientError
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from rebaser.cli.entry_lines import progress_line, progress_object
 from rebaser.cli.status import update_text
 from rebaser.dvu import run
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.progress import TOLD, Progress, ProgressTeller
+from rebaser.runtime.progress import TOLD, Progress, ProgressTeller
 from rebaser.settings import Settings
 from rebaser_core import thresholds
 from rebaser_core.ids import ChangeSetKey

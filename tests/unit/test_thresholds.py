@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser.forced_thresholds import VARIABLE, parse
+from rebaser.runtime.forced_thresholds import VARIABLE, parse
 from rebaser_core import thresholds
 from rebaser_core.errors import ConfigError
 from rebaser_core.thresholds import Thresholds, forced

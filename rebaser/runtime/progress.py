@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import anyio
 import structlog
 
-from rebaser.context import Context
+from rebaser.runtime.context import Context
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import DvuProgress, encode

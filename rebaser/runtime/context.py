@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from rebaser.change_set.dead_letters import DeadLetters
-from rebaser.change_set.deleter import Deleter
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.jvm import Jvm
+from rebaser.runtime.dead_letters import DeadLetters
+from rebaser.runtime.health import Troubles
+from rebaser.runtime.request_deleter import Deleter
+from rebaser.runtime.stream_watch import Streams
 from rebaser.settings import Settings
-from rebaser.streams import Streams
-from rebaser.troubles import Troubles
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.reader import LogReader
