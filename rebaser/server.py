@@ -21,8 +21,8 @@ from rebaser.runtime.context import Context, open_context
 from rebaser.runtime.progress import Progress, ProgressTeller
 from rebaser.runtime.watchdog import watched_loop
 from rebaser.settings import Settings
-from rebaser.strays import STRAY, Strays
-from rebaser.sweeper import Sweeper
+from rebaser.sweeper.sweeper import Sweeper
+from rebaser.sweeper.unroutable import STRAY, Strays
 from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.encoding.envelope import JSON, dumps

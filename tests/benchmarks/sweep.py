@@ -14,8 +14,8 @@ import anyio
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser.runtime.dead_letters import DeadLetters
-from rebaser.strays import Strays
-from rebaser.sweeper import Sweeper
+from rebaser.sweeper.sweeper import Sweeper
+from rebaser.sweeper.unroutable import Strays
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream

@@ -22,7 +22,7 @@ import anyio
 import cbor2
 
 from rebaser.embedded.nats import embedded_nats
-from rebaser.strays import STRAY
+from rebaser.sweeper.unroutable import STRAY
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_core.errors import RebaserError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rebaser.dvu.functions.registry import GROUP, registry
-from rebaser.sweeper import Debts
+from rebaser.sweeper.sweeper import Debts
 from rebaser_client import Derive, RebaserClient, Set, State
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects

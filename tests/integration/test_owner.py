@@ -22,8 +22,8 @@ from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetters
 from rebaser.server import Server
 from rebaser.settings import Settings
-from rebaser.strays import STRAY
-from rebaser.sweeper import Sweeper
+from rebaser.sweeper.sweeper import Sweeper
+from rebaser.sweeper.unroutable import STRAY
 from rebaser_client import Derive, RebaserClient, Set, cooperative
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message, PullMessage

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from rebaser.sweeper import Debts
+from rebaser.sweeper.sweeper import Debts
 from rebaser_client import Derive, RebaserClient, Recompute, RequestRejected, Set, State, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Kind

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from rebaser.runtime.dead_letters import DeadLetters
-from rebaser.strays import STRAY, Strays
-from rebaser.sweeper import Sweeper
+from rebaser.sweeper.sweeper import Sweeper
+from rebaser.sweeper.unroutable import STRAY, Strays
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
@@ -126,7 +126,7 @@ async def test_headers_that_are_late_are_waited_for(
     def take_late(self: OrderedConsumer, count: int) -> list[Message]:
         return [] if late and late.pop() else take(self, count)
 
-    monkeypatch.setattr("rebaser.sweeper.SILENCE", 0.0)
+    monkeypatch.setattr("rebaser.sweeper.sweeper.SILENCE", 0.0)
     monkeypatch.setattr(OrderedConsumer, "pending", 0)
     monkeypatch.setattr(OrderedConsumer, "take", take_late)
     await log.append(A, debt=1)

@@ -20,7 +20,7 @@ from anyio.lowlevel import checkpoint
 
 from rebaser.change_set.healing import found_functions, load_functions
 from rebaser.runtime.concurrency import side_by_side
-from rebaser.strays import Strays
+from rebaser.sweeper.unroutable import Strays
 from rebaser_client.admin.provisioning import retire_old_sweep
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
