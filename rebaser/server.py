@@ -12,9 +12,9 @@ import structlog
 from anyio.abc import TaskGroup
 
 from rebaser import __version__
+from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner, retry_delay
-from rebaser.change_set.tasks import Lease, Task
 from rebaser.dvu.functions import registry
 from rebaser.dvu.jvm import Jvm
 from rebaser.runtime.context import Context, open_context

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import anyio
 import structlog
 
-from rebaser.change_set import checkpoint
+from rebaser.change_set import checkpointer as checkpoint
 from rebaser.change_set.actor import Actor
 from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.healing import heal
+from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import (
     Arrived,
     Cancelled,
@@ -39,10 +40,9 @@ from rebaser.change_set.lifecycle import (
     Released,
     Stop,
 )
-from rebaser.change_set.probation import Probation
+from rebaser.change_set.poison import Probation
 from rebaser.change_set.processor import Buried, Held, Processor
 from rebaser.change_set.serial_dvu import SerialDvu
-from rebaser.change_set.tasks import Lease, Task
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
 from rebaser_client.jetstream import Message, OrderedConsumer

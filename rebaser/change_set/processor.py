@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog, UnreadableCommit
-from rebaser.change_set.patience import Patience
-from rebaser.change_set.probation import Probation
-from rebaser.change_set.reading import OURS, NotYet, RequestReader
+from rebaser.change_set.poison import Probation
 from rebaser.change_set.replies import inbox_allowed, reply
+from rebaser.change_set.request_reader import OURS, NotYet, RequestReader
+from rebaser.change_set.retry_budget import Patience
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import turn
 from rebaser_client.jetstream import Message

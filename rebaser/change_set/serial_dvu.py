@@ -17,7 +17,7 @@ import anyio
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
-from rebaser.change_set.probation import announced
+from rebaser.change_set.poison import announced
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.run import still_valid, update
 from rebaser.runtime.context import Context

@@ -7,7 +7,7 @@ longer the one that was examined. Until then nothing has changed, and nothing is
 import os
 import time
 
-from rebaser.change_set import checkpoint
+from rebaser.change_set import checkpointer
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.doctor.examination import Examination, Stores
 from rebaser_client.log.reader import LogReader, Tail
@@ -32,7 +32,7 @@ async def repair(stores: Stores, examination: Examination, owner: str) -> int:
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
     )
-    await checkpoint.store(stores.blobs, commits)
+    await checkpointer.store(stores.blobs, commits)
     await publish_task(stores.js, stores.subjects, key)
     await LogReader(stores.js, stores.subjects, stores.blobs).load(key)
     return commits.state.last

@@ -26,7 +26,7 @@ from rebaser_core.subjects import Subjects
 class Context:
     """`now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
 
-    `suspects`: who holds it tries a request that an owner may have died of, see `rebaser.change_set.probation`;
+    `suspects`: who holds it tries a request that an owner may have died of, see `rebaser.change_set.poison`;
     `suspect_dvus`: the same for a DVU.
     """
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rebaser.change_set import commit_log, reading
+from rebaser.change_set import commit_log, request_reader
 from rebaser.cli import main
 from rebaser_client.log import reader
 from rebaser_core.commit import Commit
@@ -99,7 +99,7 @@ def check_commit(commit: Commit, headers: Mapping[str, str], payload: bytes) -> 
 
 
 if __name__ == "__main__":
-    reading.decode = NEWER.decode
+    request_reader.decode = NEWER.decode
     commit_log.encode_commit = encode_commit  # type: ignore[assignment]
     commit_log.check_commit = check_commit
     commit_log.decode_commit = reader.decode_commit = decode_commit  # type: ignore[assignment]

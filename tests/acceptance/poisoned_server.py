@@ -9,14 +9,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rebaser.change_set import processor, reading, serial_dvu
+from rebaser.change_set import processor, request_reader, serial_dvu
 from rebaser.cli import main
 from rebaser.dvu import run
 from rebaser.runtime import context
 from rebaser_core.decide import Decided, Incoming
 from tests.acceptance.sparkless_server import Engine
 
-decode, decide, plan = reading.decode, processor.decide, run.plan
+decode, decide, plan = request_reader.decode, processor.decide, run.plan
 
 
 def deadly_decode(headers: Any, data: bytes, *arguments: Any, **more: Any) -> Any:
@@ -40,7 +40,7 @@ def deadly_plan(view: Any, *arguments: Any) -> Any:
 
 
 if __name__ == "__main__":
-    reading.decode = deadly_decode  # type: ignore[assignment]
+    request_reader.decode = deadly_decode  # type: ignore[assignment]
     processor.decide = broken_decide
     run.plan = deadly_plan
     context.Engine = Engine  # type: ignore[assignment, attr-defined, misc]

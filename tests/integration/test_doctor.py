@@ -9,7 +9,7 @@ import anyio
 import cbor2
 import pytest
 
-from rebaser.change_set import checkpoint
+from rebaser.change_set import checkpointer
 from rebaser.change_set.commit_log import open_log
 from rebaser.cli.doctor import Visit
 from rebaser.cli.failures import CommandFailed
@@ -77,7 +77,7 @@ class Patient:
     async def write_checkpoint(self) -> CheckpointRef:
         context = context_of(self.js, self.subjects, Settings(server_id="test"))
         commits = await open_log(context, KEY)
-        await checkpoint.write(context, commits)
+        await checkpointer.write(context, commits)
         assert commits.state.checkpoint is not None
         return commits.state.checkpoint
 

@@ -12,7 +12,7 @@ import pytest
 from anyio import from_thread, to_thread
 from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
-from rebaser.change_set import checkpoint
+from rebaser.change_set import checkpointer
 from rebaser.change_set.commit_log import CommitLog
 from rebaser_client import cooperative
 from rebaser_client.admin.provisioning import ensure_topology
@@ -75,7 +75,7 @@ class Log:
             return await self.commits.append(self.commits.draft(Kind.REBASE, delta=updates))
 
     async def write_checkpoint(self) -> CheckpointRef:
-        await checkpoint.write(self, self.commits)  # type: ignore[arg-type] # what it needs of a context is here
+        await checkpointer.write(self, self.commits)  # type: ignore[arg-type] # what it needs of a context is here
         assert self.commits.state.checkpoint is not None
         return self.commits.state.checkpoint
 
@@ -360,7 +360,7 @@ async def test_a_checkpoint_that_is_being_encoded_keeps_no_update_waiting(
         over.wait(30)
         return real(draft)
 
-    monkeypatch.setattr(checkpoint, "ROW", thresholds.now.here)  # so that it is encoded in a thread
+    monkeypatch.setattr(checkpointer, "ROW", thresholds.now.here)  # so that it is encoded in a thread
     monkeypatch.setattr(Draft, "write", write)
     try:
         with anyio.fail_after(30):

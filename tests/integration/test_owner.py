@@ -9,14 +9,14 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-import rebaser.change_set.checkpoint
+import rebaser.change_set.checkpointer
 import rebaser.dvu.run
 from rebaser.change_set.commit_log import CommitLog, open_log
+from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Reason
 from rebaser.change_set.owner import Owner
-from rebaser.change_set.probation import Probation
-from rebaser.change_set.reading import RequestReader
-from rebaser.change_set.tasks import Lease, Task
+from rebaser.change_set.poison import Probation
+from rebaser.change_set.request_reader import RequestReader
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetters
@@ -152,7 +152,7 @@ async def test_a_whole_checkpoint_that_could_not_be_written_is_tried_again(
     """What it replaces is gone: until it stands nobody else can read the change set."""
     tries: list[bool] = []
     written = anyio.Event()
-    write = rebaser.change_set.checkpoint.write
+    write = rebaser.change_set.checkpointer.write
 
     async def fail_at_first(context: Context, commits: CommitLog, *, whole: bool = False) -> None:
         tries.append(whole)
@@ -163,7 +163,7 @@ async def test_a_whole_checkpoint_that_could_not_be_written_is_tried_again(
 
     async with serving(js, subjects, Engine()) as server:
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
-        monkeypatch.setattr(rebaser.change_set.checkpoint, "write", fail_at_first)
+        monkeypatch.setattr(rebaser.change_set.checkpointer, "write", fail_at_first)
         server._owners[KEY].save()
         with anyio.fail_after(30):
             await written.wait()

@@ -11,7 +11,7 @@ import pytest
 
 from rebaser.change_set import processor as processing
 from rebaser.change_set.commit_log import CommitLog, open_log
-from rebaser.change_set.probation import Probation
+from rebaser.change_set.poison import Probation
 from rebaser.change_set.processor import Held, Processor
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer

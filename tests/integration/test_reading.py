@@ -7,8 +7,8 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rebaser.change_set import reading
-from rebaser.change_set.reading import NotYet, RequestReader
+from rebaser.change_set import request_reader
+from rebaser.change_set.request_reader import NotYet, RequestReader
 from rebaser.settings import Settings
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
@@ -53,13 +53,13 @@ async def test_a_blob_store_that_does_not_answer_is_an_outage() -> None:
 
 async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
-    monkeypatch.setattr(reading, "decode_updates_blob", lambda *_: over.wait(60))
+    monkeypatch.setattr(request_reader, "decode_updates_blob", lambda *_: over.wait(60))
     try:
         with anyio.fail_after(30), pytest.raises(NotYet) as not_yet:
             await reader(bytes(thresholds.now.decode_here)).read(message())
     finally:
         over.set()
-    assert not_yet.value.error.code in reading.OURS
+    assert not_yet.value.error.code in request_reader.OURS
     request = not_yet.value.incoming
     assert (request.sequence, request.request_id, request.redrive) == (7, "r", 2)
 
@@ -78,7 +78,7 @@ async def test_large_values_are_looked_at_beside_the_event_loop_however_few_they
     monkeypatch: pytest.MonkeyPatch, here: bool, inline: bool
 ) -> None:
     lookers = set[threading.Thread]()
-    monkeypatch.setattr(reading, "digest_of", lambda *_: lookers.add(threading.current_thread()))
+    monkeypatch.setattr(request_reader, "digest_of", lambda *_: lookers.add(threading.current_thread()))
     updates = [Set(f"v{at}", "x" * (1000 if here else 200_000)) for at in range(2)]
     given = None if inline else encode_updates_blob(updates)
     headers, payload = encode(EnqueueUpdatesRequest("r", "ws", "cs", tuple(updates)))
@@ -90,7 +90,7 @@ async def test_large_values_are_looked_at_beside_the_event_loop_however_few_they
     assert (lookers == {threading.current_thread()}) == here
 
 
-@pytest.mark.parametrize("count", [1, 2 * reading.LOOKED_AT_HERE])
+@pytest.mark.parametrize("count", [1, 2 * request_reader.LOOKED_AT_HERE])
 async def test_a_request_with_a_definition_that_gives_what_its_function_does_not_take_is_dead(count: int) -> None:
     updates: list[Update] = [Set(f"v{at}", at) for at in range(count)]
     request = EnqueueUpdatesRequest("r", "ws", "cs", (*updates, Derive("t", "round", {"v": "v0"}, {"digit": 1})))

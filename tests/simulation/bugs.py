@@ -19,10 +19,10 @@ COMMIT_LOG = "rebaser.change_set.commit_log"
 LIFECYCLE = "rebaser.change_set.lifecycle"
 OWNER = "rebaser.change_set.owner"
 PROCESSOR = "rebaser.change_set.processor"
-PROBATION = "rebaser.change_set.probation"
+PROBATION = "rebaser.change_set.poison"
 DVU = "rebaser.change_set.serial_dvu"
 DECIDE = "rebaser_core.decide"
-TASKS = "rebaser.change_set.tasks"
+TASKS = "rebaser.change_set.lease"
 SWEEPER = "rebaser.sweeper.sweeper"
 SERVER = "rebaser.server"
 CLIENT = "rebaser_client.client"
@@ -106,7 +106,7 @@ BUGS = (
         "the log is purged up to the checkpoint that a commit is about to name",
         "gentle",
         6,
-        "rebaser.change_set.checkpoint",
+        "rebaser.change_set.checkpointer",
         """        async with commits.turn():
 """,
         """        subjects = context.subjects

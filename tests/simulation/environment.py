@@ -25,7 +25,7 @@ import rebaser.runtime.context
 import rebaser.server
 import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
-from rebaser.change_set.reading import RequestReader
+from rebaser.change_set.request_reader import RequestReader
 from rebaser.dvu import compiled, fingerprint, plan
 from rebaser.dvu.functions.registry import registry
 from rebaser_client.jetstream import Connection, Message

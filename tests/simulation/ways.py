@@ -91,12 +91,12 @@ WAYS = [
     Way("a table in a blob", f"{LOG}encode_delta", lambda given, _: isinstance(given[0], ComputedTable)),
     Way(
         "a blob decoded here",
-        "rebaser.change_set.reading:decode_updates_blob",
+        "rebaser.change_set.request_reader:decode_updates_blob",
         lambda given, _: len(given[0]) < _now().decode_here,
     ),
     Way(
         "a blob decoded in a thread",
-        "rebaser.change_set.reading:decode_updates_blob",
+        "rebaser.change_set.request_reader:decode_updates_blob",
         lambda given, _: len(given[0]) >= _now().decode_here,
     ),
     Way(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser.change_set.patience import Patience
+from rebaser.change_set.retry_budget import Patience
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.state.change_set import Recorded
 

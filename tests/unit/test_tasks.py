@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser.change_set.tasks import Lease, Task
+from rebaser.change_set.lease import Lease, Task
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
