@@ -16,7 +16,7 @@ from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner, retry_delay
 from rebaser.dvu.functions import registry
-from rebaser.dvu.jvm import Jvm
+from rebaser.embedded.spark import Jvm
 from rebaser.runtime.context import Context, open_context
 from rebaser.runtime.progress import Progress, ProgressTeller
 from rebaser.runtime.watchdog import watched_loop

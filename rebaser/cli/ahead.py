@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rebaser.dvu.jvm import Jvm
+    from rebaser.embedded.spark import Jvm
     from rebaser.settings import Settings
 
 
@@ -22,7 +22,7 @@ def spark_ahead(settings: "Settings") -> Iterator["Jvm | None"]:
     if not settings.spark.startswith("local") or find_spec("pyspark") is None:
         yield None
         return
-    from rebaser.dvu.jvm import Jvm, master_of, parallelism
+    from rebaser.embedded.spark import Jvm, master_of, parallelism
 
     # Spark has a working folder of its own, where a relative path would name another place.
     scratch = settings.scratch.absolute() if settings.scratch else None

@@ -60,7 +60,7 @@ class Checks:
         self.add("disk", f"{console.size(free)} free in {folder}", OK if free >= ROOM else WARNING)
         if not settings.spark.startswith("local"):
             return
-        from rebaser.dvu.jvm import check_java
+        from rebaser.embedded.spark import check_java
 
         try:
             check_java()

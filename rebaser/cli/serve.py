@@ -16,7 +16,7 @@ from rebaser.cli.failures import CommandFailed
 from rebaser.cli.options import GIVEN
 
 if TYPE_CHECKING:
-    from rebaser.dvu.jvm import Jvm
+    from rebaser.embedded.spark import Jvm
     from rebaser.settings import Settings
 
 LogLevel = Annotated[

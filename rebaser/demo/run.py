@@ -17,8 +17,8 @@ from rebaser.demo.check import Facts
 from rebaser.demo.environment import Distribution, read_environment
 from rebaser.demo.player import TIME_LIMIT, WORKSPACE, Player
 from rebaser.demo.screen import Screen
-from rebaser.dvu.jvm import Jvm
 from rebaser.embedded.nats import embedded_nats
+from rebaser.embedded.spark import Jvm
 from rebaser.server import serve
 from rebaser.settings import Settings
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from rebaser.dvu.engine import Engine, EngineSettings
-from rebaser.dvu.jvm import Jvm
+from rebaser.embedded.spark import Jvm
 from rebaser.runtime.dead_letters import DeadLetters
 from rebaser.runtime.health import Troubles
 from rebaser.runtime.request_deleter import Deleter

@@ -7,8 +7,8 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from rebaser.dvu.jvm import Jvm
 from rebaser.embedded.nats import embedded_nats
+from rebaser.embedded.spark import Jvm
 from rebaser_client import RebaserClient
 from tests.acceptance.fleet import ServerProcess, servers
 

@@ -202,7 +202,7 @@ def test_functions_are_listed_with_what_they_take() -> None:
 AHEAD = """
 import sys
 from rebaser.cli.app import run
-from rebaser.dvu.jvm import Jvm
+from rebaser.embedded.spark import Jvm
 
 def begin(jvm):
     print([name for name in ("rebaser.server", "nats", "pandas", "pyspark") if name in sys.modules])

@@ -22,8 +22,8 @@ import anyio
 import anyio.abc
 from anyio import to_thread
 
-from rebaser.dvu.jvm import Jvm
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
+from rebaser.embedded.spark import Jvm
 from rebaser_client import RebaserClient
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.subjects import Subjects

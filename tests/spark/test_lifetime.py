@@ -16,7 +16,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.cli.ahead import spark_ahead
 from rebaser.dvu.engine import Engine, EngineSettings
-from rebaser.dvu.jvm import Jvm, _hold, _remove_left, check_java
+from rebaser.embedded.spark import Jvm, _hold, _remove_left, check_java
 from rebaser.settings import load_settings
 from rebaser_core.errors import ConfigError, DvuError
 from tests.spark.processes import ended

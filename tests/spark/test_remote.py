@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from rebaser.dvu import jvm, keeper, survey
+from rebaser.dvu import keeper, survey
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.functions.registry import Registry, builtins
-from rebaser.dvu.jvm import check_java
 from rebaser.dvu.structure import Structure
+from rebaser.embedded import spark
+from rebaser.embedded.spark import check_java
 from rebaser_client.blobs.object_store import ObjectStoreBlobs
 from rebaser_core.errors import ConfigError
 from tests.conftest import Events
@@ -108,7 +109,7 @@ async def test_a_store_that_workers_do_not_reach_is_named(
 def test_an_embedded_spark_needs_the_whole_of_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package pyspark-client has no Spark to start."""
     check_java()
-    monkeypatch.setattr(jvm, "find_spec", lambda name: ModuleSpec(name, None, origin=str(tmp_path / "__init__.py")))
+    monkeypatch.setattr(spark, "find_spec", lambda name: ModuleSpec(name, None, origin=str(tmp_path / "__init__.py")))
     with pytest.raises(ConfigError) as refused:
         check_java()
     assert "pip install 'rebaser[spark]'" in refused.value.message
