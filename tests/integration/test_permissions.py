@@ -192,7 +192,7 @@ async def test_what_the_guide_allows_is_what_is_needed(
         (("publish", "rebaser.servers.ping"), "status"),
         (("publish", "$JS.API.CONSUMER.CREATE.REBASER_COMMITS.>"), "wait"),
         (("publish", "$JS.API.STREAM.MSG.GET.REBASER_COMMITS"), "values"),
-        (("subscribe", "rebaser.runtime.progress.*.*"), "progress"),
+        (("subscribe", "rebaser.progress.*.*"), "progress"),
         (("subscribe", "_INBOX.>"), "connect"),
     ],
 )
@@ -229,7 +229,7 @@ UNPROBED = {
     ("client", "publish", "$JS.API.CONSUMER.INFO.REBASER_TASKS.rebaser-tasks"),  # as above
     ("client", "subscribe", "_INBOX.>"),  # with all that is asked
     ("server", "subscribe", "_INBOX.>"),  # as above
-    ("server", "publish", "rebaser.runtime.progress.*.*"),
+    ("server", "publish", "rebaser.progress.*.*"),
     *(("server", "publish", f"$JS.API.STREAM.PURGE.{name}") for name in ("REBASER_COMMITS", "OBJ_REBASER_BLOBS")),
     ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.REBASER_TASKS.rebaser-tasks"),
     ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.REBASER_SWEEP.rebaser-sweep"),
@@ -254,7 +254,7 @@ def test_the_doctor_probes_what_the_guide_allows() -> None:
 async def test_the_doctor_names_the_rights_that_are_missing_and_changes_nothing(tmp_path: Path) -> None:
     given = rights()
     missing = {
-        "client": {("publish", "rebaser.requests.*.*"), ("subscribe", "rebaser.runtime.progress.*.*")},
+        "client": {("publish", "rebaser.requests.*.*"), ("subscribe", "rebaser.progress.*.*")},
         "server": {("publish", "$JS.API.STREAM.UPDATE.REBASER_DLQ"), ("publish", "$O.REBASER_BLOBS.M.>")},
     }
     poorer = {f"poor_{user}": given[user] - some for user, some in missing.items()}
