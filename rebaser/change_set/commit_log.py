@@ -15,7 +15,7 @@ import anyio.lowlevel
 import structlog
 from anyio import to_thread
 
-from rebaser.change_set.healing import load_functions, unknown_functions
+from rebaser.change_set.known_functions import load_functions, unknown_functions
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError

@@ -5,50 +5,20 @@ and an owner that does asks for what failed to be computed anew. That is done on
 its writer lacks. What an older release wrote has no such header, and heals when somebody loads it.
 """
 
-from typing import TYPE_CHECKING
-
 import structlog
-from anyio import to_thread
 
+from rebaser.change_set.commit_log import CommitLog
+from rebaser.change_set.known_functions import found_functions
 from rebaser.dvu.faults import UNKNOWN_FUNCTION
 from rebaser.dvu.functions.registry import registry
 from rebaser_core.commit import Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Recompute
 
-if TYPE_CHECKING:
-    from rebaser.change_set.commit_log import CommitLog
-
 log = structlog.get_logger(__name__)
 
-NAMED = 20  # functions in one header
-NAMED_CHARACTERS = 2000
 
-
-async def load_functions() -> None:
-    """Load plug-ins, unless that was done; they may take their time."""
-    if not registry.cache_info().currsize:
-        await to_thread.run_sync(registry)
-
-
-def unknown_functions(state: ChangeSetState) -> tuple[str, ...]:
-    """Functions of values here that this server has not got, as many as a header should hold."""
-    room = NAMED_CHARACTERS
-    names: list[str] = []
-    for name in sorted(state.cells.unknown(registry().functions)):
-        room -= len(name)
-        if room < 0 or len(names) == NAMED:
-            break
-        names.append(name)
-    return tuple(names)
-
-
-def found_functions(names: tuple[str, ...]) -> bool:
-    """Whether this server has got one of them."""
-    return any(name in registry().functions for name in names)
-
-
-async def heal(commits: "CommitLog") -> None:
+async def heal(commits: CommitLog) -> None:
     """Ask for the values to be computed anew whose function was unknown and is not any more.
 
     Raises what appending a commit raises.

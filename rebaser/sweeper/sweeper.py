@@ -18,7 +18,7 @@ import anyio
 import structlog
 from anyio.lowlevel import checkpoint
 
-from rebaser.change_set.healing import found_functions, load_functions
+from rebaser.change_set.known_functions import found_functions, load_functions
 from rebaser.runtime.concurrency import side_by_side
 from rebaser.sweeper.unroutable import Strays
 from rebaser_client.admin.provisioning import retire_old_sweep
