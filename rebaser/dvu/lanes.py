@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 import anyio
 
 from rebaser.dvu.packet import Data
+from rebaser.embedded import MOST_JOBS
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
 OLD = 1.0  # seconds, more if all take long, after which a small job is slow, and takes no small one's place any more
 SMALL_JOBS = 2  # young ones at once
 LARGE_JOBS = 2  # at once
-MOST_JOBS = 8  # at once, small ones that turned out slow included
 FULL_BYTES = 4 * 1024 * 1024  # of packets that share a job
 BURST = 8  # calls that wait, or share a job: more are about to come
 WORTH = 128  # calls that are worth a job beside one that others share

@@ -1,0 +1,6 @@
+"""nats-server and Spark as child processes, started and stopped by Rebaser itself."""
+
+from typing import Final
+
+# Jobs that run on a Spark at once. An embedded one gets task slots for as many.
+MOST_JOBS: Final = 8

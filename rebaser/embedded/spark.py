@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rebaser.dvu.lanes import MOST_JOBS
+from rebaser.embedded import MOST_JOBS
 from rebaser_core.errors import ConfigError, DvuError
 
 _JAVA = 17

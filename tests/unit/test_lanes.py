@@ -2,20 +2,8 @@
 
 import pytest
 
-from rebaser.dvu.lanes import (
-    BURST,
-    FULL_BYTES,
-    LARGE_JOBS,
-    LINGER,
-    MOST_JOBS,
-    OLD,
-    PAUSE,
-    SMALL_JOBS,
-    WORTH,
-    Call,
-    Job,
-    Lanes,
-)
+from rebaser.dvu.lanes import BURST, FULL_BYTES, LARGE_JOBS, LINGER, OLD, PAUSE, SMALL_JOBS, WORTH, Call, Job, Lanes
+from rebaser.embedded import MOST_JOBS
 from rebaser_core.thresholds import Thresholds
 
 FULL, LARGE = Thresholds().lane_calls, Thresholds().lane
