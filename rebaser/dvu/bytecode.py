@@ -14,7 +14,7 @@ from rebaser.dvu import cel, formula_code, ops
 from rebaser.dvu.functions import formula, numbers, structure
 from rebaser.dvu.functions.base import Function, Params
 from rebaser.dvu.ops import NotCompiled, Program
-from rebaser.dvu.packet import Shape
+from rebaser.dvu.wire.packet import Shape
 
 _Inputs = tuple[tuple[str, int], ...]
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from rebaser.dvu import faults, groups
 from rebaser.dvu.apart import Apart, Outcome
 from rebaser.dvu.functions.base import Function, FunctionError
-from rebaser.dvu.packet import Shape
+from rebaser.dvu.wire.packet import Shape
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
 

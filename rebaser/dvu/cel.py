@@ -19,7 +19,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
 from rebaser.dvu import faults
-from rebaser.dvu.packet import weight
+from rebaser.dvu.wire.packet import weight
 from rebaser_core.cel import formulas
 from rebaser_core.cel import syntax as cel_syntax
 from rebaser_core.cel.formulas import Formula

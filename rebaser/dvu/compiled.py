@@ -18,9 +18,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from rebaser.dvu import fingerprint, ops, phases
-from rebaser.dvu.column import Column
 from rebaser.dvu.functions.registry import Registry
-from rebaser.dvu.packet import Work
+from rebaser.dvu.wire.column import Column
+from rebaser.dvu.wire.packet import Work
 from rebaser_core import thresholds
 from rebaser_core.values import Json
 

@@ -22,10 +22,10 @@ from anyio.abc import TaskGroup
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.keeper import EngineSettings, Held, Keeper
 from rebaser.dvu.lanes import Call, Job, Lanes
-from rebaser.dvu.packet import Data
 from rebaser.dvu.session import SessionError, WorkerDied
-from rebaser.dvu.structure import Structure
 from rebaser.dvu.structures import Structures
+from rebaser.dvu.wire.packet import Data
+from rebaser.dvu.wire.structure import Structure
 from rebaser.embedded import MOST_JOBS
 from rebaser_core.errors import DvuError, RebaserError
 

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rebaser.dvu import faults, fingerprint, parcels
-from rebaser.dvu.column import FAULT, OTHER, Column
+from rebaser.dvu import faults, fingerprint
 from rebaser.dvu.functions.registry import Registry, registry
-from rebaser.dvu.packet import RawFault, Results, read_packet, weight
-from rebaser.dvu.structure import Reach, Structure, decode
 from rebaser.dvu.structures import Structures, here
 from rebaser.dvu.sweep import Sweep, Told
+from rebaser.dvu.wire import mailbox
+from rebaser.dvu.wire.column import FAULT, OTHER, Column
+from rebaser.dvu.wire.packet import RawFault, Results, read_packet, weight
+from rebaser.dvu.wire.structure import Reach, Structure, decode
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
@@ -25,22 +26,22 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     """For `mapInArrow`: rows (slot int32, packet binary, folder string, apart bool) to rows (slot int32, result
     binary), several a packet.
 
-    What is null was left in `folder` (`rebaser.dvu.parcels`): the packet under its slot, a result under slot and
+    What is null was left in `folder` (`rebaser.dvu.wire.mailbox`): the packet under its slot, a result under slot and
     number. Results leave when there are `result_bytes` of them, or no more packets.
     """
     slots: list[int] = []
     results: list[bytes | None] = []
     size = 0
-    teller: parcels.Teller | None = None
+    teller: mailbox.Teller | None = None
     for batch in batches:
         folders = batch.column("folder").to_pylist()
         aparts = batch.column("apart").to_pylist()
         rows = zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, aparts, strict=True)
         for slot, data, folder, apart in rows:
-            packet = _aligned(data.as_buffer()) if data.is_valid else parcels.take(folder, f"{slot}")
-            teller = teller or parcels.Teller(folder, f"{slot}")
+            packet = _aligned(data.as_buffer()) if data.is_valid else mailbox.take(folder, f"{slot}")
+            teller = teller or mailbox.Teller(folder, f"{slot}")
             for number, result in enumerate(evaluate_packet(packet, told=teller, apart=apart)):
-                left = parcels.leave(folder, f"{slot}-{number}", result)
+                left = mailbox.leave(folder, f"{slot}-{number}", result)
                 slots.append(slot)
                 results.append(None if left else result)
                 size += 0 if left else len(result)

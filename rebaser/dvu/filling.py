@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rebaser.dvu import faults
-from rebaser.dvu.column import DIGEST, FAULT, IN_ERROR, MISSING, NOT_THERE, NULL, OTHER, UNKNOWN, Column, Item
 from rebaser.dvu.graph import Affected, Ints
-from rebaser.dvu.packet import weight
-from rebaser.dvu.same import own_fault, remember
+from rebaser.dvu.wire.column import DIGEST, FAULT, IN_ERROR, MISSING, NOT_THERE, NULL, OTHER, UNKNOWN, Column, Item
+from rebaser.dvu.wire.equality import own_fault, remember
+from rebaser.dvu.wire.packet import weight
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.kinds import ABSENT, ERROR, STALE, UNSET
 from rebaser_core.values import Fault, Json

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from rebaser.dvu import compiled
-from rebaser.dvu.column import DIGEST, FALSE, FLOAT, INT, OTHER, PLAIN, TRUE
 from rebaser.dvu.functions.base import Function
 from rebaser.dvu.functions.vector import column, listed, rows
-from rebaser.dvu.packet import Shape
-from rebaser.dvu.same import same_as
+from rebaser.dvu.wire.column import DIGEST, FALSE, FLOAT, INT, OTHER, PLAIN, TRUE
+from rebaser.dvu.wire.equality import same_as
+from rebaser.dvu.wire.packet import Shape
 from rebaser_core import thresholds
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json

@@ -19,13 +19,13 @@ import structlog
 from anyio import to_thread
 
 from rebaser.dvu import compiled, fingerprint, graph, survey
-from rebaser.dvu.column import Column
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.guard import Late, guard
-from rebaser.dvu.packet import NEVER, Packet, Results, Shape
 from rebaser.dvu.session import Session, SessionError
 from rebaser.dvu.shipping import bundle
-from rebaser.dvu.structure import Reach, Structure
+from rebaser.dvu.wire.column import Column
+from rebaser.dvu.wire.packet import NEVER, Packet, Results, Shape
+from rebaser.dvu.wire.structure import Reach, Structure
 from rebaser.embedded.spark import Jvm, check_java, master_of, parallelism
 from rebaser_client.blobs import BlobStore
 from rebaser_core.errors import ConfigError, DvuError, RebaserError

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rebaser.dvu import graph
-from rebaser.dvu.structure import Structure
+from rebaser.dvu.wire.structure import Structure
 from rebaser_core.errors import DvuError
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.computed_table import RowIds

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from rebaser.dvu.packet import Data
+from rebaser.dvu.wire.packet import Data
 from rebaser.embedded import MOST_JOBS
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError

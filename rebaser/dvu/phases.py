@@ -12,7 +12,7 @@ of numbers is one stretch, however long, and texts that hang on its links are on
 
 from typing import Any
 
-from rebaser.dvu.column import DIGEST, OTHER, UNKNOWN
+from rebaser.dvu.wire.column import DIGEST, OTHER, UNKNOWN
 
 ASIDE, TEXT = 1, 2  # flags of a shape: it has no program; what it gives is text if it stands aside
 

@@ -18,10 +18,10 @@ from anyio import to_thread
 
 from rebaser.dvu import fingerprint, graph
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.packet import Data
 from rebaser.dvu.plan import Plan, plan
-from rebaser.dvu.structure import Structure
 from rebaser.dvu.whole import WholePlan
+from rebaser.dvu.wire.packet import Data
+from rebaser.dvu.wire.structure import Structure
 from rebaser_client.cooperative import turn
 from rebaser_core import thresholds
 from rebaser_core.state.change_set import ChangeSetState, View

@@ -15,10 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rebaser.dvu import evaluate, parcels
-from rebaser.dvu.packet import Data
+from rebaser.dvu import evaluate
 from rebaser.dvu.reasons import raised, reason
 from rebaser.dvu.shipping import Bundle
+from rebaser.dvu.wire import mailbox
+from rebaser.dvu.wire.packet import Data
 from rebaser_core import thresholds
 from rebaser_core.errors import ConfigError, DvuError
 
@@ -148,7 +149,7 @@ class Session:
         schema = StructType([StructField("slot", IntegerType()), StructField("result", BinaryType())])
         self._spark.addTag(tag)
         try:
-            with parcels.folder_of(tag, self._parcels) as folder:
+            with mailbox.folder_of(tag, self._parcels) as folder:
                 frame = self._frame(_rows(packets, folder, apart))
                 if len(packets) > tasks:
                     frame = frame.coalesce(tasks)
@@ -162,7 +163,7 @@ class Session:
 
     def done(self, tag: str) -> int:
         """How many values of the job with `tag` are computed, as far as its workers have told."""
-        return parcels.done(self._parcels / tag) if self._parcels is not None else 0
+        return mailbox.done(self._parcels / tag) if self._parcels is not None else 0
 
     def _translated(self, error: Exception) -> DvuError:
         """What went wrong with a job, in one line; whose fault it is by type."""
@@ -216,7 +217,7 @@ class Session:
 def _rows(packets: Sequence[bytes], folder: str, apart: bool = False) -> pa.Table:
     """A row for each packet; what is left in `folder` is null."""
     slots = range(len(packets))
-    left = [parcels.leave(folder, f"{slot}", packet) for slot, packet in zip(slots, packets, strict=True)]
+    left = [mailbox.leave(folder, f"{slot}", packet) for slot, packet in zip(slots, packets, strict=True)]
     data = [None if gone else packet for gone, packet in zip(left, packets, strict=True)]
     count = len(packets)
     return pa.table([list(slots), data, [folder] * count, [apart] * count], schema=_ROWS)
@@ -227,7 +228,7 @@ def _results(found: pa.Table, count: int, folder: str) -> list[list[Data]]:
     results: list[list[Data]] = [[] for _ in range(count)]
     for slot, result in zip(found.column("slot").to_pylist(), found.column("result"), strict=True):
         of = results[slot]
-        of.append(result.as_py() if result.is_valid else parcels.take(folder, f"{slot}-{len(of)}"))
+        of.append(result.as_py() if result.is_valid else mailbox.take(folder, f"{slot}-{len(of)}"))
     return results
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rebaser.dvu.fetch import open_store
-from rebaser.dvu.structure import Structure
+from rebaser.dvu.wire.structure import Structure
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 

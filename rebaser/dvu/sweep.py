@@ -21,11 +21,11 @@ import numpy as np
 from rebaser.dvu import compiled, faults, groups
 from rebaser.dvu.apart import Apart, possible
 from rebaser.dvu.calls import asking, caller, checked, fault_of, settled
-from rebaser.dvu.column import DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, PLAIN, TRUE, Column
 from rebaser.dvu.functions.registry import Registry
-from rebaser.dvu.packet import RawFault, Work, weight
 from rebaser.dvu.phases import ASIDE, TEXT
-from rebaser.dvu.same import own_fault, same_as
+from rebaser.dvu.wire.column import DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, PLAIN, TRUE, Column
+from rebaser.dvu.wire.equality import own_fault, same_as
+from rebaser.dvu.wire.packet import RawFault, Work, weight
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rebaser.dvu import bytecode, faults, fingerprint, graph
-from rebaser.dvu.column import FAULT, INT, NULL, OTHER, Column
 from rebaser.dvu.filling import row_kinds
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.laid import Laid, NamedIds, Names
-from rebaser.dvu.packet import Data, RawFault, Results, weight
-from rebaser.dvu.structure import Reach, Structure, functions_of
+from rebaser.dvu.wire.column import FAULT, INT, NULL, OTHER, Column
+from rebaser.dvu.wire.packet import Data, RawFault, Results, weight
+from rebaser.dvu.wire.structure import Reach, Structure, functions_of
 from rebaser_core.errors import DvuError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.columns import Columns

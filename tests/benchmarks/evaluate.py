@@ -23,10 +23,10 @@ import pytest
 from numpy.typing import NDArray
 
 from rebaser.dvu import compiled, evaluate, fingerprint
-from rebaser.dvu.column import FLOAT, UNKNOWN, Column
 from rebaser.dvu.functions import registry
-from rebaser.dvu.packet import Results, Shape, Work
 from rebaser.dvu.sweep import Sweep
+from rebaser.dvu.wire.column import FLOAT, UNKNOWN, Column
+from rebaser.dvu.wire.packet import Results, Shape, Work
 
 SHAPES = ("chain", "fanout", "fanin", "running", "grid", "dag", "scale_free", "islands")
 

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from rebaser.dvu import compiled, fingerprint, sweep
-from rebaser.dvu.column import UNKNOWN, Column
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
-from rebaser.dvu.packet import Shape, Work
+from rebaser.dvu.wire.column import UNKNOWN, Column
+from rebaser.dvu.wire.packet import Shape, Work
 from rebaser_core.values import Json
 
 VALUES: dict[str, Callable[[int], Json]] = {

@@ -10,7 +10,7 @@ import cbor2
 import numpy as np
 import pyarrow as pa
 
-from rebaser.dvu.wire import pack, unpack
+from rebaser.dvu.wire.framing import pack, unpack
 from rebaser_core.blob_address import address_of
 from rebaser_core.checkpoint import open_checkpoint, schema
 from rebaser_core.commit import Kind

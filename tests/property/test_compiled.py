@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rebaser.dvu import compiled, fingerprint, sweep
-from rebaser.dvu.column import IN_ERROR, NEVER, NOT_THERE, Item
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
-from rebaser.dvu.packet import Packet, Results, Shape
-from rebaser.dvu.same import own_fault, remember
+from rebaser.dvu.wire.column import IN_ERROR, NEVER, NOT_THERE, Item
+from rebaser.dvu.wire.equality import own_fault, remember
+from rebaser.dvu.wire.packet import Packet, Results, Shape
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Json

@@ -7,8 +7,8 @@ from typing import Any, Self
 import anyio
 
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.structure import Structure
 from rebaser.dvu.structures import Structures
+from rebaser.dvu.wire.structure import Structure
 from rebaser_core.errors import DvuError
 from tests.simulation.checker import Checker
 from tests.simulation.faults import SeededFaults

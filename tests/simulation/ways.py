@@ -72,7 +72,7 @@ WAYS = [
         lambda given, found: found and given[0]._way in (1, 3),
     ),
     Way("a structure that is shared", f"{WHOLE}WholePlan.shared"),
-    Way("a structure that is missing", "rebaser.dvu.packet:Results.encode", lambda given, _: given[0].missing),
+    Way("a structure that is missing", "rebaser.dvu.wire.packet:Results.encode", lambda given, _: given[0].missing),
     Way("a structure too large to go along", f"{RUN}_planned", lambda given, _: len(given) > 1),
     Way("ids as text", "rebaser.dvu.laid:NamedIds.lines"),
     Way("results in columns, some of them edited", f"{CORE}computed:ComputedTable.keep"),

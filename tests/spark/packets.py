@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from rebaser.dvu.packet import Work
 from rebaser.dvu.plan import Plan, plan
+from rebaser.dvu.wire.packet import Work
 from rebaser_core.updates import Derive, Set
 from tests.spark.graphs import Book
 

@@ -15,14 +15,14 @@ import pytest
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from rebaser.dvu import parcels
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
 from rebaser.dvu.lanes import Call
-from rebaser.dvu.packet import Data
 from rebaser.dvu.plan import plan
 from rebaser.dvu.run import update
 from rebaser.dvu.whole import WholePlan
+from rebaser.dvu.wire import mailbox
+from rebaser.dvu.wire.packet import Data
 from rebaser_core.errors import ConfigError, DvuError
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Set
@@ -109,13 +109,13 @@ async def test_what_is_large_goes_by_file_and_leaves_none(
 ) -> None:
     book = Book([Set("t", "x" * 200_000), *(Derive(f"v{at}", "concat", {"x": "t"}) for at in range(4))])
     left: list[bool] = []
-    leave = parcels.leave
+    leave = mailbox.leave
 
     def left_here(folder: str, name: str, data: Data) -> bool:
         left.append(leave(folder if writable else f"{folder}-gone", name, data))
         return left[-1]
 
-    monkeypatch.setattr(parcels, "leave", left_here)
+    monkeypatch.setattr(mailbox, "leave", left_here)
     with book.state.view() as view:
         computed = await update(view, engine, label="by file")
     assert [len(str(one.value)) for one in computed] == [200_000] * 4

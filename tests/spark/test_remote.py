@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from rebaser.dvu import keeper, survey
 from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.functions.registry import Registry, builtins
-from rebaser.dvu.structure import Structure
+from rebaser.dvu.wire.structure import Structure
 from rebaser.embedded import spark
 from rebaser.embedded.spark import check_java
 from rebaser_client.blobs.object_store import ObjectStoreBlobs

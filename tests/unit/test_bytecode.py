@@ -5,7 +5,7 @@ import pytest
 from rebaser.dvu import ops
 from rebaser.dvu.bytecode import translate
 from rebaser.dvu.functions import Function, builtins
-from rebaser.dvu.packet import Shape
+from rebaser.dvu.wire.packet import Shape
 from rebaser_core.values import Json
 
 NAMES = (("a", -1), ("b", -1), ("c", -1))

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from rebaser.dvu import compiled, fingerprint
-from rebaser.dvu.column import NEVER
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
-from rebaser.dvu.packet import Packet, Results, Shape
+from rebaser.dvu.wire.column import NEVER
+from rebaser.dvu.wire.packet import Packet, Results, Shape
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from tests.benchmarks.evaluate import graph

@@ -34,7 +34,7 @@ preload()
 import pyarrow as pa
 from rebaser.dvu import evaluate, fingerprint
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.packet import NEVER, Packet, Shape
+from rebaser.dvu.wire.packet import NEVER, Packet, Shape
 from rebaser.dvu.session import _ROWS
 
 had = set(sys.modules)

@@ -12,8 +12,8 @@ import pytest
 from rebaser.dvu import fingerprint, sweep
 from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
-from rebaser.dvu.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, RawFault, Results, Shape
-from rebaser.dvu.same import own_fault, remember, same_as
+from rebaser.dvu.wire.equality import own_fault, remember, same_as
+from rebaser.dvu.wire.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, RawFault, Results, Shape
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds

@@ -10,8 +10,8 @@ import pytest
 from rebaser.dvu import fingerprint, sweep
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
-from rebaser.dvu.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, Results, Shape
-from rebaser.dvu.same import remember
+from rebaser.dvu.wire.equality import remember
+from rebaser.dvu.wire.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, Results, Shape
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Json

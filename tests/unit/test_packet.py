@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu import column
-from rebaser.dvu.column import Column
-from rebaser.dvu.packet import (
+from rebaser.dvu.wire import column
+from rebaser.dvu.wire.column import Column
+from rebaser.dvu.wire.framing import pack, unpack
+from rebaser.dvu.wire.packet import (
     IN_ERROR,
     NEVER,
     NOT_THERE,
@@ -25,8 +26,7 @@ from rebaser.dvu.packet import (
     Work,
     weight,
 )
-from rebaser.dvu.structure import decode
-from rebaser.dvu.wire import pack, unpack
+from rebaser.dvu.wire.structure import decode
 from rebaser_core.errors import DvuError
 from rebaser_core.state import kinds
 from rebaser_core.values import Json
@@ -194,7 +194,7 @@ def test_packets_that_do_not_hold_together_are_refused(counts: object) -> None:
 
 
 def test_a_packet_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebaser.dvu.packet.VERSION", 4)
+    monkeypatch.setattr("rebaser.dvu.wire.packet.VERSION", 4)
     data = Packet(1, "code").encode()
     monkeypatch.undo()
     with pytest.raises(DvuError, match="packet version 4"):

@@ -8,10 +8,10 @@ import pytest
 
 from rebaser.dvu import run
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.packet import Work, read_packet
 from rebaser.dvu.run import update
-from rebaser.dvu.structure import Reach, Structure, decode
 from rebaser.dvu.structures import Structures
+from rebaser.dvu.wire.packet import Work, read_packet
+from rebaser.dvu.wire.structure import Reach, Structure, decode
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set, Update

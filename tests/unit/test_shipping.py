@@ -30,7 +30,7 @@ batch = pa.record_batch(columns, names=["slot", "packet", "folder", "apart"])
 for _ in range(2):
     [result] = evaluate([batch])
     assert result.column("slot").to_pylist() == [7]
-from rebaser.dvu.packet import Results
+from rebaser.dvu.wire.packet import Results
 print(Results.decode(result.column("result")[0].as_py()).values.tolist(), sys.modules["rebaser"].__file__)
 """
 

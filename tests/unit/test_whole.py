@@ -12,11 +12,11 @@ import pytest
 
 from rebaser.dvu import evaluate, laid, structures
 from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.packet import Results, read_packet
 from rebaser.dvu.plan import Plan, plan
-from rebaser.dvu.structure import Reach, decode
 from rebaser.dvu.structures import Structures
 from rebaser.dvu.whole import WholePlan
+from rebaser.dvu.wire.packet import Results, read_packet
+from rebaser.dvu.wire.structure import Reach, decode
 from rebaser_core import thresholds
 from rebaser_core.blob_address import path_of
 from rebaser_core.commit import Computed, Kind

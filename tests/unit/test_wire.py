@@ -4,7 +4,7 @@ import cbor2
 import numpy as np
 import pytest
 
-from rebaser.dvu.wire import pack, unpack
+from rebaser.dvu.wire.framing import pack, unpack
 from rebaser_core.errors import DvuError
 
 META = {"number": 7, "text": "é", "none": None}

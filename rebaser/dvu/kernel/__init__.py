@@ -16,12 +16,12 @@ from numba import config, njit, types
 
 from rebaser.dvu import ops
 from rebaser.dvu import phases as plain
-from rebaser.dvu.column import FAULT, FLOAT, INT, MISSING
 from rebaser.dvu.kernel.base import compiled
 from rebaser.dvu.kernel.doubles import in_doubles, over_doubles
 from rebaser.dvu.kernel.formula import interpret
 from rebaser.dvu.kernel.over_all import PARTS, over_all
 from rebaser.dvu.kernel.wholes import all_whole, in_wholes, over_wholes
+from rebaser.dvu.wire.column import FAULT, FLOAT, INT, MISSING
 
 _INTS, _KINDS, _DOUBLES = types.int64[::1], types.uint8[::1], types.float64[::1]
 _READ = types.Array(types.int32, 1, "C", readonly=True)

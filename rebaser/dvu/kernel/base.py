@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from rebaser.dvu.column import FLOAT
+from rebaser.dvu.wire.column import FLOAT
 
 EXACT = 2**53  # integers up to here are doubles too
 SAFE = 9.0e18  # below, a number fits in 64 bits, however it was rounded

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from rebaser.dvu import ops
-from rebaser.dvu.column import FALSE, FLOAT, INT, NULL, TRUE
 from rebaser.dvu.kernel.base import EXACT, SAFE, STOP, comparable, compiled, half_up, inlined
+from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
 PARTS = 128  # partial sums of doubles that do not overlap: 42 at the very most
 NOTHING = -2

@@ -7,8 +7,8 @@ whole of the rules.
 import numpy as np
 
 from rebaser.dvu import ops
-from rebaser.dvu.column import INT
 from rebaser.dvu.kernel.base import SAFE, compiled, inlined
+from rebaser.dvu.wire.column import INT
 
 
 @compiled

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser.dvu.packet import Work
 from rebaser.dvu.plan import plan
 from rebaser.dvu.run import Evaluator, share
+from rebaser.dvu.wire.packet import Work
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.kinds import FLOAT

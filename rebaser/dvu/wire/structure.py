@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rebaser.dvu.column import UNKNOWN, Column
-from rebaser.dvu.packet import VERSION, Shape, Work, read_shapes, write_shapes
-from rebaser.dvu.wire import pack, unpack
+from rebaser.dvu.wire.column import UNKNOWN, Column
+from rebaser.dvu.wire.framing import pack, unpack
+from rebaser.dvu.wire.packet import VERSION, Shape, Work, read_shapes, write_shapes
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 

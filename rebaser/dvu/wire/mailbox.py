@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rebaser.dvu.packet import Data
+from rebaser.dvu.wire.packet import Data
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rebaser.dvu.column import FAULT, FLOAT, IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
-from rebaser.dvu.wire import pack, unpack
+from rebaser.dvu.wire.column import FAULT, FLOAT, IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
+from rebaser.dvu.wire.framing import pack, unpack
 from rebaser_core.errors import DvuError
 from rebaser_core.state.templates import Shape
 from rebaser_core.values import Json, check_json

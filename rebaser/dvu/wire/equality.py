@@ -6,7 +6,7 @@ Invariant: "the same" is that of `rebaser_core.values.same`, though of what stoo
 import hashlib
 import math
 
-from rebaser.dvu.column import Digest, Item
+from rebaser.dvu.wire.column import Digest, Item
 from rebaser_core.values import Json, canonical
 
 _SHORT = 24  # characters of a text that is no longer than its digest
