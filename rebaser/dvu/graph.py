@@ -82,9 +82,9 @@ def _on_views(function: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def load() -> Any:
     """The loops, compiled; this takes a second, and some more where nobody made them before."""
-    from rebaser.dvu import compiled  # noqa: PLC0415 - small graphs do without
+    from rebaser.dvu.compiled import linker  # noqa: PLC0415 - small graphs do without
 
-    return compiled.module(graph_kernel)
+    return linker.module(graph_kernel)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rebaser.dvu import compiled
+from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.base import Function
 from rebaser.dvu.functions.vector import column, listed, rows
 from rebaser.dvu.wire.column import DIGEST, FALSE, FLOAT, INT, OTHER, PLAIN, TRUE
@@ -22,7 +22,7 @@ from rebaser_core.values import Json
 _LONG = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that surely fits
 
 
-class State(compiled.State, Protocol):
+class State(linker.State, Protocol):
     """What groups work on: `rebaser.dvu.sweep.Sweep`."""
 
     others: dict[int, Any]

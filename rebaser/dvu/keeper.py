@@ -18,7 +18,8 @@ import numpy as np
 import structlog
 from anyio import to_thread
 
-from rebaser.dvu import compiled, fingerprint, graph, survey
+from rebaser.dvu import fingerprint, graph, survey
+from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.session import Session, SessionError
@@ -154,8 +155,10 @@ class Keeper:
             return
         with graph.put_off() as missed:
             await self.ready.wait()
-            if not await to_thread.run_sync(compiled.kept):
-                done = await anyio.run_process([sys.executable, "-m", "rebaser.dvu.compiled"], check=False, stderr=None)
+            if not await to_thread.run_sync(linker.kept):
+                done = await anyio.run_process(
+                    [sys.executable, "-m", "rebaser.dvu.compiled.linker"], check=False, stderr=None
+                )
                 _log.info("compiled", ok=done.returncode == 0)
             if missed():
                 await to_thread.run_sync(graph.load)

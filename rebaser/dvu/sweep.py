@@ -7,9 +7,10 @@ Two liberties, both safe: a fault that names another value always counts as chan
 ids, compares it), and a node that is skipped is computed after all if somebody needs a value of which only a digest
 is at hand.
 
-Numbers are computed by compiled code where that pays (`rebaser.dvu.kernel`). It runs over the same arrays, stops at a
-node that it cannot do to the bit, and goes on after it. Of the rest, many of one definition are computed together where
-they need nothing from each other (`rebaser.dvu.groups`). What a function does, and every fault, is said here only.
+Numbers are computed by compiled code where that pays (`rebaser.dvu.compiled.kernel`). It runs over the same arrays,
+stops at a node that it cannot do to the bit, and goes on after it. Of the rest, many of one definition are computed
+together where they need nothing from each other (`rebaser.dvu.groups`). What a function does, and every fault, is said
+here only.
 """
 
 import math
@@ -18,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from rebaser.dvu import compiled, faults, groups
+from rebaser.dvu import faults, groups
 from rebaser.dvu.apart import Apart, possible
 from rebaser.dvu.calls import asking, caller, checked, fault_of, settled
+from rebaser.dvu.compiled import linker
+from rebaser.dvu.compiled.phases import ASIDE, TEXT
 from rebaser.dvu.functions.registry import Registry
-from rebaser.dvu.phases import ASIDE, TEXT
 from rebaser.dvu.wire.column import DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, PLAIN, TRUE, Column
 from rebaser.dvu.wire.equality import own_fault, same_as
 from rebaser.dvu.wire.packet import RawFault, Work, weight
@@ -95,12 +97,12 @@ class Sweep:
                 self._apart.close()
 
     def _run(self) -> None:
-        linked = compiled.linked(self.work, self._functions, MAX_INPUT_BYTES // weight(0))
+        linked = linker.linked(self.work, self._functions, MAX_INPUT_BYTES // weight(0))
         flags = self._flags(linked)
         if flags is None:
             self._stretch(linked, _AS_THEY_STAND, 0, self.count)
             return
-        order, begin = compiled.in_phases(self, flags)
+        order, begin = linker.in_phases(self, flags)
         done = 0
         for phase in np.flatnonzero(np.diff(begin) >= thresholds.now.group).tolist():
             start, end = int(begin[phase]), int(begin[phase + 1])
@@ -113,7 +115,7 @@ class Sweep:
         self.some(order[done:].tolist())
 
     def _flags(self, linked: "compiled.Linked | None") -> Any:
-        """By shape, as `rebaser.dvu.phases` wants them; None if nodes are best computed as they stand."""
+        """By shape, as `rebaser.dvu.compiled.phases` wants them; None if nodes are best computed as they stand."""
         work, functions = self.work, self._forms
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
         aside = vector if linked is None else ~np.array(linked.covers, np.bool_)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rebaser.dvu import bytecode, faults, fingerprint, graph
+from rebaser.dvu import faults, fingerprint, graph
+from rebaser.dvu.compiled import translate
 from rebaser.dvu.filling import row_kinds
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.laid import Laid, NamedIds, Names
@@ -84,7 +85,7 @@ class WholePlan:
         reached = mark[base:] == _REACHED
         self.size = int(reached.sum())
         calls = functions.functions
-        self._by_python = [bytecode.translate(one, calls.get(one.function)) is None for one in structure.shapes]
+        self._by_python = [translate.translate(one, calls.get(one.function)) is None for one in structure.shapes]
         # What is computed, and the slots it starts from. Of most nodes, telling which takes longer than computing all,
         # if it is compiled code that does.
         self._nodes: graph.Mask | None = None

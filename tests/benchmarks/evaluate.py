@@ -22,7 +22,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rebaser.dvu import compiled, evaluate, fingerprint
+from rebaser.dvu import evaluate, fingerprint
+from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions import registry
 from rebaser.dvu.sweep import Sweep
 from rebaser.dvu.wire.column import FLOAT, UNKNOWN, Column
@@ -232,7 +233,7 @@ def measure(shape: str, size: int, *, runs: int, scalar: bool, loop: Callable[..
     found["again"] = medians(lambda: parts(again), runs)
     if scalar:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compiled, "linked", lambda *_: None)
+            patch.setattr(linker, "linked", lambda *_: None)
             found["python"] = medians(lambda: parts(first), min(runs, 3))["all"]
     return found
 
@@ -246,7 +247,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     started = time.perf_counter()
-    assert compiled.load()
+    assert linker.load()
     if not options.json:
         print(
             f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}; "

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebaser.dvu import compiled, fingerprint, sweep
+from rebaser.dvu import fingerprint, sweep
+from rebaser.dvu.compiled import linker
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import UNKNOWN, Column
@@ -82,7 +83,7 @@ def work(shape: Shape, kinds: tuple[str, ...], nodes: int) -> Work:
 
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
     """Let workers compute without compiled code and without groups."""
-    patch.setattr(compiled, "linked", lambda *_: None)
+    patch.setattr(linker, "linked", lambda *_: None)
     patch.setattr(sweep.Sweep, "_flags", lambda *_: None)
 
 
@@ -112,7 +113,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    assert compiled.load()
+    assert linker.load()
     if not options.json:
         print(
             f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}; ns of CPU time a node"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu import compiled, fingerprint, sweep
+from rebaser.dvu import fingerprint, sweep
+from rebaser.dvu.compiled import linker
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.wire.column import IN_ERROR, NEVER, NOT_THERE, Item
@@ -244,9 +245,9 @@ def every_way(packet: Packet, patch: pytest.MonkeyPatch, rng: random.Random) -> 
         few = {"group_most": rng.choice([1, 2, 7, 100]), "group_again": rng.choice([1, 3, 50])}
         way.setattr(thresholds, "now", replace(ALWAYS, group=rng.choice([1, 2, 5]), **few))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
-        way.setattr(compiled, "linked", lambda *_: None)
+        way.setattr(linker, "linked", lambda *_: None)
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
-        way.setattr(compiled, "_kernel", None)
+        way.setattr(linker, "_kernel", None)
         way.setattr(thresholds, "now", replace(thresholds.now, cold=1 << 30))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
         way.setattr(sweep.Sweep, "_flags", lambda *_: None)
@@ -268,7 +269,7 @@ ALWAYS = Thresholds(cold=0, warm=0, formula=0, stretch_longest=1, reorder=1 << 4
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Compiled code wherever it can, also where that does not pay."""
     monkeypatch.setattr(thresholds, "now", ALWAYS)
-    assert compiled.load()
+    assert linker.load()
     return monkeypatch
 
 
@@ -300,5 +301,5 @@ def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatc
     packet.dirty, packet.old = bytearray(b"\1" * len(packet.shape)), [NEVER] * len(packet.shape)
     data = packet.encode()
     found = shown(evaluate_packet(data))
-    always.setattr(compiled, "linked", lambda *_: None)
+    always.setattr(linker, "linked", lambda *_: None)
     assert shown(evaluate_packet(data)) == found

@@ -26,7 +26,8 @@ import rebaser.server
 import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
 from rebaser.change_set.request_reader import RequestReader
-from rebaser.dvu import compiled, fingerprint, plan
+from rebaser.dvu import fingerprint, plan
+from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.registry import registry
 from rebaser_client.jetstream import Connection, Message
 from rebaser_core import thresholds
@@ -52,7 +53,7 @@ def prepare(limits: Thresholds) -> None:
     """Load what is loaded once for a process, so that no run differs from others because it is the first."""
     registry()
     fingerprint.code()
-    if min(limits.few, limits.cold) < USUAL.few and compiled.load():
+    if min(limits.few, limits.cold) < USUAL.few and linker.load():
         _warm()
 
 

@@ -77,9 +77,9 @@ WAYS = [
     Way("ids as text", "rebaser.dvu.laid:NamedIds.lines"),
     Way("results in columns, some of them edited", f"{CORE}computed:ComputedTable.keep"),
     # -- computing
-    Way("computed by compiled code", "rebaser.dvu.compiled:Linked.sweep"),
+    Way("computed by compiled code", "rebaser.dvu.compiled.linker:Linked.sweep"),
     Way("computed by Python", "rebaser.dvu.sweep:Sweep._compute"),
-    Way("computed in another order", "rebaser.dvu.compiled:in_phases"),
+    Way("computed in another order", "rebaser.dvu.compiled.linker:in_phases"),
     Way("many computed by one call", "rebaser.dvu.groups:_call"),
     Way("results in one part", "rebaser.dvu.evaluate:evaluate_packet", lambda _, found: len(found) == 1),
     Way("results in several parts", "rebaser.dvu.evaluate:evaluate_packet", lambda _, found: len(found) > 1),

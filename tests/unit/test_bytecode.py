@@ -2,8 +2,8 @@
 
 import pytest
 
-from rebaser.dvu import ops
-from rebaser.dvu.bytecode import translate
+from rebaser.dvu.compiled import instructions
+from rebaser.dvu.compiled.translate import translate
 from rebaser.dvu.functions import Function, builtins
 from rebaser.dvu.wire.packet import Shape
 from rebaser_core.values import Json
@@ -11,7 +11,7 @@ from rebaser_core.values import Json
 NAMES = (("a", -1), ("b", -1), ("c", -1))
 
 
-def program(function: str, *inputs: tuple[str, int], **params: Json) -> ops.Program | None:
+def program(function: str, *inputs: tuple[str, int], **params: Json) -> instructions.Program | None:
     return translate(Shape(function, inputs, params), builtins()[function])
 
 
@@ -43,8 +43,8 @@ def test_formulas_over_numbers_are_programs(expression: str, doubles: bool, whol
     """`doubles`, `wholes`: whether one for these alone is the same, which is the fastest."""
     made = program("cel", *NAMES, expr=expression)
     assert made is not None
-    assert (ops.in_doubles(made) is not None) == doubles
-    assert (ops.in_wholes(made) is not None) == wholes
+    assert (instructions.in_doubles(made) is not None) == doubles
+    assert (instructions.in_wholes(made) is not None) == wholes
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_is_not_about_numbers_is_left(expression: str) -> None:
 def test_lists_many_inputs_and_odd_params_are_left() -> None:
     assert program("cel", ("a", 2), expr="a") is None
     assert program("cel", ("a", 2), ("b", -1), expr="b") is not None
-    assert program("cel", ("a", -1), ("b", ops.INPUTS), expr="a") is None
+    assert program("cel", ("a", -1), ("b", instructions.INPUTS), expr="a") is None
     assert program("cel", ("a", -1)) is None
     assert program("cel", ("not a name", -1), expr="1") is None
     assert program("if", ("condition", 1)) is None

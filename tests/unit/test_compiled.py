@@ -12,7 +12,8 @@ import numba
 import numpy as np
 import pytest
 
-from rebaser.dvu import compiled, fingerprint
+from rebaser.dvu import fingerprint
+from rebaser.dvu.compiled import linker
 from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import NEVER
@@ -42,26 +43,26 @@ def numbers(nodes: int, *, odd: int = 0) -> Packet:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many nodes each call of compiled code did."""
     done: list[int] = []
-    sweep_ = compiled.Linked.sweep
+    sweep_ = linker.Linked.sweep
 
-    def noted(self: compiled.Linked, state: Any, order: Any, at: int, end: int) -> int:
+    def noted(self: linker.Linked, state: Any, order: Any, at: int, end: int) -> int:
         stopped = sweep_(self, state, order, at, end)
         done.append(stopped - at)
         return stopped
 
-    monkeypatch.setattr(compiled.Linked, "sweep", noted)
+    monkeypatch.setattr(linker.Linked, "sweep", noted)
     return done
 
 
 def test_a_chain_is_one_call(calls: list[int]) -> None:
-    assert compiled.load()
+    assert linker.load()
     [data] = evaluate_packet(numbers(5000).encode())
     assert calls == [5000]
     assert Results.decode(data).values[4999] == 1.5 + 0.5 * 4999
 
 
 def test_where_it_stops_at_every_other_node_it_is_asked_less_and_less(calls: list[int]) -> None:
-    assert compiled.load()
+    assert linker.load()
     evaluate_packet(numbers(20_000, odd=10_000).encode())
     assert len(calls) < 50
     assert calls[-1] > 8_000
@@ -72,27 +73,27 @@ def test_small_packets_and_machines_without_compiled_code_do_without(
 ) -> None:
     data = numbers(Thresholds().warm // 3 - 1).encode()
     found = evaluate_packet(data)
-    monkeypatch.setattr(compiled, "_absent", False)
-    monkeypatch.setattr(compiled, "_kernel", None)
+    monkeypatch.setattr(linker, "_absent", False)
+    monkeypatch.setattr(linker, "_kernel", None)
     monkeypatch.setattr(thresholds, "now", Thresholds(cold=0))
-    monkeypatch.setattr(compiled.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("none")))
+    monkeypatch.setattr(linker.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("none")))
     assert evaluate_packet(data) == found
-    assert compiled._absent
-    assert not compiled.load()
+    assert linker._absent
+    assert not linker.load()
     assert calls == []
 
 
 def test_compiled_code_is_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Apart for each release, where `NUMBA_CACHE_DIR` says; and nowhere, where nothing can be written."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert compiled._folder() == str(tmp_path / f"kernel-{fingerprint.code()}")
-    assert not compiled.kept()
-    assert compiled.module(SimpleNamespace(twice=lambda x: 2 * x)).twice(2) == 4
-    assert not compiled.kept()  # what planning needs is not all
+    assert linker._folder() == str(tmp_path / f"kernel-{fingerprint.code()}")
+    assert not linker.kept()
+    assert linker.module(SimpleNamespace(twice=lambda x: 2 * x)).twice(2) == 4
+    assert not linker.kept()  # what planning needs is not all
     (tmp_path / "file").touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
-    assert compiled._folder() == ""
-    assert not compiled.kept()
+    assert linker._folder() == ""
+    assert not linker.kept()
 
 
 def test_threads_that_compile_at_once_keep_it_where_it_belongs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,28 +116,28 @@ def test_threads_that_compile_at_once_keep_it_where_it_belongs(tmp_path: Path, m
     kinds = iter((first, second))
     monkeypatch.setattr(numba, "njit", lambda **_: next(kinds))
     with ThreadPoolExecutor(2) as threads:
-        one = threads.submit(compiled.module, SimpleNamespace(twice=lambda x: 2 * x))
+        one = threads.submit(linker.module, SimpleNamespace(twice=lambda x: 2 * x))
         one.add_done_callback(lambda _: first_is_done.set())
         first_is_in.wait(10)
-        two = threads.submit(compiled.module, SimpleNamespace(twice=lambda x: 2 * x))
+        two = threads.submit(linker.module, SimpleNamespace(twice=lambda x: 2 * x))
         assert one.result().twice(2) == two.result().twice(2) == 4
-    assert folders == [compiled._folder()]
+    assert folders == [linker._folder()]
 
 
 def test_compiled_code_of_other_releases_goes_once_nobody_looks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    old, new = time.time() - compiled._KEPT_FOR - 100, time.time() - compiled._KEPT_FOR + 100
+    old, new = time.time() - linker._KEPT_FOR - 100, time.time() - linker._KEPT_FOR + 100
     for name, age in (("kernel-old", old), ("kernel-left-by-a-crash-123", old), ("kernel-new", new), ("other", old)):
         (tmp_path / name / "dvu").mkdir(parents=True)
         (tmp_path / name / "dvu" / "sweep.nbc").touch()
         os.utime(tmp_path / name, (age, age))
-    own = Path(compiled._folder())
+    own = Path(linker._folder())
     os.utime(own, (old, old))
-    compiled._prune(own)
+    linker._prune(own)
     assert {path.name for path in tmp_path.iterdir()} == {"kernel-new", "other", own.name}
-    compiled._folder()
+    linker._folder()
     assert own.stat().st_mtime > new
 
 
@@ -146,14 +147,14 @@ def test_compiled_code_that_another_process_is_removing_is_left_to_it(
     (tmp_path / "kernel-old").mkdir()
     os.utime(tmp_path / "kernel-old", (0, 0))
     monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(FileNotFoundError))
-    compiled._prune(tmp_path / "kernel-own")
+    linker._prune(tmp_path / "kernel-own")
     assert (tmp_path / "kernel-old").exists()
 
 
 def test_one_value_of_many_inputs_is_compiled_too() -> None:
     work = graph("fanin", 2000, gated=True)
-    assert compiled.load()
-    linked = compiled.linked(work, registry(), 1 << 20)
+    assert linker.load()
+    linked = linker.linked(work, registry(), 1 << 20)
     assert linked is not None
     assert np.bincount(work.shape).tolist() == [1, 1999]
     assert linked.covers == [True, True]

@@ -8,8 +8,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser.dvu import compiled, graph
+from rebaser.dvu import graph
 from rebaser.dvu import keeper as keeping
+from rebaser.dvu.compiled import linker
 from rebaser.dvu.keeper import EngineSettings, Keeper
 from rebaser.dvu.session import SessionError
 from rebaser_core import thresholds
@@ -33,11 +34,11 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 async def test_it_is_compiled_once_spark_is_up_and_only_if_nobody_has(
     commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "kept", lambda: True)
+    monkeypatch.setattr(linker, "kept", lambda: True)
     keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
     keeper.ready.set()
     await keeper.compile()
-    monkeypatch.setattr(compiled, "kept", lambda: False)
+    monkeypatch.setattr(linker, "kept", lambda: False)
     await Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None).compile()
     keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
     async with anyio.create_task_group() as tasks:
@@ -45,7 +46,7 @@ async def test_it_is_compiled_once_spark_is_up_and_only_if_nobody_has(
         await anyio.sleep(0.01)
         assert commands == []
         keeper.ready.set()
-    assert commands == [[sys.executable, "-m", "rebaser.dvu.compiled"]]
+    assert commands == [[sys.executable, "-m", "rebaser.dvu.compiled.linker"]]
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -60,7 +61,7 @@ async def test_planning_waits_for_compiled_code_only_once_spark_is_up_unless_the
         return compiled_loops
 
     monkeypatch.setattr(graph, "load", load)
-    monkeypatch.setattr(compiled, "kept", lambda: True)
+    monkeypatch.setattr(linker, "kept", lambda: True)
     keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.compile)

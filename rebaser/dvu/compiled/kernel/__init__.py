@@ -1,11 +1,11 @@
-"""The compiled sweep: interprets programs (`rebaser.dvu.ops`) over the arrays of a packet.
+"""The compiled sweep: interprets programs (`rebaser.dvu.compiled.instructions`) over the arrays of a packet.
 
 Invariant: what it puts down is to the bit what `rebaser.dvu.sweep` would. Wherever that takes thought (text, a fault
 of the node's own, an overflow, an integer that no double holds, a number that is not finite) it stops at the node,
 and Python computes it.
 
 Nothing here raises, allocates or calls Python. Kinds and instructions are numbers of `column` and `ops`, built into
-what is compiled: `rebaser.dvu.compiled` keeps it apart by the fingerprint of all sources.
+what is compiled: `rebaser.dvu.compiled.linker` keeps it apart by the fingerprint of all sources.
 """
 
 import math
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numba import config, njit, types
 
-from rebaser.dvu import ops
-from rebaser.dvu import phases as plain
-from rebaser.dvu.kernel.base import compiled
-from rebaser.dvu.kernel.doubles import in_doubles, over_doubles
-from rebaser.dvu.kernel.formula import interpret
-from rebaser.dvu.kernel.over_all import PARTS, over_all
-from rebaser.dvu.kernel.wholes import all_whole, in_wholes, over_wholes
+from rebaser.dvu.compiled import instructions
+from rebaser.dvu.compiled import phases as plain
+from rebaser.dvu.compiled.kernel.base import compiled
+from rebaser.dvu.compiled.kernel.doubles import in_doubles, over_doubles
+from rebaser.dvu.compiled.kernel.formula import interpret
+from rebaser.dvu.compiled.kernel.over_all import PARTS, over_all
+from rebaser.dvu.compiled.kernel.wholes import all_whole, in_wholes, over_wholes
 from rebaser.dvu.wire.column import FAULT, FLOAT, INT, MISSING
 
 _INTS, _KINDS, _DOUBLES = types.int64[::1], types.uint8[::1], types.float64[::1]
@@ -62,7 +62,7 @@ def settle(
             floats[slot] = np.nan
             changed[slot] = 1
             return True
-    if code[entry, 0] >= ops.ALL_SUM:
+    if code[entry, 0] >= instructions.ALL_SUM:
         result = over_all(
             code[entry, 0], code[entry, 2], start, end, refs, kinds, ints, floats,
             file_kinds, file_ints, file_floats, parts,
@@ -121,7 +121,7 @@ def sweep(
             return at
         entry = entries[shape[node], 1]
         if entry >= 0:
-            if code[entry, 0] >= ops.ALL_SUM:
+            if code[entry, 0] >= instructions.ALL_SUM:
                 result = over_doubles(code[entry, 0], first, last, refs, floats, parts)
             else:
                 result = 0.0
@@ -139,7 +139,7 @@ def sweep(
                 continue
         entry = entries[shape[node], 2]
         if entry >= 0 and all_whole(first, last, refs, kinds):
-            if code[entry, 0] >= ops.ALL_SUM:
+            if code[entry, 0] >= instructions.ALL_SUM:
                 done, whole = over_wholes(code[entry, 0], first, last, refs, ints)
             else:
                 for edge in range(first, last):

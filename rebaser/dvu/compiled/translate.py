@@ -1,7 +1,7 @@
 """Definitions over numbers as programs that compiled code can run.
 
-Invariant: a program gives the very result of the function, type and bits, or stops (`rebaser.dvu.kernel`); it never
-gives a fault. So what is left out here costs time and nothing else.
+Invariant: a program gives the very result of the function, type and bits, or stops (`rebaser.dvu.compiled.kernel`); it
+never gives a fault. So what is left out here costs time and nothing else.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,22 +10,23 @@ from typing import Final
 
 import cbor2
 
-from rebaser.dvu import cel, formula_code, ops
+from rebaser.dvu import cel
+from rebaser.dvu.compiled import formulas, instructions
+from rebaser.dvu.compiled.instructions import NotCompiled, Program
 from rebaser.dvu.functions import formula, numbers, structure
 from rebaser.dvu.functions.base import Function, Params
-from rebaser.dvu.ops import NotCompiled, Program
 from rebaser.dvu.wire.packet import Shape
 
 _Inputs = tuple[tuple[str, int], ...]
 
 _OVER_ALL: Final = {
-    numbers.sum_: ops.ALL_SUM,
-    numbers.product: ops.ALL_PRODUCT,
-    numbers.mean: ops.ALL_MEAN,
-    numbers.min_: ops.ALL_MIN,
-    numbers.max_: ops.ALL_MAX,
-    numbers.count: ops.ALL_COUNT,
-    numbers.abs_: ops.ALL_ABS,
+    numbers.sum_: instructions.ALL_SUM,
+    numbers.product: instructions.ALL_PRODUCT,
+    numbers.mean: instructions.ALL_MEAN,
+    numbers.min_: instructions.ALL_MIN,
+    numbers.max_: instructions.ALL_MAX,
+    numbers.count: instructions.ALL_COUNT,
+    numbers.abs_: instructions.ALL_ABS,
 }
 
 
@@ -59,13 +60,13 @@ def _round(_inputs: _Inputs, params: Params) -> Program:
     if type(digits) is not int or not 0 <= digits <= 15:
         raise NotCompiled
     program = Program()
-    program.add(ops.ALL_ROUND, digits, to=0)
+    program.add(instructions.ALL_ROUND, digits, to=0)
     return program
 
 
 def _coalesce(_inputs: _Inputs, params: Params) -> Program:
     program = Program()
-    program.add(ops.ALL_COALESCE, program.constant(params.get("default")), to=0)
+    program.add(instructions.ALL_COALESCE, program.constant(params.get("default")), to=0)
     return program
 
 
@@ -79,10 +80,10 @@ def _if(inputs: _Inputs, params: Params) -> Program:
     if any(name in ("condition", "then", "else") and name not in places for name, _ in inputs):
         raise NotCompiled  # a list
     condition = places["condition"] if "condition" in places else program.constant(None)
-    otherwise = program.jump(ops.JUMP_IF_NOTHING, condition)
-    program.add(ops.RETURN, operand("then"), to=0)
+    otherwise = program.jump(instructions.JUMP_IF_NOTHING, condition)
+    program.add(instructions.RETURN, operand("then"), to=0)
     program.land(otherwise)
-    program.add(ops.RETURN, operand("else"), to=0)
+    program.add(instructions.RETURN, operand("else"), to=0)
     return program
 
 
@@ -91,7 +92,7 @@ def _cel(inputs: _Inputs, params: Params) -> Program:
     tree = cel.parsed(expression, tuple(name for name, _ in inputs)) if isinstance(expression, str) else None
     if tree is None:
         raise NotCompiled
-    return formula_code.compile_formula(tree, _places(inputs))
+    return formulas.compile_formula(tree, _places(inputs))
 
 
 def _places(inputs: _Inputs) -> Mapping[str, int]:
@@ -102,7 +103,7 @@ def _places(inputs: _Inputs) -> Mapping[str, int]:
         if count < 0:
             places[name] = at
         at += abs(count)
-    if at > ops.INPUTS:
+    if at > instructions.INPUTS:
         raise NotCompiled
     return places
 

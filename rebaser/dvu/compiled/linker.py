@@ -17,7 +17,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from rebaser.dvu import fingerprint, ops, phases
+from rebaser.dvu import fingerprint
+from rebaser.dvu.compiled import instructions, phases
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.wire.column import Column
 from rebaser.dvu.wire.packet import Work
@@ -52,7 +53,7 @@ def load() -> bool:
             folder = _folder()
             had = kept()
             with _kept_in(folder):
-                _kernel = importlib.import_module("rebaser.dvu.kernel")
+                _kernel = importlib.import_module("rebaser.dvu.compiled.kernel")
             if folder and not had:
                 _prune(Path(folder))
         except Exception as error:  # noqa: BLE001 - no Numba for this Python or machine: Python can do it all
@@ -106,7 +107,7 @@ def linked(work: Work, functions: Registry, most: int) -> "Linked | None":
     if count + len(work.refs) < (limits.cold if _kernel is None else limits.warm):
         return None
     uses = work.uses if work.uses is not None else np.bincount(work.shape, minlength=len(work.shapes))
-    from rebaser.dvu.bytecode import translate  # noqa: PLC0415 - small packets do without
+    from rebaser.dvu.compiled.translate import translate  # noqa: PLC0415 - small packets do without
 
     programs = [
         translate(shape, functions.functions.get(shape.function))
@@ -120,28 +121,28 @@ def linked(work: Work, functions: Registry, most: int) -> "Linked | None":
     return Linked(programs, most)
 
 
-def _forms(program: ops.Program | None) -> tuple[ops.Program | None, ...]:
+def _forms(program: instructions.Program | None) -> tuple[instructions.Program | None, ...]:
     """For any inputs, for doubles, for integers."""
-    return (program, ops.in_doubles(program), ops.in_wholes(program)) if program is not None else ()
+    return (program, instructions.in_doubles(program), instructions.in_wholes(program)) if program is not None else ()
 
 
 class Linked:
     """Programs in one piece, and the registers they run on."""
 
-    def __init__(self, programs: list[ops.Program | None], most: int) -> None:
+    def __init__(self, programs: list[instructions.Program | None], most: int) -> None:
         self.covers = [program is not None for program in programs]
         self._most = most
         self._entries = np.full((len(programs), 3), -1, np.int32)
-        code: list[ops.Instruction] = []
+        code: list[instructions.Instruction] = []
         constants: list[Json] = []
         for at, general in enumerate(programs):
             for form, program in enumerate(_forms(general)):
                 if program is not None:
                     self._entries[at, form] = len(code)
-                    code += program.placed(len(code), ops.CONSTANTS + len(constants))
+                    code += program.placed(len(code), instructions.CONSTANTS + len(constants))
                     constants += program.constants
         self._code = np.array(code, np.uint32).reshape(-1, 4)
-        registers = Column.of([*[None] * ops.CONSTANTS, *constants])
+        registers = Column.of([*[None] * instructions.CONSTANTS, *constants])
         self._kinds, self._ints = registers.kinds.copy(), registers.bits
         self._floats = self._ints.view(np.float64)
         self._scratch = _kernel.scratch()
@@ -161,7 +162,8 @@ class Linked:
 
 
 def in_phases(state: State, flags: Any) -> tuple[Any, Any]:
-    """The nodes of a packet in the order of `rebaser.dvu.phases`, and where each phase begins, the end included."""
+    """The nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and where each phase begins, the end
+    included."""
     refs, count = state.work.refs, len(state.work.shape)
     given = (state.work.shape, state.starts, refs.view(np.uint32), state.kinds, flags)
     begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)

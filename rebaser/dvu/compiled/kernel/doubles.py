@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from rebaser.dvu import ops
-from rebaser.dvu.kernel.base import compiled, inlined
-from rebaser.dvu.kernel.over_all import add, rounded
+from rebaser.dvu.compiled import instructions
+from rebaser.dvu.compiled.kernel.base import compiled, inlined
+from rebaser.dvu.compiled.kernel.over_all import add, rounded
 
 
 @inlined
@@ -19,46 +19,46 @@ def in_doubles(pc, code, file):
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
         a, b = file[left], file[right]
-        if op == ops.ADD:
+        if op == instructions.ADD:
             result = a + b
-        elif op == ops.MULTIPLY:
+        elif op == instructions.MULTIPLY:
             result = a * b
-        elif op == ops.SUBTRACT:
+        elif op == instructions.SUBTRACT:
             result = a - b
-        elif op == ops.DIVIDE:
+        elif op == instructions.DIVIDE:
             if b == 0.0:
                 return np.nan
             result = a / b
-        elif op == ops.RETURN:
+        elif op == instructions.RETURN:
             return a
-        elif op == ops.JUMP:
+        elif op == instructions.JUMP:
             pc = right
             continue
-        elif op == ops.JUMP_IF_NOT:
+        elif op == instructions.JUMP_IF_NOT:
             if a == 0.0:
                 pc = right
             continue
-        elif op == ops.NEGATE:
+        elif op == instructions.NEGATE:
             result = -a
-        elif op == ops.MAGNITUDE:
+        elif op == instructions.MAGNITUDE:
             result = abs(a)
-        elif op == ops.LEAST:
+        elif op == instructions.LEAST:
             result = min(a, b)
-        elif op == ops.GREATEST:
+        elif op == instructions.GREATEST:
             result = max(a, b)
-        elif op == ops.LESS:
+        elif op == instructions.LESS:
             result = 1.0 if a < b else 0.0
-        elif op == ops.LESS_EQUAL:
+        elif op == instructions.LESS_EQUAL:
             result = 1.0 if a <= b else 0.0
-        elif op == ops.GREATER:
+        elif op == instructions.GREATER:
             result = 1.0 if a > b else 0.0
-        elif op == ops.GREATER_EQUAL:
+        elif op == instructions.GREATER_EQUAL:
             result = 1.0 if a >= b else 0.0
-        elif op == ops.EQUAL:
+        elif op == instructions.EQUAL:
             result = 1.0 if a == b else 0.0
-        elif op == ops.UNEQUAL:
+        elif op == instructions.UNEQUAL:
             result = 1.0 if a != b else 0.0
-        elif op == ops.NOT:
+        elif op == instructions.NOT:
             result = 1.0 - a
         else:  # MOVE, TRUTH
             result = a
@@ -84,28 +84,28 @@ def over_doubles(op, start, end, refs, floats, parts):
     if count == 0:
         return np.nan
     first = floats[refs[start]]
-    if op == ops.ALL_SUM or op == ops.ALL_MEAN:
+    if op == instructions.ALL_SUM or op == instructions.ALL_MEAN:
         if count == 1:
             total = first + 0.0
         elif count == 2:
             total = (first + floats[refs[start + 1]]) + 0.0  # no negative zero
         else:
             total = _sum(start, end, refs, floats, parts)
-        return total if op == ops.ALL_SUM else total / np.float64(count)
-    if op == ops.ALL_MAX or op == ops.ALL_MIN:
+        return total if op == instructions.ALL_SUM else total / np.float64(count)
+    if op == instructions.ALL_MAX or op == instructions.ALL_MIN:
         best = first
         for at in range(start + 1, end):
             value = floats[refs[at]]
             if math.isnan(value):
                 return np.nan
-            if (value > best) if op == ops.ALL_MAX else (value < best):
+            if (value > best) if op == instructions.ALL_MAX else (value < best):
                 best = value
         return best
-    if op == ops.ALL_PRODUCT:
+    if op == instructions.ALL_PRODUCT:
         result = first
         for at in range(start + 1, end):
             result *= floats[refs[at]]
         return result
-    if op == ops.ALL_ABS and count == 1:
+    if op == instructions.ALL_ABS and count == 1:
         return abs(first)
     return np.nan

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from rebaser.dvu import ops
-from rebaser.dvu.kernel.base import EXACT, SAFE, STOP, comparable, compiled, half_up
+from rebaser.dvu.compiled import instructions
+from rebaser.dvu.compiled.kernel.base import EXACT, SAFE, STOP, comparable, compiled, half_up
 from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
 
@@ -15,30 +15,30 @@ def interpret(pc, code, kinds, ints, floats):
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
-        if op >= ops.ADD:
-            if op <= ops.REMAINDER:
+        if op >= instructions.ADD:
+            if op <= instructions.REMAINDER:
                 done = _arithmetic(op, to, left, right, kinds, ints, floats)
-            elif op <= ops.GREATER_EQUAL:
+            elif op <= instructions.GREATER_EQUAL:
                 done = _compare(op, to, left, right, kinds, ints, floats)
-            elif op <= ops.TO_DOUBLE:
+            elif op <= instructions.TO_DOUBLE:
                 done = _one(op, to, left, kinds, ints, floats)
             else:
                 done = _pick(op, to, left, right, kinds, ints, floats)
             if not done:
                 return STOP
-        elif op == ops.RETURN:
+        elif op == instructions.RETURN:
             return np.int64(left)
-        elif op == ops.JUMP:
+        elif op == instructions.JUMP:
             pc = right
-        elif op == ops.MOVE:
+        elif op == instructions.MOVE:
             kinds[to] = kinds[left]
             ints[to] = ints[left]
         else:
             kind = kinds[left]
-            nothing = op == ops.JUMP_IF_NOTHING and kind == NULL
+            nothing = op == instructions.JUMP_IF_NOTHING and kind == NULL
             if kind != TRUE and kind != FALSE and not nothing:
                 return STOP
-            if op == ops.TRUTH:
+            if op == instructions.TRUTH:
                 kinds[to] = kind
             elif kind != TRUE:
                 pc = right
@@ -54,16 +54,16 @@ def _arithmetic(op, to, left, right, kinds, ints, floats):
         return False
     a = floats[left] if left_kind == FLOAT else np.float64(ints[left])
     b = floats[right] if right_kind == FLOAT else np.float64(ints[right])
-    if op == ops.ADD:
+    if op == instructions.ADD:
         result = a + b
-    elif op == ops.SUBTRACT:
+    elif op == instructions.SUBTRACT:
         result = a - b
-    elif op == ops.MULTIPLY:
+    elif op == instructions.MULTIPLY:
         result = a * b
     else:
         if b == 0.0:
             return False
-        result = a / b if op == ops.DIVIDE else np.fmod(a, b)
+        result = a / b if op == instructions.DIVIDE else np.fmod(a, b)
     kinds[to] = FLOAT
     floats[to] = result
     return math.isfinite(result)
@@ -73,21 +73,21 @@ def _arithmetic(op, to, left, right, kinds, ints, floats):
 def _whole(op, to, a, b, kinds, ints, floats):
     """Two integers."""
     kinds[to] = INT
-    if op == ops.ADD:
+    if op == instructions.ADD:
         result = a + b  # wraps around
         ints[to] = result
         return ((a ^ result) & (b ^ result)) >= 0
-    if op == ops.SUBTRACT:
+    if op == instructions.SUBTRACT:
         result = a - b
         ints[to] = result
         return ((a ^ b) & (a ^ result)) >= 0
-    if op == ops.MULTIPLY:
+    if op == instructions.MULTIPLY:
         ints[to] = a * b
         return abs(np.float64(a) * np.float64(b)) < SAFE
     if b == 0 or b == -1:  # -1: the one quotient that may not fit
         return False
     rest = a % b
-    if op == ops.REMAINDER:
+    if op == instructions.REMAINDER:
         ints[to] = rest - b if rest != 0 and (a < 0) != (b < 0) else rest  # the sign of `a`
         return True
     if rest == 0:
@@ -104,7 +104,7 @@ def _compare(op, to, left, right, kinds, ints, floats):
     if left_kind < INT or right_kind < INT:
         left_truth = left_kind == TRUE or left_kind == FALSE
         right_truth = right_kind == TRUE or right_kind == FALSE
-        if op > ops.UNEQUAL and not (left_truth and right_truth):
+        if op > instructions.UNEQUAL and not (left_truth and right_truth):
             return False
         order = np.int64(left_kind) - np.int64(right_kind)  # of two kinds: never equal, and that is all that is asked
     elif left_kind == INT and right_kind == INT:
@@ -115,15 +115,15 @@ def _compare(op, to, left, right, kinds, ints, floats):
         a = floats[left] if left_kind == FLOAT else np.float64(ints[left])
         b = floats[right] if right_kind == FLOAT else np.float64(ints[right])
         order = np.int64(a > b) - np.int64(a < b)
-    if op == ops.EQUAL:
+    if op == instructions.EQUAL:
         holds = order == 0
-    elif op == ops.UNEQUAL:
+    elif op == instructions.UNEQUAL:
         holds = order != 0
-    elif op == ops.LESS:
+    elif op == instructions.LESS:
         holds = order < 0
-    elif op == ops.LESS_EQUAL:
+    elif op == instructions.LESS_EQUAL:
         holds = order <= 0
-    elif op == ops.GREATER:
+    elif op == instructions.GREATER:
         holds = order > 0
     else:
         holds = order >= 0
@@ -135,7 +135,7 @@ def _compare(op, to, left, right, kinds, ints, floats):
 def _one(op, to, left, kinds, ints, floats):
     """Operators of one operand."""
     kind = kinds[left]
-    if op == ops.NOT:
+    if op == instructions.NOT:
         kinds[to] = FALSE if kind == TRUE else TRUE
         return kind == TRUE or kind == FALSE
     if kind == INT:
@@ -144,20 +144,20 @@ def _one(op, to, left, kinds, ints, floats):
         return False
     value = floats[left]
     kinds[to] = FLOAT
-    if op == ops.NEGATE:
+    if op == instructions.NEGATE:
         floats[to] = -value
-    elif op == ops.MAGNITUDE:
+    elif op == instructions.MAGNITUDE:
         floats[to] = abs(value)
-    elif op == ops.CEIL:
+    elif op == instructions.CEIL:
         floats[to] = np.ceil(value) + 0.0  # no negative zero, here and below
-    elif op == ops.FLOOR:
+    elif op == instructions.FLOOR:
         floats[to] = np.floor(value) + 0.0
-    elif op == ops.ROUND:
+    elif op == instructions.ROUND:
         floats[to] = half_up(value)
-    elif op == ops.ROOT:
+    elif op == instructions.ROOT:
         floats[to] = math.sqrt(value)
         return value >= 0.0
-    elif op == ops.TO_INT:
+    elif op == instructions.TO_INT:
         kinds[to] = INT
         if not abs(value) < SAFE:
             return False
@@ -170,14 +170,14 @@ def _one(op, to, left, kinds, ints, floats):
 @compiled
 def _one_whole(op, to, value, kinds, ints, floats):
     kinds[to] = INT
-    if op == ops.NEGATE or (op == ops.MAGNITUDE and value < 0):
+    if op == instructions.NEGATE or (op == instructions.MAGNITUDE and value < 0):
         ints[to] = -value
         return value > -EXACT  # -2**63 has no opposite
-    if op == ops.ROOT:
+    if op == instructions.ROOT:
         kinds[to] = FLOAT
         floats[to] = math.sqrt(np.float64(value))
         return value >= 0
-    if op == ops.TO_DOUBLE:
+    if op == instructions.TO_DOUBLE:
         kinds[to] = FLOAT
         floats[to] = np.float64(value)
         return True
@@ -198,7 +198,7 @@ def _pick(op, to, left, right, kinds, ints, floats):
         a = floats[left] if kinds[left] == FLOAT else np.float64(ints[left])
         b = floats[right] if kinds[right] == FLOAT else np.float64(ints[right])
         greater, less = b > a, b < a
-    chosen = right if (greater if op == ops.GREATEST else less) else left
+    chosen = right if (greater if op == instructions.GREATEST else less) else left
     kinds[to] = kinds[chosen]
     ints[to] = ints[chosen]
     return True

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rebaser.dvu import ops
-from rebaser.dvu.ops import NotCompiled, Program
+from rebaser.dvu.compiled import instructions
+from rebaser.dvu.compiled.instructions import NotCompiled, Program
 from rebaser_core.cel import syntax
 from rebaser_core.values import Json
 
@@ -19,28 +19,28 @@ _TARGET, _FUNCTION, _ARGS = 1, 2, 3
 _NULL, _BOOL, _INT, _DOUBLE = 1, 2, 3, 5
 
 _OPERATORS: Final = {
-    ("", "_+_", 2): ops.ADD,
-    ("", "_-_", 2): ops.SUBTRACT,
-    ("", "_*_", 2): ops.MULTIPLY,
-    ("", "_/_", 2): ops.DIVIDE,
-    ("", "_%_", 2): ops.REMAINDER,
-    ("", "_==_", 2): ops.EQUAL,
-    ("", "_!=_", 2): ops.UNEQUAL,
-    ("", "_<_", 2): ops.LESS,
-    ("", "_<=_", 2): ops.LESS_EQUAL,
-    ("", "_>_", 2): ops.GREATER,
-    ("", "_>=_", 2): ops.GREATER_EQUAL,
-    ("", "!_", 1): ops.NOT,
-    ("", "-_", 1): ops.NEGATE,
-    ("", "int", 1): ops.TO_INT,
-    ("", "double", 1): ops.TO_DOUBLE,
-    ("math", "abs", 1): ops.MAGNITUDE,
-    ("math", "ceil", 1): ops.CEIL,
-    ("math", "floor", 1): ops.FLOOR,
-    ("math", "round", 1): ops.ROUND,
-    ("math", "sqrt", 1): ops.ROOT,
-    ("math", "greatest", 2): ops.GREATEST,
-    ("math", "least", 2): ops.LEAST,
+    ("", "_+_", 2): instructions.ADD,
+    ("", "_-_", 2): instructions.SUBTRACT,
+    ("", "_*_", 2): instructions.MULTIPLY,
+    ("", "_/_", 2): instructions.DIVIDE,
+    ("", "_%_", 2): instructions.REMAINDER,
+    ("", "_==_", 2): instructions.EQUAL,
+    ("", "_!=_", 2): instructions.UNEQUAL,
+    ("", "_<_", 2): instructions.LESS,
+    ("", "_<=_", 2): instructions.LESS_EQUAL,
+    ("", "_>_", 2): instructions.GREATER,
+    ("", "_>=_", 2): instructions.GREATER_EQUAL,
+    ("", "!_", 1): instructions.NOT,
+    ("", "-_", 1): instructions.NEGATE,
+    ("", "int", 1): instructions.TO_INT,
+    ("", "double", 1): instructions.TO_DOUBLE,
+    ("math", "abs", 1): instructions.MAGNITUDE,
+    ("math", "ceil", 1): instructions.CEIL,
+    ("math", "floor", 1): instructions.FLOOR,
+    ("math", "round", 1): instructions.ROUND,
+    ("math", "sqrt", 1): instructions.ROOT,
+    ("math", "greatest", 2): instructions.GREATEST,
+    ("math", "least", 2): instructions.LEAST,
 }
 
 _Span = tuple[int, int]
@@ -50,7 +50,7 @@ def compile_formula(tree: bytes, inputs: Mapping[str, int]) -> Program:
     """The program of a formula from its serialized tree, `inputs` being registers by name. Raises `NotCompiled`."""
     compiler = _Compiler(tree, inputs)
     parsed = syntax.only(tree, *syntax.only(tree, 0, len(tree), syntax.ANY_VALUE), syntax.PARSED_EXPR)
-    compiler.program.add(ops.RETURN, compiler.operand(parsed), to=0)
+    compiler.program.add(instructions.RETURN, compiler.operand(parsed), to=0)
     return compiler.program
 
 
@@ -101,29 +101,29 @@ class _Compiler:
     def _choice(self, args: list[_Span]) -> int:
         program = self.program
         to = program.register()
-        otherwise = program.jump(ops.JUMP_IF_NOT, self.operand(args[0]))
-        program.add(ops.MOVE, self.operand(args[1]), to=to)
-        end = program.jump(ops.JUMP)
+        otherwise = program.jump(instructions.JUMP_IF_NOT, self.operand(args[0]))
+        program.add(instructions.MOVE, self.operand(args[1]), to=to)
+        end = program.jump(instructions.JUMP)
         program.land(otherwise)
-        program.add(ops.MOVE, self.operand(args[2]), to=to)
+        program.add(instructions.MOVE, self.operand(args[2]), to=to)
         program.land(end)
         return to
 
     def _both(self, args: list[_Span]) -> int:
         program = self.program
-        to = program.add(ops.TRUTH, self.operand(args[0]))
-        end = program.jump(ops.JUMP_IF_NOT, to)
-        program.add(ops.TRUTH, self.operand(args[1]), to=to)
+        to = program.add(instructions.TRUTH, self.operand(args[0]))
+        end = program.jump(instructions.JUMP_IF_NOT, to)
+        program.add(instructions.TRUTH, self.operand(args[1]), to=to)
         program.land(end)
         return to
 
     def _either(self, args: list[_Span]) -> int:
         program = self.program
-        to = program.add(ops.TRUTH, self.operand(args[0]))
-        otherwise = program.jump(ops.JUMP_IF_NOT, to)
-        end = program.jump(ops.JUMP)
+        to = program.add(instructions.TRUTH, self.operand(args[0]))
+        otherwise = program.jump(instructions.JUMP_IF_NOT, to)
+        end = program.jump(instructions.JUMP)
         program.land(otherwise)
-        program.add(ops.TRUTH, self.operand(args[1]), to=to)
+        program.add(instructions.TRUTH, self.operand(args[1]), to=to)
         program.land(end)
         return to
 

@@ -6,8 +6,8 @@ whole of the rules.
 
 import numpy as np
 
-from rebaser.dvu import ops
-from rebaser.dvu.kernel.base import SAFE, compiled, inlined
+from rebaser.dvu.compiled import instructions
+from rebaser.dvu.compiled.kernel.base import SAFE, compiled, inlined
 from rebaser.dvu.wire.column import INT
 
 
@@ -27,54 +27,54 @@ def in_wholes(pc, code, file):
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
         a, b = file[left], file[right]
-        if op == ops.ADD:
+        if op == instructions.ADD:
             result = a + b  # wraps around
             if ((a ^ result) & (b ^ result)) < 0:
                 return False, a
-        elif op == ops.SUBTRACT:
+        elif op == instructions.SUBTRACT:
             result = a - b
             if ((a ^ b) & (a ^ result)) < 0:
                 return False, a
-        elif op == ops.MULTIPLY:
+        elif op == instructions.MULTIPLY:
             result = a * b
             if not abs(np.float64(a) * np.float64(b)) < SAFE:
                 return False, a
-        elif op == ops.RETURN:
+        elif op == instructions.RETURN:
             return True, a
-        elif op == ops.JUMP:
+        elif op == instructions.JUMP:
             pc = right
             continue
-        elif op == ops.JUMP_IF_NOT:
+        elif op == instructions.JUMP_IF_NOT:
             if a == 0:
                 pc = right
             continue
-        elif op == ops.LESS:
+        elif op == instructions.LESS:
             result = np.int64(a < b)
-        elif op == ops.LESS_EQUAL:
+        elif op == instructions.LESS_EQUAL:
             result = np.int64(a <= b)
-        elif op == ops.GREATER:
+        elif op == instructions.GREATER:
             result = np.int64(a > b)
-        elif op == ops.GREATER_EQUAL:
+        elif op == instructions.GREATER_EQUAL:
             result = np.int64(a >= b)
-        elif op == ops.EQUAL:
+        elif op == instructions.EQUAL:
             result = np.int64(a == b)
-        elif op == ops.UNEQUAL:
+        elif op == instructions.UNEQUAL:
             result = np.int64(a != b)
-        elif op == ops.NOT:
+        elif op == instructions.NOT:
             result = 1 - a
-        elif op == ops.LEAST:
+        elif op == instructions.LEAST:
             result = min(a, b)
-        elif op == ops.GREATEST:
+        elif op == instructions.GREATEST:
             result = max(a, b)
-        elif op == ops.NEGATE or op == ops.MAGNITUDE:
-            result = -a if op == ops.NEGATE or a < 0 else a
+        elif op == instructions.NEGATE or op == instructions.MAGNITUDE:
+            result = -a if op == instructions.NEGATE or a < 0 else a
             if a < 0 and result < 0:  # -2**63 has no opposite
                 return False, a
-        elif op == ops.DIVIDE or op == ops.REMAINDER:
+        elif op == instructions.DIVIDE or op == instructions.REMAINDER:
             if b == 0 or b == -1:  # -1: the one quotient that may not fit
                 return False, a
             rest = a % b
-            if op == ops.REMAINDER:
+            if op == instructions.REMAINDER:
                 result = rest - b if rest != 0 and (a < 0) != (b < 0) else rest  # the sign of `a`
             elif rest != 0:
                 return False, a
@@ -89,20 +89,20 @@ def in_wholes(pc, code, file):
 def over_wholes(op, start, end, refs, ints):
     """A function of all inputs: whether it came to an end, and what it gave."""
     total = ints[refs[start]]
-    if op == ops.ALL_COUNT:
+    if op == instructions.ALL_COUNT:
         return True, np.int64(end - start)
     for at in range(start + 1, end):
         value = ints[refs[at]]
-        if op == ops.ALL_SUM:
+        if op == instructions.ALL_SUM:
             result = total + value
             if ((total ^ result) & (value ^ result)) < 0:
                 return False, total
             total = result
-        elif op == ops.ALL_PRODUCT:
+        elif op == instructions.ALL_PRODUCT:
             if not abs(np.float64(total) * np.float64(value)) < SAFE:
                 return False, total
             total *= value
-        elif op == ops.ALL_MAX:
+        elif op == instructions.ALL_MAX:
             total = max(total, value)
         else:
             total = min(total, value)
