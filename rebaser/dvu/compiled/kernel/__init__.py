@@ -18,9 +18,9 @@ from rebaser.dvu.compiled import instructions
 from rebaser.dvu.compiled import phases as plain
 from rebaser.dvu.compiled.kernel.base import compiled
 from rebaser.dvu.compiled.kernel.doubles import in_doubles, over_doubles
-from rebaser.dvu.compiled.kernel.formula import interpret
-from rebaser.dvu.compiled.kernel.over_all import PARTS, over_all
-from rebaser.dvu.compiled.kernel.wholes import all_whole, in_wholes, over_wholes
+from rebaser.dvu.compiled.kernel.integers import all_whole, in_wholes, over_wholes
+from rebaser.dvu.compiled.kernel.interpreter import interpret
+from rebaser.dvu.compiled.kernel.reductions import PARTS, over_all
 from rebaser.dvu.wire.column import FAULT, FLOAT, INT, MISSING
 
 _INTS, _KINDS, _DOUBLES = types.int64[::1], types.uint8[::1], types.float64[::1]

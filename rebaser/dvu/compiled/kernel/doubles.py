@@ -9,7 +9,7 @@ import numpy as np
 
 from rebaser.dvu.compiled import instructions
 from rebaser.dvu.compiled.kernel.base import compiled, inlined
-from rebaser.dvu.compiled.kernel.over_all import add, rounded
+from rebaser.dvu.compiled.kernel.reductions import add, rounded
 
 
 @inlined
