@@ -5,7 +5,7 @@ from typing import Any
 
 from rebaser.change_set.replies import inbox_allowed
 from rebaser.cli.jsonl import UpdateLines
-from rebaser.dvu import cel
+from rebaser.dvu.cel import evaluate
 from rebaser.dvu.functions.base import FunctionError
 from rebaser.dvu.functions.registry import builtins
 from rebaser_core.blob_address import check_address
@@ -118,8 +118,8 @@ def check_formula(data: bytes) -> None:
     text = data.decode(errors="surrogateescape")
     refused(lambda: names_in(text))
     try:
-        value = cel.evaluate(INPUTS, text)
-    except cel.FormulaError as error:
+        value = evaluate.evaluate(INPUTS, text)
+    except evaluate.FormulaError as error:
         value, code = str(error).encode().decode(), error.code
     else:
         code = "ok"
@@ -143,7 +143,7 @@ def check_call(data: bytes) -> None:
             given = inputs if function.takes == "names" else list(inputs.values())
             try:
                 function.call(given, params)
-            except (FunctionError, cel.FormulaError):
+            except (FunctionError, evaluate.FormulaError):
                 pass
             except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
                 pass  # a fault of the value, as what any plug-in raises

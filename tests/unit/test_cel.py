@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu import cel
-from rebaser.dvu.cel import FormulaError, evaluate
+from rebaser.dvu.cel import evaluate as cel
+from rebaser.dvu.cel.evaluate import FormulaError, evaluate
 from rebaser_core.cel.formulas import names_in
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.values import Json, same

@@ -10,7 +10,7 @@ from typing import Final
 
 import cbor2
 
-from rebaser.dvu import cel
+from rebaser.dvu.cel import evaluate
 from rebaser.dvu.compiled import formulas, instructions
 from rebaser.dvu.compiled.instructions import NotCompiled, Program
 from rebaser.dvu.functions import formula, numbers, structure
@@ -89,7 +89,7 @@ def _if(inputs: _Inputs, params: Params) -> Program:
 
 def _cel(inputs: _Inputs, params: Params) -> Program:
     expression = params.get("expr")
-    tree = cel.parsed(expression, tuple(name for name, _ in inputs)) if isinstance(expression, str) else None
+    tree = evaluate.parsed(expression, tuple(name for name, _ in inputs)) if isinstance(expression, str) else None
     if tree is None:
         raise NotCompiled
     return formulas.compile_formula(tree, _places(inputs))

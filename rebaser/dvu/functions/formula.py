@@ -1,9 +1,9 @@
 """The function `cel`: a formula over the inputs.
 
-Invariant: what a formula may do is decided in `rebaser.dvu.cel`; here it only becomes a function.
+Invariant: what a formula may do is decided in `rebaser.dvu.cel.evaluate`; here it only becomes a function.
 """
 
-from rebaser.dvu import cel
+from rebaser.dvu.cel import evaluate
 from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin
 from rebaser_core.values import Json
 
@@ -15,8 +15,8 @@ def cel_(inputs: Inputs, params: Params) -> Json:
     Integers and doubles mix freely; `/` gives an integer only where it comes out even: 6 / 2 is 3, 7 / 2 is 3.5.
     """
     try:
-        return cel.evaluate(inputs, params.get("expr"))
-    except cel.FormulaError as error:
+        return evaluate.evaluate(inputs, params.get("expr"))
+    except evaluate.FormulaError as error:
         raise FunctionError(str(error), error.code) from None
 
 
