@@ -17,7 +17,7 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, settings
 from structlog.typing import EventDict
 
-from rebaser.dvu.structures import FOLDER
+from rebaser.dvu.worker.structure_cache import FOLDER
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream

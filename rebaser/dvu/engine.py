@@ -23,9 +23,9 @@ from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.keeper import EngineSettings, Held, Keeper
 from rebaser.dvu.lanes import Call, Job, Lanes
 from rebaser.dvu.session import SessionError, WorkerDied
-from rebaser.dvu.structures import Structures
 from rebaser.dvu.wire.packet import Data
 from rebaser.dvu.wire.structure import Structure
+from rebaser.dvu.worker.structure_cache import Structures
 from rebaser.embedded import MOST_JOBS
 from rebaser_core.errors import DvuError, RebaserError
 

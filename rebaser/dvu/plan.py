@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from rebaser.dvu import faults, fingerprint, graph, laid, whole
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights
 from rebaser.dvu.functions.registry import Registry, registry
-from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser.dvu.wire.column import FAULT, NULL, OTHER, Mark
 from rebaser.dvu.wire.packet import Data, RawFault, Results, Work, weight
+from rebaser.dvu.worker.evaluate import evaluate_packet
+from rebaser.dvu.worker.evaluator import MAX_INPUT_BYTES
 from rebaser_core import thresholds
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.errors import DvuError

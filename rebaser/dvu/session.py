@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rebaser.dvu import evaluate
 from rebaser.dvu.reasons import raised, reason
 from rebaser.dvu.shipping import Bundle
 from rebaser.dvu.wire import mailbox
 from rebaser.dvu.wire.packet import Data
+from rebaser.dvu.worker import evaluate
 from rebaser_core import thresholds
 from rebaser_core.errors import ConfigError, DvuError
 

@@ -152,7 +152,7 @@ def _evaluator(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Ite
             except (OSError, RuntimeError):  # no home, or none to write to: the executor's own folder
                 place = unpacked(archive, archive.parent)
             sys.path.insert(0, place)
-        from rebaser.dvu.evaluate import evaluate_batches  # noqa: PLC0415 - the one that came with the archive
+        from rebaser.dvu.worker.evaluate import evaluate_batches  # noqa: PLC0415 - the one that came with the archive
 
         return evaluate_batches(batches)
 

@@ -36,7 +36,7 @@ _STOP_SECONDS = 5.0
 _SOCKET_FOLDER_BYTES = 60
 _PREFIX = "rebaser-spark-"
 _PLACES = re.compile(r"local(?:\[(\d+)\])?")
-_STRUCTURES = "REBASER_STRUCTURES"  # as `rebaser.dvu.structures`, which takes Arrow to load, has it
+_STRUCTURES = "REBASER_STRUCTURES"  # as `rebaser.dvu.worker.structure_cache`, which takes Arrow to load, has it
 _LOCK = "lock"  # in the folder: who has it locked is alive
 _HOW = (
     f"install a Java runtime, {_JAVA} or newer (Debian: apt install openjdk-17-jre-headless, macOS: brew install "
@@ -267,7 +267,7 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
         # Over TCP each job waits 40 ms for a delayed ack.
         "spark.python.unix.domain.socket.enabled": "true" if sockets else "false",
         "spark.python.unix.domain.socket.dir": str(sockets or folder),
-        "spark.python.daemon.module": "rebaser.dvu.daemon",
+        "spark.python.daemon.module": "rebaser.dvu.worker.daemon",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }

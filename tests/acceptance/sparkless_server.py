@@ -8,7 +8,7 @@ import anyio
 from anyio import to_thread
 
 from rebaser.cli import main
-from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime import context
 
 

@@ -22,12 +22,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rebaser.dvu import evaluate, fingerprint
+from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions import registry
-from rebaser.dvu.sweep import Sweep
 from rebaser.dvu.wire.column import FLOAT, UNKNOWN, Column
 from rebaser.dvu.wire.packet import Results, Shape, Work
+from rebaser.dvu.worker import evaluate
+from rebaser.dvu.worker.evaluator import Sweep
 
 SHAPES = ("chain", "fanout", "fanin", "running", "grid", "dag", "scale_free", "islands")
 

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebaser.dvu import fingerprint, sweep
+from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import UNKNOWN, Column
 from rebaser.dvu.wire.packet import Shape, Work
+from rebaser.dvu.worker import evaluator
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.values import Json
 
 VALUES: dict[str, Callable[[int], Json]] = {
@@ -84,7 +85,7 @@ def work(shape: Shape, kinds: tuple[str, ...], nodes: int) -> Work:
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
     """Let workers compute without compiled code and without groups."""
     patch.setattr(linker, "linked", lambda *_: None)
-    patch.setattr(sweep.Sweep, "_flags", lambda *_: None)
+    patch.setattr(evaluator.Sweep, "_flags", lambda *_: None)
 
 
 def cost(data: bytes, nodes: int, runs: int) -> int:

@@ -240,7 +240,7 @@ class _Here:
     """Enough of an engine to compute in this process what is not measured."""
 
     async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
-        from rebaser.dvu.evaluate import evaluate_packet
+        from rebaser.dvu.worker.evaluate import evaluate_packet
 
         return [evaluate_packet(packet) for packet in packets]
 

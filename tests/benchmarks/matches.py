@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.plan import plan, warm
-from rebaser.dvu.structures import Structures
+from rebaser.dvu.worker.evaluate import evaluate_packet
+from rebaser.dvu.worker.structure_cache import Structures
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Match, Remove, Set, Update

@@ -17,7 +17,7 @@ class Here:
     """Enough of an engine to run a packet in this process."""
 
     async def evaluate(self, packets: Sequence[bytes], *, label: str, **_: object) -> list[list[bytes]]:
-        from rebaser.dvu.evaluate import evaluate_packet
+        from rebaser.dvu.worker.evaluate import evaluate_packet
 
         assert label
         return [evaluate_packet(packet) for packet in packets]

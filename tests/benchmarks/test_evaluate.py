@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser.dvu.compiled import linker
-from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from tests.benchmarks.evaluate import SHAPES, bare, graph, measure
 
 pytestmark = pytest.mark.bench

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from rebaser.dvu.fetch import open_store
+from rebaser.dvu.worker.blob_fetch import open_store
 from rebaser_client.blobs.object_store import ObjectStoreBlobs
 from rebaser_core.blob_address import address_of, path_of
 from rebaser_core.errors import DvuError, UnprocessableError
@@ -86,7 +86,7 @@ async def test_damage_is_noticed(tmp_path: Path) -> None:
 def test_a_store_out_of_reach_is_told_without_its_secrets(
     bucket: dict[str, bytes], unused_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rebaser.dvu.fetch._RETRY", {"max_retries": 0})
+    monkeypatch.setattr("rebaser.dvu.worker.blob_fetch._RETRY", {"max_retries": 0})
     monkeypatch.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{unused_port}")
     for url in ("s3://bucket/prefix", f"file://{tmp_path}/nothing/here"):
         with pytest.raises(DvuError) as away:
@@ -102,7 +102,7 @@ def test_a_worker_needs_nothing_of_the_client_for_it(tmp_path: Path) -> None:
     (tmp_path / path_of(address)).parent.mkdir(parents=True)
     (tmp_path / path_of(address)).write_bytes(data)
     program = (
-        "import sys\nfrom rebaser.dvu.fetch import open_store\n"
+        "import sys\nfrom rebaser.dvu.worker.blob_fetch import open_store\n"
         "print(len(open_store(sys.argv[1])(sys.argv[2])))\n"
         "print([name for name in ('anyio', 'nats', 'pydantic', 'structlog', 'rebaser_client') if name in sys.modules])"
     )

@@ -17,7 +17,7 @@ from rebaser.change_set.lifecycle import Reason
 from rebaser.change_set.owner import Owner
 from rebaser.change_set.poison import Probation
 from rebaser.change_set.request_reader import RequestReader
-from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetters
 from rebaser.server import Server

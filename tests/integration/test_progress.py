@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.server import Server, _answer_pings
 from rebaser.settings import Settings
 from rebaser_client import Derive, DvuProgress, RebaserClient, Set, Update

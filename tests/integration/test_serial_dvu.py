@@ -11,7 +11,7 @@ import pytest
 from rebaser.change_set import serial_dvu
 from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.serial_dvu import PUT_OFF, PUT_OFF_MAX, SerialDvu
-from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client import Derive, RebaserClient, Set

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu import fingerprint, sweep
+from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.wire.column import IN_ERROR, NEVER, NOT_THERE, Item
 from rebaser.dvu.wire.equality import own_fault, remember
 from rebaser.dvu.wire.packet import Packet, Results, Shape
+from rebaser.dvu.worker import evaluator
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Json
@@ -250,7 +251,7 @@ def every_way(packet: Packet, patch: pytest.MonkeyPatch, rng: random.Random) -> 
         way.setattr(linker, "_kernel", None)
         way.setattr(thresholds, "now", replace(thresholds.now, cold=1 << 30))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
-        way.setattr(sweep.Sweep, "_flags", lambda *_: None)
+        way.setattr(evaluator.Sweep, "_flags", lambda *_: None)
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
     return found
 

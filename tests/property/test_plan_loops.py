@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.plan import plan
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.state.change_set import View
 from rebaser_core.thresholds import NEVER, Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Update

@@ -8,9 +8,10 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu import evaluate, plan
+from rebaser.dvu import plan
 from rebaser.dvu.functions.base import Function, Inputs, Params
 from rebaser.dvu.functions.registry import Registry, registry
+from rebaser.dvu.worker import evaluate
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Set, Update
 from rebaser_core.values import Json

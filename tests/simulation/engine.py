@@ -6,9 +6,9 @@ from typing import Any, Self
 
 import anyio
 
-from rebaser.dvu.evaluate import evaluate_packet
-from rebaser.dvu.structures import Structures
 from rebaser.dvu.wire.structure import Structure
+from rebaser.dvu.worker.evaluate import evaluate_packet
+from rebaser.dvu.worker.structure_cache import Structures
 from rebaser_core.errors import DvuError
 from tests.simulation.checker import Checker
 from tests.simulation.faults import SeededFaults

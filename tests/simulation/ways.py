@@ -78,11 +78,11 @@ WAYS = [
     Way("results in columns, some of them edited", f"{CORE}computed:ComputedTable.keep"),
     # -- computing
     Way("computed by compiled code", "rebaser.dvu.compiled.linker:Linked.sweep"),
-    Way("computed by Python", "rebaser.dvu.sweep:Sweep._compute"),
+    Way("computed by Python", "rebaser.dvu.worker.evaluator:Sweep._compute"),
     Way("computed in another order", "rebaser.dvu.compiled.linker:in_phases"),
-    Way("many computed by one call", "rebaser.dvu.groups:_call"),
-    Way("results in one part", "rebaser.dvu.evaluate:evaluate_packet", lambda _, found: len(found) == 1),
-    Way("results in several parts", "rebaser.dvu.evaluate:evaluate_packet", lambda _, found: len(found) > 1),
+    Way("many computed by one call", "rebaser.dvu.worker.batching:_call"),
+    Way("results in one part", "rebaser.dvu.worker.evaluate:evaluate_packet", lambda _, found: len(found) == 1),
+    Way("results in several parts", "rebaser.dvu.worker.evaluate:evaluate_packet", lambda _, found: len(found) > 1),
     # -- requests and the log
     Way("a request in a blob", "rebaser_client.requests.sender:encode_updates_blob"),
     Way("a commit with its delta", f"{LOG}encode_commit", lambda given, _: given[0].delta),

@@ -4,10 +4,10 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import FunctionError, registry
 from rebaser.dvu.plan import Plan, plan
 from rebaser.dvu.run import still_valid
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.commit import Applied, Commit, Computed, Kind
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state.change_set import ChangeSetState, View

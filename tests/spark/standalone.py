@@ -12,7 +12,7 @@ from time import sleep
 
 import pyspark
 
-from rebaser.dvu import structures
+from rebaser.dvu.worker import structure_cache
 
 SPARK = Path(pyspark.__file__).parent
 ENTRYPOINT = Path(__file__).parents[2] / "deploy" / "entrypoint"
@@ -74,7 +74,7 @@ def standalone(folder: Path, python: Path, workers: int = 2) -> Iterator[Standal
             "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "PYSPARK_PYTHON": str(python),
             "XDG_CACHE_HOME": str(folder / "cache"),
-            structures.FOLDER: str(folder / "structures"),
+            structure_cache.FOLDER: str(folder / "structures"),
         }
 
         def start(name: str, *arguments: str) -> Program:

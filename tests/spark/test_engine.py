@@ -16,13 +16,13 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from rebaser.dvu.engine import Engine, EngineSettings
-from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
 from rebaser.dvu.lanes import Call
 from rebaser.dvu.plan import plan
 from rebaser.dvu.run import update
 from rebaser.dvu.whole import WholePlan
 from rebaser.dvu.wire import mailbox
 from rebaser.dvu.wire.packet import Data
+from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet
 from rebaser_core.errors import ConfigError, DvuError
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Set
@@ -65,7 +65,7 @@ async def test_a_large_packet_of_numbers_is_compiled_code_s_in_workers_too(engin
     data = graph("islands", Thresholds().cold + 10_000).encode()
     here = await to_thread.run_sync(evaluate_packet, data)
     assert await engine.evaluate([data], label="large") == [here]
-    assert any("rebaser.dvu.daemon" in command(pid) for pid in children(jvm_pid))
+    assert any("rebaser.dvu.worker.daemon" in command(pid) for pid in children(jvm_pid))
 
 
 async def test_much_of_a_large_change_set_is_swept_over_a_structure_that_workers_keep(engine: Engine) -> None:
@@ -261,7 +261,7 @@ async def test_workers_without_this_package_are_named(engine: Engine, monkeypatc
     module = ModuleType("only_here")
     exec("def evaluate(batches):\n    yield from batches\n", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
-    monkeypatch.setattr("rebaser.dvu.evaluate.evaluate_batches", module.evaluate)
+    monkeypatch.setattr("rebaser.dvu.worker.evaluate.evaluate_batches", module.evaluate)
     with pytest.raises(DvuError, match=r"lack a package .No module named 'only_here'.: install it"):
         await engine.evaluate(small()[1], label="lonely")
     monkeypatch.undo()
@@ -283,7 +283,7 @@ async def test_a_call_that_was_answered_is_in_no_circle(engine: Engine) -> None:
 
 
 async def test_a_worker_that_dies_fails_its_job_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebaser.dvu.evaluate.evaluate_batches", die)
+    monkeypatch.setattr("rebaser.dvu.worker.evaluate.evaluate_batches", die)
     with pytest.raises(DvuError, match="the Spark job failed"):
         await engine.evaluate(small()[1], label="dying")
     monkeypatch.undo()
@@ -300,7 +300,7 @@ def die(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 async def test_a_job_under_which_a_worker_dies_is_repeated_with_plug_ins_apart(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser.dvu.evaluate.evaluate_batches", die_unless_apart)
+    monkeypatch.setattr("rebaser.dvu.worker.evaluate.evaluate_batches", die_unless_apart)
     async with anyio.create_task_group() as tasks:
         for value in range(3):
             tasks.start_soon(one, engine, value)

@@ -26,7 +26,7 @@ SMALL = 200
 
 @pytest.fixture(autouse=True)
 def workers_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebaser.dvu.evaluate.evaluate_batches", holding)
+    monkeypatch.setattr("rebaser.dvu.worker.evaluate.evaluate_batches", holding)
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 
 from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import NEVER
 from rebaser.dvu.wire.packet import Packet, Results, Shape
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from tests.benchmarks.evaluate import graph

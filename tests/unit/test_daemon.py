@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import os
-from rebaser.dvu.daemon import quiet
+from rebaser.dvu.worker.daemon import quiet
 
 with quiet():
     print("a plug-in that talks")
@@ -28,7 +28,7 @@ def test_spark_reads_nothing_that_is_said_while_modules_load() -> None:
 
 LOADED = """
 import sys
-from rebaser.dvu.daemon import preload
+from rebaser.dvu.worker.daemon import preload
 
 preload()
 import pyarrow as pa

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rebaser.dvu import fingerprint, sweep
-from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
+from rebaser.dvu import fingerprint
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.wire.equality import own_fault, remember, same_as
 from rebaser.dvu.wire.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, RawFault, Results, Shape
+from rebaser.dvu.worker import evaluator
+from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
@@ -159,8 +160,8 @@ def test_inputs_come_by_name_and_lists_of_ids_as_lists() -> None:
 
 
 def test_inputs_that_are_too_large_together_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_MANY_INPUTS", 2)
-    monkeypatch.setattr(sweep, "MAX_INPUT_BYTES", 1000)
+    monkeypatch.setattr(evaluator, "_MANY_INPUTS", 2)
+    monkeypatch.setattr(evaluator, "MAX_INPUT_BYTES", 1000)
     results = Made("x" * 400).node("count", ~0, ~0, ~0).node("count", ~0, ~0).run()
     assert results.faults == [("too_large", "inputs take more than 1000 bytes together")]
     assert results.values == [IN_ERROR, 2]

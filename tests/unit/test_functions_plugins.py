@@ -11,11 +11,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.functions import registry
 from rebaser.dvu.functions.registry import GROUP, Registry, load
 from rebaser.dvu.wire.packet import IN_ERROR, NEVER, Packet, Results, Shape
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.values import Json
 
 Install = Callable[..., Registry]

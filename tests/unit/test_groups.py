@@ -7,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rebaser.dvu import fingerprint, sweep
-from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu import fingerprint
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.wire.equality import remember
 from rebaser.dvu.wire.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, Results, Shape
+from rebaser.dvu.worker import evaluator
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Json
@@ -155,10 +156,10 @@ def test_and_a_fault_where_there_is_no_other_form() -> None:
 
 
 def test_inputs_that_may_be_too_large_together_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Thresholds.highest().group_inputs <= sweep._MANY_INPUTS
+    assert Thresholds.highest().group_inputs <= evaluator._MANY_INPUTS
     monkeypatch.setattr(thresholds, "now", Thresholds(group_inputs=2))
-    monkeypatch.setattr(sweep, "_MANY_INPUTS", 2)
-    monkeypatch.setattr(sweep, "MAX_INPUT_BYTES", 40)
+    monkeypatch.setattr(evaluator, "_MANY_INPUTS", 2)
+    monkeypatch.setattr(evaluator, "MAX_INPUT_BYTES", 40)
     texts: list[Item] = ["x" * (at % 2 * 40) for at in ALL]
     results = run(vector(never, alone=lambda *_: 1), texts, texts, texts, inputs=(("x", 3),))
     assert results.values.tolist() == [IN_ERROR if at % 2 else 1 for at in ALL]

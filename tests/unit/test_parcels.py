@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from rebaser.dvu import session
-from rebaser.dvu.evaluate import evaluate_batches, evaluate_packet
 from rebaser.dvu.plan import plan
 from rebaser.dvu.wire import mailbox
+from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds

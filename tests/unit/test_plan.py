@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rebaser.dvu import faults, graph
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.functions import registry
 from rebaser.dvu.plan import plan
 from rebaser.dvu.run import still_valid
-from rebaser.dvu.sweep import MAX_INPUT_BYTES
 from rebaser.dvu.wire.packet import Work
+from rebaser.dvu.worker.evaluate import evaluate_packet
+from rebaser.dvu.worker.evaluator import MAX_INPUT_BYTES
 from rebaser_core.commit import Computed
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds

@@ -9,7 +9,7 @@ import pytest
 from rebaser.cli.entry_lines import progress_line, progress_object
 from rebaser.cli.status import update_text
 from rebaser.dvu import run
-from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.progress import TOLD, Progress, ProgressTeller
 from rebaser.settings import Settings
 from rebaser_core import thresholds

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rebaser.dvu import run
-from rebaser.dvu.evaluate import evaluate_packet
 from rebaser.dvu.run import update
-from rebaser.dvu.structures import Structures
 from rebaser.dvu.wire.packet import Work, read_packet
 from rebaser.dvu.wire.structure import Reach, Structure, decode
+from rebaser.dvu.worker.evaluate import evaluate_packet
+from rebaser.dvu.worker.structure_cache import Structures
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set, Update

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rebaser.dvu.structures import Structures
 from rebaser.dvu.wire.structure import Structure
+from rebaser.dvu.worker.structure_cache import Structures
 from rebaser_core.state.templates import Shape
 
 

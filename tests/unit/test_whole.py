@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebaser.dvu import evaluate, laid, structures
-from rebaser.dvu.evaluate import evaluate_packet
+from rebaser.dvu import laid
 from rebaser.dvu.plan import Plan, plan
-from rebaser.dvu.structures import Structures
 from rebaser.dvu.whole import WholePlan
 from rebaser.dvu.wire.packet import Results, read_packet
 from rebaser.dvu.wire.structure import Reach, decode
+from rebaser.dvu.worker import evaluate, structure_cache
+from rebaser.dvu.worker.evaluate import evaluate_packet
+from rebaser.dvu.worker.structure_cache import Structures
 from rebaser_core import thresholds
 from rebaser_core.blob_address import path_of
 from rebaser_core.commit import Computed, Kind
@@ -382,10 +383,10 @@ def test_the_folder_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(structures.FOLDER, str(tmp_path / "own"))
-    assert structures.folder() == tmp_path / "own"
+    monkeypatch.setenv(structure_cache.FOLDER, str(tmp_path / "own"))
+    assert structure_cache.folder() == tmp_path / "own"
     (tmp_path / "own").chmod(0o777)
-    assert structures.folder() is None
+    assert structure_cache.folder() is None
 
 
 def test_values_of_an_update_are_ok(tmp_path: Path) -> None:

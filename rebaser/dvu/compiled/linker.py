@@ -34,7 +34,7 @@ _absent = False
 
 
 class State(Protocol):
-    """What compiled code works on: `rebaser.dvu.sweep.Sweep`."""
+    """What compiled code works on: `rebaser.dvu.worker.evaluator.Sweep`."""
 
     work: Work
     base: int

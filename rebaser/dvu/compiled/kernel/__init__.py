@@ -1,8 +1,8 @@
 """The compiled sweep: interprets programs (`rebaser.dvu.compiled.instructions`) over the arrays of a packet.
 
-Invariant: what it puts down is to the bit what `rebaser.dvu.sweep` would. Wherever that takes thought (text, a fault
-of the node's own, an overflow, an integer that no double holds, a number that is not finite) it stops at the node,
-and Python computes it.
+Invariant: what it puts down is to the bit what `rebaser.dvu.worker.evaluator` would. Wherever that takes thought (text,
+a fault of the node's own, an overflow, an integer that no double holds, a number that is not finite) it stops at the
+node, and Python computes it.
 
 Nothing here raises, allocates or calls Python. Kinds and instructions are numbers of `column` and `ops`, built into
 what is compiled: `rebaser.dvu.compiled.linker` keeps it apart by the fingerprint of all sources.

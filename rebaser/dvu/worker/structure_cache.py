@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rebaser.dvu.fetch import open_store
 from rebaser.dvu.wire.structure import Structure
+from rebaser.dvu.worker.blob_fetch import open_store
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 

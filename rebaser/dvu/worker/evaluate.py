@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from rebaser.dvu import faults, fingerprint
 from rebaser.dvu.functions.registry import Registry, registry
-from rebaser.dvu.structures import Structures, here
-from rebaser.dvu.sweep import Sweep, Told
 from rebaser.dvu.wire import mailbox
 from rebaser.dvu.wire.column import FAULT, OTHER, Column
 from rebaser.dvu.wire.packet import RawFault, Results, read_packet, weight
 from rebaser.dvu.wire.structure import Reach, Structure, decode
+from rebaser.dvu.worker.evaluator import Sweep, Told
+from rebaser.dvu.worker.structure_cache import Structures, here
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 

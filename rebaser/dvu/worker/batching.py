@@ -23,7 +23,7 @@ _LONG = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that sur
 
 
 class State(linker.State, Protocol):
-    """What groups work on: `rebaser.dvu.sweep.Sweep`."""
+    """What groups work on: `rebaser.dvu.worker.evaluator.Sweep`."""
 
     others: dict[int, Any]
 

@@ -9,8 +9,8 @@ is at hand.
 
 Numbers are computed by compiled code where that pays (`rebaser.dvu.compiled.kernel`). It runs over the same arrays,
 stops at a node that it cannot do to the bit, and goes on after it. Of the rest, many of one definition are computed
-together where they need nothing from each other (`rebaser.dvu.groups`). What a function does, and every fault, is said
-here only.
+together where they need nothing from each other (`rebaser.dvu.worker.batching`). What a function does, and every fault,
+is said here only.
 """
 
 import math
@@ -19,15 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from rebaser.dvu import faults, groups
-from rebaser.dvu.apart import Apart, possible
-from rebaser.dvu.calls import asking, caller, checked, fault_of, settled
+from rebaser.dvu import faults
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.compiled.phases import ASIDE, TEXT
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.wire.column import DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, PLAIN, TRUE, Column
 from rebaser.dvu.wire.equality import own_fault, same_as
 from rebaser.dvu.wire.packet import RawFault, Work, weight
+from rebaser.dvu.worker import batching
+from rebaser.dvu.worker.calls import asking, caller, checked, fault_of, settled
+from rebaser.dvu.worker.child_process import Apart, possible
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
@@ -108,7 +109,7 @@ class Sweep:
             start, end = int(begin[phase]), int(begin[phase + 1])
             self.some(order[done:start].tolist())  # small phases, of a chain for instance
             if phase % 2:
-                groups.compute(self, order[start:end], self._forms)
+                batching.compute(self, order[start:end], self._forms)
             else:
                 self._stretch(linked, order, start, end)
             done = end

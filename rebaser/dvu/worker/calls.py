@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from rebaser.dvu import faults, groups
-from rebaser.dvu.apart import Apart, Outcome
+from rebaser.dvu import faults
 from rebaser.dvu.functions.base import Function, FunctionError
 from rebaser.dvu.wire.packet import Shape
+from rebaser.dvu.worker import batching
+from rebaser.dvu.worker.child_process import Apart, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
 
@@ -23,13 +24,13 @@ def caller(shape: Shape, function: Function | None) -> Caller | tuple[str, str]:
         return faults.unknown_function(shape.function)
     call, params = function.call, shape.params
     if call is None:
-        return groups.alone(shape, function)
+        return batching.alone(shape, function)
     if function.takes == "values":
         return lambda values: call(values, params)
     if all(count < 0 for _, count in shape.inputs):
         names = [name for name, _ in shape.inputs]
         return lambda values: call(dict(zip(names, values, strict=True)), params)
-    return lambda values: call(groups.arranged(shape, function, values), params)
+    return lambda values: call(batching.arranged(shape, function, values), params)
 
 
 def settled(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], Outcome]:
