@@ -13,7 +13,7 @@ import cbor2
 from rebaser.dvu.cel import evaluate
 from rebaser.dvu.compiled import formulas, instructions
 from rebaser.dvu.compiled.instructions import NotCompiled, Program
-from rebaser.dvu.functions import formula, numbers, structure
+from rebaser.dvu.functions import collections, formula, numbers
 from rebaser.dvu.functions.base import Function, Params
 from rebaser.dvu.wire.packet import Shape
 
@@ -112,7 +112,7 @@ _Translator = Callable[[_Inputs, Params], Program]
 _BY_FUNCTION: Final[dict[int, _Translator]] = {
     **{id(function): _over_all(op) for function, op in _OVER_ALL.items()},
     id(numbers.round_): _round,
-    id(structure.coalesce): _coalesce,
-    id(structure.if_): _if,
+    id(collections.coalesce): _coalesce,
+    id(collections.if_): _if,
     id(formula.cel_): _cel,
 }

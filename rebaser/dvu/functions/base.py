@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from rebaser.dvu import faults
-from rebaser.dvu.functions.vector import Vector
+from rebaser.dvu.functions.vectorized import Vector
 from rebaser_core.definitions import BUILTINS
 from rebaser_core.values import Json
 

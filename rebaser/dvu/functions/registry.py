@@ -13,9 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.functions import formula, numbers, structure, text
+from rebaser.dvu.functions import collections, formula, numbers, text
 from rebaser.dvu.functions.base import Function
-from rebaser.dvu.functions.foreign import contained
+from rebaser.dvu.functions.plugin_calls import contained
 
 GROUP = "rebaser.functions"
 
@@ -35,7 +35,7 @@ class Registry:
 
 def builtins() -> dict[str, Function]:
     """The functions that come with Rebaser, by name."""
-    return {function.name: function for function in (*numbers.ALL, *text.ALL, *structure.ALL, *formula.ALL)}
+    return {function.name: function for function in (*numbers.ALL, *text.ALL, *collections.ALL, *formula.ALL)}
 
 
 @cache

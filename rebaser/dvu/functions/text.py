@@ -10,7 +10,7 @@ from typing import Any
 
 from rebaser.dvu import faults
 from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, flatten, kind
-from rebaser.dvu.functions.vector import Column, listed
+from rebaser.dvu.functions.vectorized import Column, listed
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 

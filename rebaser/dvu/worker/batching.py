@@ -11,7 +11,7 @@ import numpy as np
 
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.base import Function
-from rebaser.dvu.functions.vector import column, listed, rows
+from rebaser.dvu.functions.vectorized import column, listed, rows
 from rebaser.dvu.wire.column import DIGEST, FALSE, FLOAT, INT, OTHER, PLAIN, TRUE
 from rebaser.dvu.wire.equality import same_as
 from rebaser.dvu.wire.packet import Shape

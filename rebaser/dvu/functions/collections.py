@@ -12,7 +12,7 @@ import numpy as np
 
 from rebaser.dvu import faults
 from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, kind, only
-from rebaser.dvu.functions.vector import Column, listed
+from rebaser.dvu.functions.vectorized import Column, listed
 from rebaser_core.definitions import BY_ID, NO_PATTERN
 from rebaser_core.values import Json, canonical
 
