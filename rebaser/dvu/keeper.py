@@ -18,10 +18,11 @@ import numpy as np
 import structlog
 from anyio import to_thread
 
-from rebaser.dvu import fingerprint, graph, survey
+from rebaser.dvu import fingerprint, survey
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.guard import Late, guard
+from rebaser.dvu.planning import subgraph
 from rebaser.dvu.session import Session, SessionError
 from rebaser.dvu.shipping import bundle
 from rebaser.dvu.wire.column import Column
@@ -153,7 +154,7 @@ class Keeper:
         Spark is up, which it would hold up. The workers of a Spark elsewhere compile when they first need it."""
         if not self._embedded:
             return
-        with graph.put_off() as missed:
+        with subgraph.put_off() as missed:
             await self.ready.wait()
             if not await to_thread.run_sync(linker.kept):
                 done = await anyio.run_process(
@@ -161,7 +162,7 @@ class Keeper:
                 )
                 _log.info("compiled", ok=done.returncode == 0)
             if missed():
-                await to_thread.run_sync(graph.load)
+                await to_thread.run_sync(subgraph.load)
 
     async def close(self) -> None:
         """End the session and the embedded Spark; bounded, and to be shielded."""

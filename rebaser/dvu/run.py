@@ -16,10 +16,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from anyio import to_thread
 
-from rebaser.dvu import fingerprint, graph
+from rebaser.dvu import fingerprint
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.plan import Plan, plan
-from rebaser.dvu.whole import WholePlan
+from rebaser.dvu.planning import subgraph
+from rebaser.dvu.planning.full_plan import WholePlan
+from rebaser.dvu.planning.planner import Plan, plan
 from rebaser.dvu.wire.packet import Data
 from rebaser.dvu.wire.structure import Structure
 from rebaser_client.cooperative import turn
@@ -96,7 +97,7 @@ def _planned(
 ) -> tuple[Plan | WholePlan, list[bytes], ComputedTable | None]:
     """A plan, and as `_next`, unless its structure has to be shared before."""
     with _tidying.setdefault(view.columns, Lock()):
-        graph.tidy(view.columns)
+        subgraph.tidy(view.columns)
     made = plan(view, limits)
     return (made, *(_next(made) if isinstance(made, Plan) else ([], None)))
 

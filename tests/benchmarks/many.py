@@ -36,7 +36,7 @@ import structlog
 import uvloop
 
 from rebaser.dvu.engine import Engine, EngineSettings
-from rebaser.dvu.plan import plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.run import update
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import Derive, RebaserClient, Set

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu.plan import plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.state.change_set import View
 from rebaser_core.thresholds import NEVER, Thresholds

@@ -8,9 +8,9 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser.dvu import plan
 from rebaser.dvu.functions.base import Function, Inputs, Params
 from rebaser.dvu.functions.registry import Registry, registry
+from rebaser.dvu.planning import planner
 from rebaser.dvu.worker import evaluate
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Set, Update
@@ -39,7 +39,7 @@ def drifting() -> Iterator[Drift]:
     function = Function(name="drift", call=drift, fingerprint="drift")
     found = Registry(MappingProxyType({**registry().functions, "drift": function}), MappingProxyType({}))
     with (
-        patch.object(plan, "registry", lambda: found),
+        patch.object(planner, "registry", lambda: found),
         patch.object(evaluate, "registry", lambda: found),
         patch.object(graphs, "registry", lambda: found),
     ):

@@ -26,9 +26,10 @@ import rebaser.server
 import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
 from rebaser.change_set.request_reader import RequestReader
-from rebaser.dvu import fingerprint, plan
+from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.registry import registry
+from rebaser.dvu.planning import planner
 from rebaser_client.jetstream import Connection, Message
 from rebaser_core import thresholds
 from rebaser_core.decide import Incoming
@@ -59,7 +60,7 @@ def prepare(limits: Thresholds) -> None:
 
 @cache
 def _warm() -> None:
-    plan.warm()
+    planner.warm()
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def _now() -> Any:
     return thresholds.now
 
 
-PLAN, WHOLE, RUN = "rebaser.dvu.plan:", "rebaser.dvu.whole:", "rebaser.dvu.run:"
+PLAN, WHOLE, RUN = "rebaser.dvu.planning.planner:", "rebaser.dvu.planning.full_plan:", "rebaser.dvu.run:"
 LOG, CORE = "rebaser.change_set.commit_log:", "rebaser_core."
 WAYS = [
     # -- planning
@@ -46,11 +46,11 @@ WAYS = [
     Way("a wave of one packet", f"{PLAN}Plan._fill_wave", lambda _, found: len(found) == 1),
     Way("a wave of several packets", f"{PLAN}Plan._fill_wave", lambda _, found: len(found) > 1),
     Way("a later wave", f"{PLAN}Plan._fill_wave", lambda given, found: found and given[0]._filled > len(found)),
-    Way("planned by Python", "rebaser.dvu.graph:loops", lambda given, _: given[0] <= given[1]),
-    Way("planned by compiled code", "rebaser.dvu.graph:loops", lambda given, _: given[0] > given[1]),
+    Way("planned by Python", "rebaser.dvu.planning.subgraph:loops", lambda given, _: given[0] <= given[1]),
+    Way("planned by compiled code", "rebaser.dvu.planning.subgraph:loops", lambda given, _: given[0] > given[1]),
     Way(
         "ways back checked",
-        "rebaser.dvu.graph:reach",
+        "rebaser.dvu.planning.subgraph:reach",
         lambda given, _: given[0].columns.edges.lost and given[2].checked,
     ),
     Way("swept as a whole", f"{WHOLE}WholePlan.next_wave", lambda _, found: found),
@@ -74,7 +74,7 @@ WAYS = [
     Way("a structure that is shared", f"{WHOLE}WholePlan.shared"),
     Way("a structure that is missing", "rebaser.dvu.wire.packet:Results.encode", lambda given, _: given[0].missing),
     Way("a structure too large to go along", f"{RUN}_planned", lambda given, _: len(given) > 1),
-    Way("ids as text", "rebaser.dvu.laid:NamedIds.lines"),
+    Way("ids as text", "rebaser.dvu.planning.layout:NamedIds.lines"),
     Way("results in columns, some of them edited", f"{CORE}computed:ComputedTable.keep"),
     # -- computing
     Way("computed by compiled code", "rebaser.dvu.compiled.linker:Linked.sweep"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pyarrow as pa
 
-from rebaser.dvu.plan import plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.worker.evaluate import evaluate_batches
 from rebaser_core.updates import Derive, Set, Update
 from tests.spark.graphs import Book

@@ -18,7 +18,7 @@ from rebaser.demo.environment import Distribution, read_environment
 from rebaser.demo.player import Player
 from rebaser.demo.screen import Screen
 from rebaser.demo.story import edits
-from rebaser.dvu.plan import plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_client import RebaserClient
 from rebaser_core.commit import Applied, Commit, Delta, Kind

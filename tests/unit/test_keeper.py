@@ -8,10 +8,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser.dvu import graph
 from rebaser.dvu import keeper as keeping
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.keeper import EngineSettings, Keeper
+from rebaser.dvu.planning import subgraph
 from rebaser.dvu.session import SessionError
 from rebaser_core import thresholds
 from tests.conftest import Events
@@ -60,18 +60,18 @@ async def test_planning_waits_for_compiled_code_only_once_spark_is_up_unless_the
         loaded.append(keeper.ready.is_set())
         return compiled_loops
 
-    monkeypatch.setattr(graph, "load", load)
+    monkeypatch.setattr(subgraph, "load", load)
     monkeypatch.setattr(linker, "kept", lambda: True)
     keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.compile)
         await anyio.sleep(0.01)
-        assert graph.loops(limits.few_cold if asked else limits.few, limits.few) is not compiled_loops
+        assert subgraph.loops(limits.few_cold if asked else limits.few, limits.few) is not compiled_loops
         assert loaded == []
-        assert graph.loops(limits.few_cold + 1, limits.few) is compiled_loops
+        assert subgraph.loops(limits.few_cold + 1, limits.few) is compiled_loops
         keeper.ready.set()
     assert loaded == [False] + [True] * asked
-    assert graph.loops(limits.few + 1, limits.few) is compiled_loops
+    assert subgraph.loops(limits.few + 1, limits.few) is compiled_loops
 
 
 class Broken:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from rebaser.dvu import session
-from rebaser.dvu.plan import plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire import mailbox
 from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet
 from rebaser_core import thresholds

@@ -5,9 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from rebaser.dvu import faults, graph
+from rebaser.dvu import faults
 from rebaser.dvu.functions import registry
-from rebaser.dvu.plan import plan
+from rebaser.dvu.planning import subgraph
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.run import still_valid
 from rebaser.dvu.wire.packet import Work
 from rebaser.dvu.worker.evaluate import evaluate_packet
@@ -52,7 +53,7 @@ def test_a_plan_holds_what_is_affected_and_not_the_change_set(size: int) -> None
     book.update()
     book.edit(Set("a", 2))
     with book.state.view() as view:
-        found = graph.affected(view, Thresholds())
+        found = subgraph.affected(view, Thresholds())
     assert (len(found.rows), len(found.idx), len(found.outside)) == (2, 2, 1)
 
 
@@ -63,7 +64,7 @@ def test_what_changed_and_is_asked_for_anew_may_be_more_than_there_is(few: int) 
     book.update()
     book.edit(*book.state.updates(), recompute=[Recompute()])
     with book.state.view() as view:
-        found = graph.affected(view, Thresholds(few=few))
+        found = subgraph.affected(view, Thresholds(few=few))
     assert len(found.rows) == 39
 
 
@@ -74,7 +75,7 @@ def test_what_names_an_input_no_more_is_not_affected_by_it() -> None:
     book.update()
     book.edit(Set("a", 2))
     with book.state.view() as view:
-        found = graph.affected(view, Thresholds())
+        found = subgraph.affected(view, Thresholds())
         assert [view.columns.ids[row] for row in found.rows.tolist()] == ["b"]
 
 
@@ -416,8 +417,8 @@ def test_what_an_edit_has_touched_since_is_no_longer_valid() -> None:
 def test_islands_keep_their_order_and_cycle_members_join_nothing() -> None:
     book = Book([*islands(2, 3), total("x", "y"), total("y", "x"), total("p", "x"), total("q", "y")])
     with book.state.view() as view:
-        found = graph.affected(view, Thresholds())
-        parts, begin = graph.islands(found, found.order, 300)
+        found = subgraph.affected(view, Thresholds())
+        parts, begin = subgraph.islands(found, found.order, 300)
         named = [[view.columns.ids[found.rows[at]] for at in part] for part in np.split(parts, begin[1:-1])]
     assert sorted(named) == [["0/1", "0/2", "0/3"], ["1/1", "1/2", "1/3"], ["p"], ["q"]]
 

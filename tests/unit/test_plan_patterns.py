@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rebaser.dvu import expand, graph, laid, whole
-from rebaser.dvu.plan import Plan, plan
+from rebaser.dvu.planning import full_plan, layout, patterns, subgraph
+from rebaser.dvu.planning.planner import Plan, plan
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
@@ -77,7 +77,7 @@ def test_ids_come_with_values_where_they_are_asked_for(limits: Thresholds) -> No
     assert values["dear"].value == ["p/10"]
     book.edit(Remove("p/2"), Set("p/20", 2))  # the same values
     with book.state.view() as view:
-        assert isinstance(plan(view, limits), whole.WholePlan if limits.whole == 0 else Plan)
+        assert isinstance(plan(view, limits), full_plan.WholePlan if limits.whole == 0 else Plan)
     book.update(limits)
     assert book.values()["all"].value == {"p/10": 10, "p/20": 2, "p/3": None}
 
@@ -97,7 +97,7 @@ def test_ids_that_take_more_than_a_value_may_are_an_error_value() -> None:
 
 def test_ids_are_counted_among_what_an_update_has_to_do_with(monkeypatch: pytest.MonkeyPatch) -> None:
     book = Book([*(Set(f"p/{at}", at) for at in range(10)), listed("all", Match("p/*")), by_id("ids", Match("p/*"))])
-    monkeypatch.setattr(expand, "MAX_ALL", 49)
+    monkeypatch.setattr(patterns, "MAX_ALL", 49)
     with book.state.view() as view, pytest.raises(DvuError, match="50 inputs"):
         plan(view)
 
@@ -149,7 +149,7 @@ def test_a_definition_that_matches_itself_is_a_cycle() -> None:
 
 
 def test_more_inputs_than_may_be_are_an_error_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expand, "MAX_INPUTS", 3)
+    monkeypatch.setattr(patterns, "MAX_INPUTS", 3)
     book = at_rest(
         *(Set(f"p/{at}", at) for at in range(3)),
         listed("all", Match("p/*")),
@@ -170,11 +170,11 @@ def test_more_inputs_than_may_be_are_an_error_value(monkeypatch: pytest.MonkeyPa
 
 def test_an_update_of_too_many_inputs_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     book = Book([*(Set(f"p/{at}", at) for at in range(10)), *(listed(f"all{at}", Match("p/*")) for at in range(10))])
-    monkeypatch.setattr(expand, "MAX_ALL", 99)
+    monkeypatch.setattr(patterns, "MAX_ALL", 99)
     with book.state.view() as view, pytest.raises(DvuError, match="100 inputs") as caught:
         plan(view)
     assert caught.value.code == "too_large"
-    monkeypatch.setattr(expand, "MAX_ALL", 100)
+    monkeypatch.setattr(patterns, "MAX_ALL", 100)
     book.update()
     assert book.values()["all9"].value == list(range(10))
 
@@ -203,19 +203,19 @@ def test_what_patterns_stand_for_is_swept_over_a_kept_structure(few: int) -> Non
     book = at_rest(*(Set(f"p/{at}", at) for at in range(9)), total("all", Match("p/*"), "x"), Set("x", 1))
     columns = book.state.cells.columns
 
-    def updated(*updates: Update) -> tuple[Json, laid.Laid | None]:
+    def updated(*updates: Update) -> tuple[Json, layout.Laid | None]:
         """What all of it is, and the structure that was kept."""
         book.edit(*updates)
         with book.state.view() as view:
-            assert isinstance(plan(view, limits), whole.WholePlan)
+            assert isinstance(plan(view, limits), full_plan.WholePlan)
         book.update(limits)
-        return book.values()["all"].value, laid.laid(columns)
+        return book.values()["all"].value, layout.laid(columns)
 
     value, kept = updated(Set("p/0", 100))
     assert value == 137
     assert updated(Set("p/1", 101), Set("y", 7)) == (237, kept)  # nothing matches it
     book.edit(Set("p/9", 1000))
-    assert laid.laid(columns) is None
+    assert layout.laid(columns) is None
     assert updated()[0] == 1237
     for edit, sum_ in ((Remove("p/0"), 1137), (Unset("p/9"), 137), (Remove("p/9"), 137), (Set("p/0", 1), 138)):
         assert updated(edit)[0] == sum_
@@ -226,9 +226,9 @@ def test_more_inputs_by_pattern_than_may_be_are_left_to_packets(monkeypatch: pyt
     book = Book([*(Set(f"p/{at}", at) for at in range(4)), listed("all", Match("p/*")), listed("also", Match("p/*"))])
     for name, most in (("MAX_INPUTS", 3), ("MAX_ALL", 7)):
         with monkeypatch.context() as patched, book.state.view() as view:
-            patched.setattr(expand, name, most)
-            assert laid.lay(view.columns, limits.few).structure is None
-    monkeypatch.setattr(expand, "MAX_INPUTS", 3)
+            patched.setattr(patterns, name, most)
+            assert layout.lay(view.columns, limits.few).structure is None
+    monkeypatch.setattr(patterns, "MAX_INPUTS", 3)
     book.update(limits)
     assert book.values()["all"].error == Fault("too_large", "its patterns make it have more than 3 inputs", "all")
 
@@ -244,7 +244,7 @@ def test_a_plan_holds_what_is_affected_and_what_its_patterns_match(size: int) ->
     )
     book.edit(Set("x/2/a", 7))
     with book.state.view() as view:
-        found = graph.affected(view, Thresholds())
+        found = subgraph.affected(view, Thresholds())
     assert (len(found.rows), len(found.idx), len(found.outside)) == (2, 6, 5)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rebaser.dvu import laid
-from rebaser.dvu.plan import Plan, plan
-from rebaser.dvu.whole import WholePlan
+from rebaser.dvu.planning import layout
+from rebaser.dvu.planning.full_plan import WholePlan
+from rebaser.dvu.planning.planner import Plan, plan
 from rebaser.dvu.wire.packet import Results, read_packet
 from rebaser.dvu.wire.structure import Reach, decode
 from rebaser.dvu.worker import evaluate, structure_cache
@@ -156,13 +156,13 @@ def test_a_worker_that_never_takes_it_in_is_an_error() -> None:
 def test_other_definitions_are_another_structure() -> None:
     book, kept = Book([Set("a", 1), Set("b", 10), total("c", "a")]), Structures(None)
     update(book, WHOLE, kept)
-    before = laid.laid(book.state.cells.columns)
+    before = layout.laid(book.state.cells.columns)
     assert before is not None
     book.edit(Set("a", 2))
     update(book, WHOLE, kept)
-    assert laid.laid(book.state.cells.columns) is before
+    assert layout.laid(book.state.cells.columns) is before
     book.edit(total("c", "a", "b"))
-    assert laid.laid(book.state.cells.columns) is None
+    assert layout.laid(book.state.cells.columns) is None
     update(book, WHOLE, kept)
     assert book.values()["c"].value == 12
 
@@ -400,5 +400,5 @@ def test_values_of_an_update_are_ok(tmp_path: Path) -> None:
 )
 def test_ids_as_text_are_those_of_the_nodes_that_are_asked_for(nodes: list[int]) -> None:
     ids = ["a", "bä", "c/c/c", "d d"]
-    found = laid.Names.of(ids).lines(np.array(nodes, np.int32), sys.maxsize)
+    found = layout.Names.of(ids).lines(np.array(nodes, np.int32), sys.maxsize)
     assert found.decode().split("\n") == [ids[node] for node in nodes]

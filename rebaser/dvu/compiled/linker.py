@@ -207,6 +207,6 @@ def _kept_in(folder: str) -> Iterator[None]:
 if __name__ == "__main__":  # as a process of its own, beside a server
     os.nice(10)
     load()
-    from rebaser.dvu.plan import warm
+    from rebaser.dvu.planning.planner import warm
 
     warm()

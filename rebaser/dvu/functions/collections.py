@@ -68,7 +68,7 @@ def object_(inputs: Inputs, params: Params) -> Json:
 @builtin(BY_ID, "names")
 def by_id(_: Inputs, __: Params) -> Json:
     """A map of all inputs by their ids; of a pattern, of all values that it matches. It takes a pattern at least."""
-    raise FunctionError(NO_PATTERN)  # where there is one, `rebaser.dvu.expand` has made an `object` of it
+    raise FunctionError(NO_PATTERN)  # where there is one, `rebaser.dvu.planning.patterns` has made an `object` of it
 
 
 @builtin("list")

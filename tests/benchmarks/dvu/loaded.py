@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser.dvu.plan import plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.run import Evaluator, share
 from rebaser.dvu.wire.packet import Work
 from rebaser_core.commit import Commit, Kind

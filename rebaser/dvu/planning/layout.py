@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from rebaser.dvu import graph
+from rebaser.dvu.planning import subgraph
 from rebaser.dvu.wire.structure import Structure
 from rebaser_core.errors import DvuError
 from rebaser_core.state.columns import Columns
@@ -30,8 +30,8 @@ class Laid:
     defined: int
     moved: int
     structure: Structure | None
-    rows: graph.Ints
-    slot: graph.Ints
+    rows: subgraph.Ints
+    slot: subgraph.Ints
     sent: bool = False
     names: "Names | None" = None
 
@@ -49,14 +49,14 @@ class Names:
         text = np.frombuffer("".join([f"{id_}\n" for id_ in ids]).encode(), np.uint8)
         return cls(text, np.flatnonzero(text == ord("\n")) + 1)
 
-    def lines(self, nodes: graph.Ints, few: int) -> bytes:
+    def lines(self, nodes: subgraph.Ints, few: int) -> bytes:
         """The ids of `nodes`, of which there is one at least, a line each."""
         first, last = int(nodes[0]), int(nodes[-1])
         if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # all, most of the time
             return self.text[self.ends[first - 1] if first else 0 : self.ends[last] - 1].tobytes()
         lengths = np.diff(self.ends, prepend=0)
         out = np.empty(int(lengths[nodes].sum()), np.uint8)
-        graph.loops(len(nodes), few).gather(self.text, self.ends, nodes, out)
+        subgraph.loops(len(nodes), few).gather(self.text, self.ends, nodes, out)
         return out[:-1].tobytes()
 
 
@@ -65,7 +65,7 @@ class NamedIds(RowIds):
     """`RowIds` of many nodes of one structure, whose text is at hand."""
 
     names: Names
-    nodes: graph.Ints
+    nodes: subgraph.Ints
     few: int
 
     def lines(self) -> bytes:
@@ -97,7 +97,7 @@ def _in_order(columns: Columns, few: int) -> Laid:
     count = len(derived)
     made = Laid(columns.defined, _moved(columns), None, *np.zeros((2, 0), np.int32))
     try:
-        behind = graph.expanded(columns, derived, few)
+        behind = subgraph.expanded(columns, derived, few)
     except DvuError:
         return made
     if behind is not None and behind.crowded:
@@ -105,8 +105,8 @@ def _in_order(columns: Columns, few: int) -> Laid:
     shape, wide = (columns.shape[derived], []) if behind is None else (behind.shape, behind.wide)
     mark = np.zeros(columns.count, np.uint8)
     mark[derived] = 1
-    ptr, idx, outside = graph.local(columns, derived, mark, few, behind)
-    run = graph.loops(count + len(idx), few)
+    ptr, idx, outside = subgraph.local(columns, derived, mark, few, behind)
+    run = subgraph.loops(count + len(idx), few)
     order = np.arange(count, dtype=np.int32) if run.ascending(ptr, idx) else _sorted(run, ptr, idx)
     if len(order) == count:
         rank = np.empty(count, np.int32)
@@ -122,7 +122,7 @@ def _in_order(columns: Columns, few: int) -> Laid:
     return made
 
 
-def _sorted(run: Any, ptr: graph.Ints, idx: graph.Ints) -> graph.Ints:
+def _sorted(run: Any, ptr: subgraph.Ints, idx: subgraph.Ints) -> subgraph.Ints:
     """Positions with inputs first; not all of them if some depend on each other."""
     count = len(ptr) - 1
     waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from rebaser.dvu import faults, fingerprint, graph, laid, whole
-from rebaser.dvu.filling import Found, constants_of, input_item, olds_of, row_weights
+from rebaser.dvu import faults, fingerprint
 from rebaser.dvu.functions.registry import Registry, registry
+from rebaser.dvu.planning import full_plan, layout, subgraph
+from rebaser.dvu.planning.inputs import Found, constants_of, input_item, olds_of, row_weights
 from rebaser.dvu.wire.column import FAULT, NULL, OTHER, Mark
 from rebaser.dvu.wire.packet import Data, RawFault, Results, Work, weight
 from rebaser.dvu.worker.evaluate import evaluate_packet
@@ -44,16 +45,16 @@ def plan(view: View, limits: Thresholds | None = None, functions: Registry | Non
     limits = limits or thresholds.now
     functions = functions or registry()
     columns = view.columns
-    graph.tidy(columns)
+    subgraph.tidy(columns)
     if columns.size < limits.whole:
         return Plan(view, limits, functions)
-    roots = graph.roots_of(view)
-    kept = laid.laid(columns)
+    roots = subgraph.roots_of(view)
+    kept = layout.laid(columns)
     # Finding out that it is much costs what it may cost to find that it is little.
-    reached = graph.reach(view, roots, limits, columns.size // (limits.lay if kept is None else 2 * limits.share))
-    if reached is None or graph.inputs_of(columns, reached.rows, limits.few) >= limits.many(columns.refs_used):
-        kept = kept or laid.lay(columns, limits.few)
-        made = whole.sweep(view, kept, np.concatenate((roots, graph.anew(view))), functions, limits)
+    reached = subgraph.reach(view, roots, limits, columns.size // (limits.lay if kept is None else 2 * limits.share))
+    if reached is None or subgraph.inputs_of(columns, reached.rows, limits.few) >= limits.many(columns.refs_used):
+        kept = kept or layout.lay(columns, limits.few)
+        made = full_plan.sweep(view, kept, np.concatenate((roots, subgraph.anew(view))), functions, limits)
         if made is not None:
             return made
     return Plan(view, limits, functions, reached)
@@ -74,30 +75,30 @@ def warm() -> None:
             made = plan(view, limits)
             while packets := made.next_wave():
                 made.absorb([part for packet in packets for part in evaluate_packet(packet)])
-    laid.Names.of(["b"]).lines(np.zeros(1, np.int32), -1)
+    layout.Names.of(["b"]).lines(np.zeros(1, np.int32), -1)
 
 
 @dataclass(slots=True)
 class _Flying:
     """A packet on its way: its positions by place, and the codes of its constants."""
 
-    nodes: graph.Ints
-    codes: graph.Ints
+    nodes: subgraph.Ints
+    codes: subgraph.Ints
 
 
 class Plan:
     """Iterate `while packets := plan.next_wave(): plan.absorb(results of these packets)`, then read `computed()`."""
 
     def __init__(
-        self, view: View, limits: Thresholds, functions: Registry, reached: graph.Reached | None = None
+        self, view: View, limits: Thresholds, functions: Registry, reached: subgraph.Reached | None = None
     ) -> None:
         self._columns = view.columns
         self._limits = limits
         self._functions = functions
-        self._graph = found = graph.affected(view, limits, reached)
+        self._graph = found = subgraph.affected(view, limits, reached)
         count, constants = len(found.rows), len(found.outside)
         self._found = Found.none(count)
-        self._run = graph.loops(count + len(found.idx), limits.few)
+        self._run = subgraph.loops(count + len(found.idx), limits.few)
         self._where = np.full(count, _WAITING, np.int32)
         self._place = np.zeros(count, np.int32)  # in its packet
         self._seen = np.zeros(count, np.int32)
@@ -160,7 +161,7 @@ class Plan:
             if packets is not None:
                 return packets
         if not self._cut:
-            self._parts, self._begin = graph.islands(self._graph, self._parts, limits.few)
+            self._parts, self._begin = subgraph.islands(self._graph, self._parts, limits.few)
             self._cut = True
         enough = -(-left // min(limits.parallelism, left // limits.task_work + 1))
         return self._fill(left, enough, one_only=False) or []
@@ -223,7 +224,7 @@ class Plan:
             )
         return self._weights
 
-    def _packet(self, number: int, nodes: graph.Ints) -> bytes:
+    def _packet(self, number: int, nodes: subgraph.Ints) -> bytes:
         found = self._graph
         counts = found.ptr[nodes + 1] - found.ptr[nodes]
         refs, codes = np.empty(int(counts.sum()), np.int32), np.empty(int(counts.sum()), np.int32)
@@ -334,7 +335,7 @@ class Plan:
             found.changed[at], found.kinds[at], found.faults[at] = True, FAULT, fault
             self._wake(np.array([at], np.int32))
 
-    def _wake(self, changed: graph.Ints) -> None:
+    def _wake(self, changed: subgraph.Ints) -> None:
         if len(self._parts):  # else everything is in a packet already, and its worker wakes what it must
             self._run.wake(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
@@ -343,7 +344,7 @@ def _shape_weight(shape: Shape) -> int:
     return _SHAPE_BYTES + weight(dict(shape.params)) + sum([len(name) for name, _ in shape.inputs])
 
 
-def _distinct(numbers: graph.Ints, few: int) -> tuple[graph.Ints, graph.Ints]:
+def _distinct(numbers: subgraph.Ints, few: int) -> tuple[subgraph.Ints, subgraph.Ints]:
     """The numbers there are, ascending, and for each of `numbers` the place of it among them."""
     if len(numbers) > few:
         values, places = np.unique(numbers, return_inverse=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rebaser.dvu import faults
-from rebaser.dvu.graph import Affected, Ints
+from rebaser.dvu.planning.subgraph import Affected, Ints
 from rebaser.dvu.wire.column import DIGEST, FAULT, IN_ERROR, MISSING, NOT_THERE, NULL, OTHER, UNKNOWN, Column, Item
 from rebaser.dvu.wire.equality import own_fault, remember
 from rebaser.dvu.wire.packet import weight

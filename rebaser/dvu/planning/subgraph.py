@@ -15,7 +15,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rebaser.dvu import expand, graph_kernel
+from rebaser.dvu.planning import loops as graph_kernel
+from rebaser.dvu.planning import patterns as expand
 from rebaser_core import thresholds
 from rebaser_core.state.change_set import View
 from rebaser_core.state.columns import Columns

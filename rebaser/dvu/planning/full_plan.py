@@ -1,7 +1,7 @@
 """Updates that reach much of a large graph: swept as a whole, over a structure that is kept between updates.
 
-Invariant: gives what `rebaser.dvu.plan.Plan` would give. What a worker finds is compared here, by column, with what
-stands in the change set; so nothing of what stood there travels, and no edge after the first time.
+Invariant: gives what `rebaser.dvu.planning.planner.Plan` would give. What a worker finds is compared here, by column,
+with what stands in the change set; so nothing of what stood there travels, and no edge after the first time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rebaser.dvu import faults, fingerprint, graph
+from rebaser.dvu import faults, fingerprint
 from rebaser.dvu.compiled import translate
-from rebaser.dvu.filling import row_kinds
 from rebaser.dvu.functions.registry import Registry
-from rebaser.dvu.laid import Laid, NamedIds, Names
+from rebaser.dvu.planning import subgraph
+from rebaser.dvu.planning.inputs import row_kinds
+from rebaser.dvu.planning.layout import Laid, NamedIds, Names
 from rebaser.dvu.wire.column import FAULT, INT, NULL, OTHER, Column
 from rebaser.dvu.wire.packet import Data, RawFault, Results, weight
 from rebaser.dvu.wire.structure import Reach, Structure, functions_of
@@ -36,13 +37,13 @@ _NUMBER, _REACHED, _NEEDED = 1, 1, 2  # the packet's; what a mark by slot says
 class _Found:
     """Room for rows that changed and what they are now; `others` by place."""
 
-    rows: graph.Ints
+    rows: subgraph.Ints
     kinds: npt.NDArray[np.uint8]
     bits: npt.NDArray[np.int64]
     others: dict[int, Any] = field(default_factory=dict)
 
 
-def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: Thresholds) -> "WholePlan | None":
+def sweep(view: View, at: Laid, roots: subgraph.Ints, functions: Registry, limits: Thresholds) -> "WholePlan | None":
     """The plan of all that the rows `roots` reach, or None where another is better: there is a cycle, it is not that
     much, or too much of it is not for compiled code."""
     structure = at.structure
@@ -53,7 +54,7 @@ def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: 
     mark = np.zeros(len(at.rows), np.uint8)
     mark[slots[slots >= 0]] = _REACHED
     count = int(
-        graph.loops(len(structure.refs), limits.few).spread(structure.base, structure.starts, structure.refs, mark)
+        subgraph.loops(len(structure.refs), limits.few).spread(structure.base, structure.starts, structure.refs, mark)
     )
     if count < view.columns.size // limits.share:
         nodes = np.flatnonzero(mark[structure.base :] == _REACHED)
@@ -63,7 +64,7 @@ def sweep(view: View, at: Laid, roots: graph.Ints, functions: Registry, limits: 
     return made if made.suits() else None
 
 
-def _named(columns: Columns, roots: graph.Ints) -> graph.Ints:
+def _named(columns: Columns, roots: subgraph.Ints) -> subgraph.Ints:
     """`roots`, and for a pattern among them, which has no slot, those that name it."""
     if not columns.patterns:
         return roots
@@ -72,7 +73,8 @@ def _named(columns: Columns, roots: graph.Ints) -> graph.Ints:
 
 
 class WholePlan:
-    """As `rebaser.dvu.plan.Plan`, in one packet; a second time with the structure, for a worker that has it not."""
+    """As `rebaser.dvu.planning.planner.Plan`, in one packet; a second time with the structure, for a worker that has it
+    not."""
 
     def __init__(self, columns: Columns, at: Laid, mark: Any, functions: Registry, limits: Thresholds) -> None:
         assert at.structure is not None  # noqa: S101 - there is no cycle
@@ -88,8 +90,8 @@ class WholePlan:
         self._by_python = [translate.translate(one, calls.get(one.function)) is None for one in structure.shapes]
         # What is computed, and the slots it starts from. Of most nodes, telling which takes longer than computing all,
         # if it is compiled code that does.
-        self._nodes: graph.Mask | None = None
-        self._given: graph.Mask | None = None
+        self._nodes: subgraph.Mask | None = None
+        self._given: subgraph.Mask | None = None
         self._rows = at.rows[:base]
         self._count = len(reached)
         if any(self._by_python) or self.size < limits.whole_all * self._count:
@@ -191,7 +193,7 @@ class WholePlan:
         columns, values, room, start = self._columns, part.values, self._room, self._found
         rows, kinds, bits = room.rows[start:], room.kinds[start:], room.bits[start:]
         places = np.empty(len(part.nodes), np.int32)
-        found, odd = graph.loops(len(places), self._limits.few).differing(
+        found, odd = subgraph.loops(len(places), self._limits.few).differing(
             *(part.nodes, self._structure.base, self._laid.rows, values.kinds, values.bits),
             *(columns.state, columns.kind, columns.num, OK, OTHER, INT, places, rows, kinds, bits),
         )
@@ -238,7 +240,7 @@ class WholePlan:
 
     @property
     def upto(self) -> list[int]:
-        """As `rebaser.dvu.plan.Plan` has it."""
+        """As `rebaser.dvu.planning.planner.Plan` has it."""
         return [0, self.size]
 
     def computed(self) -> ComputedTable:
@@ -252,7 +254,7 @@ class WholePlan:
         columns = self._columns
         return ComputedTable(self._ids(rows), kinds, bits, room.others, by_place, rows, columns)
 
-    def _ids(self, rows: graph.Ints) -> RowIds:
+    def _ids(self, rows: subgraph.Ints) -> RowIds:
         columns, at, base = self._columns, self._laid, self._structure.base
         if len(rows) < self._limits.named:
             return RowIds(columns.ids, rows)
