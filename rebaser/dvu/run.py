@@ -37,7 +37,7 @@ _tidying: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
 
 
 class Evaluator(Protocol):
-    """What computes packets: `rebaser.dvu.engine.Engine`, or a stand-in."""
+    """What computes packets: `rebaser.dvu.spark.engine.Engine`, or a stand-in."""
 
     async def evaluate(
         self,

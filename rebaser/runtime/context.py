@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.spark import Jvm
 from rebaser.runtime.dead_letters import DeadLetters
 from rebaser.runtime.health import Troubles

@@ -35,9 +35,9 @@ import anyio
 import structlog
 import uvloop
 
-from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.run import update
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import Derive, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.dvu.wire.structure import Structure
 from tests.benchmarks.dvu import Loaded, measure
 from tests.benchmarks.evaluate import SHAPES

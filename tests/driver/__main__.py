@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 import structlog
 
-from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.nats import embedded_nats
 from tests.driver.removals import Removals
 from tests.driver.story import Story, run_seed

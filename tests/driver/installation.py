@@ -11,7 +11,7 @@ import structlog
 from anyio.abc import TaskGroup
 from structlog.typing import EventDict
 
-from rebaser.dvu.engine import Engine
+from rebaser.dvu.spark.engine import Engine
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser_client.admin.provisioning import ensure_topology

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import anyio
 import pytest
 
-from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from rebaser.change_set.lifecycle import Reason
-from rebaser.dvu.engine import Engine
-from rebaser.dvu.lanes import LARGE_JOBS
+from rebaser.dvu.spark.engine import Engine
+from rebaser.dvu.spark.scheduler import LARGE_JOBS
 from rebaser_client import RebaserClient
 from rebaser_client.jetstream import JetStream
 from rebaser_core.errors import DvuError

@@ -15,7 +15,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.cli.ahead import spark_ahead
-from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.spark import Jvm, _hold, _remove_left, check_java
 from rebaser.settings import load_settings
 from rebaser_core.errors import ConfigError, DvuError
@@ -26,7 +26,7 @@ PROGRAM = r"""
 import sys
 from pathlib import Path
 import anyio
-from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 
 async def main():
     async with Engine("local[1]", EngineSettings(scratch=Path(sys.argv[1]), parallelism=1)) as engine:

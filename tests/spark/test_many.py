@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rebaser.dvu.engine import Engine
+from rebaser.dvu.spark.engine import Engine
 from tests.benchmarks.many import measure_beside, parser
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.bench]

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rebaser.dvu.engine import Engine
+from rebaser.dvu.spark.engine import Engine
 from tests.driver.removals import Removals
 from tests.driver.story import Story, run_seed
 

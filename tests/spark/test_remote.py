@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from rebaser.dvu import keeper, survey
-from rebaser.dvu.engine import Engine, EngineSettings
 from rebaser.dvu.functions.registry import Registry, builtins
+from rebaser.dvu.spark import requirements, session_manager
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.dvu.wire.structure import Structure
 from rebaser.embedded import spark
 from rebaser.embedded.spark import check_java
@@ -37,7 +37,7 @@ class Without(MetaPathFinder):
 sys.meta_path.insert(0, Without())
 
 import anyio
-from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 from tests.spark.packets import small
 
 async def main():
@@ -66,7 +66,7 @@ async def test_a_plug_in_that_the_workers_have_not_is_named(
     """All else is computed."""
     found = builtins()
     found["tax"] = replace(found["sum"], name="tax", fingerprint="of a plug-in that is only here")
-    monkeypatch.setattr(keeper, "registry", lambda: Registry(found, {}))
+    monkeypatch.setattr(session_manager, "registry", lambda: Registry(found, {}))
     with anyio.fail_after(240):
         async with Engine(url, EngineSettings(parallelism=1)) as engine:
             await engine.ready.wait()
@@ -77,7 +77,7 @@ async def test_a_plug_in_that_the_workers_have_not_is_named(
 
 async def test_all_that_workers_lack_is_named_at_once(url: str, down: Down, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = [Requirement("no-such-package>=2"), Requirement("numpy>=99"), Requirement("cbor2")]
-    monkeypatch.setattr(survey, "ours", lambda **_: (lacking, []))
+    monkeypatch.setattr(requirements, "ours", lambda **_: (lacking, []))
     reason = await down(url)
     assert reason.startswith("Spark's workers lack packages (")
     assert ": no-such-package>=2, numpy>=99 (there is " in reason
@@ -95,8 +95,8 @@ async def test_workers_of_another_python_are_named(url: str, down: Down, monkeyp
 async def test_a_store_that_workers_do_not_reach_is_named(
     url: str, events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = Structure.make(2, keeper._TRIED.shapes, np.zeros(1, np.int32), np.array([1, 0], np.int32))
-    monkeypatch.setattr(keeper, "_TRIED", unknown)  # no test before had the workers keep it
+    unknown = Structure.make(2, session_manager._TRIED.shapes, np.zeros(1, np.int32), np.array([1, 0], np.int32))
+    monkeypatch.setattr(session_manager, "_TRIED", unknown)  # no test before had the workers keep it
     blobs = ObjectStoreBlobs(f"file://{tmp_path}/here")
     for where, told in ((f"file://{tmp_path}/elsewhere", 1), (f"file://{tmp_path}/here", 1)):
         settings = EngineSettings(parallelism=1, blobs=blobs, blobs_url=where)

@@ -9,7 +9,7 @@ import pytest
 from anyio import to_thread
 
 from rebaser.change_set.commit_log import CommitLog
-from rebaser.dvu.engine import Engine
+from rebaser.dvu.spark.engine import Engine
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import LogReader

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rebaser.dvu import survey
+from rebaser.dvu.spark import requirements
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Commit, Derive, RebaserClient, Set
 from tests.acceptance.fleet import launched
@@ -35,7 +35,7 @@ def gate(inputs, params):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     """One whose workers have nothing of ours, and of others' only what is said to be needed."""
     folder = tmp_path_factory.mktemp("standalone")
-    packages = [name.replace("-", "_") for name in survey.NEEDED + survey.STORE]
+    packages = [name.replace("-", "_") for name in requirements.NEEDED + requirements.STORE]
     python = bare_python(folder / "python", only=[*packages, "google"])
     with standalone(folder, python) as cluster:
         yield cluster

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rebaser.dvu import survey
+from rebaser.dvu.spark import requirements
 from rebaser.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,9 @@ def test_the_cluster_takes_the_place_of_the_one_spark(compose: dict[str, Any], c
 
 def test_what_workers_need_is_what_they_are_asked_for() -> None:
     [line] = re.findall(r"^    pip install (cbor2 .+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
-    assert line.replace("==VERSION", "").split() == sorted(survey.NEEDED + survey.USEFUL + survey.STORE)
+    assert line.replace("==VERSION", "").split() == sorted(
+        requirements.NEEDED + requirements.USEFUL + requirements.STORE
+    )
 
 
 def test_files_that_compose_mounts_exist(compose: dict[str, Any]) -> None:

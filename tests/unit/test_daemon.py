@@ -35,7 +35,7 @@ import pyarrow as pa
 from rebaser.dvu import evaluate, fingerprint
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.wire.packet import NEVER, Packet, Shape
-from rebaser.dvu.session import _ROWS
+from rebaser.dvu.spark.session import _ROWS
 
 had = set(sys.modules)
 packet = Packet(1, fingerprint.code(), registry().fingerprints({"sum"}), [Shape("sum", (("of", -1),), {})], [1.5])

@@ -5,10 +5,10 @@ from typing import Any
 import anyio
 import pytest
 
-from rebaser.dvu.engine import Engine, _parts
-from rebaser.dvu.keeper import Held
-from rebaser.dvu.lanes import Call
-from rebaser.dvu.session import SessionError
+from rebaser.dvu.spark.engine import Engine, _parts
+from rebaser.dvu.spark.scheduler import Call
+from rebaser.dvu.spark.session import SessionError
+from rebaser.dvu.spark.session_manager import Held
 
 
 def test_a_call_is_cut_into_jobs_of_at_most_so_many_bytes() -> None:

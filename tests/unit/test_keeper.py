@@ -8,11 +8,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser.dvu import keeper as keeping
 from rebaser.dvu.compiled import linker
-from rebaser.dvu.keeper import EngineSettings, Keeper
 from rebaser.dvu.planning import subgraph
-from rebaser.dvu.session import SessionError
+from rebaser.dvu.spark import session_manager as keeping
+from rebaser.dvu.spark.session import SessionError
+from rebaser.dvu.spark.session_manager import EngineSettings, Keeper
 from rebaser_core import thresholds
 from tests.conftest import Events
 

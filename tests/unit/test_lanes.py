@@ -2,7 +2,19 @@
 
 import pytest
 
-from rebaser.dvu.lanes import BURST, FULL_BYTES, LARGE_JOBS, LINGER, OLD, PAUSE, SMALL_JOBS, WORTH, Call, Job, Lanes
+from rebaser.dvu.spark.scheduler import (
+    BURST,
+    FULL_BYTES,
+    LARGE_JOBS,
+    LINGER,
+    OLD,
+    PAUSE,
+    SMALL_JOBS,
+    WORTH,
+    Call,
+    Job,
+    Lanes,
+)
 from rebaser.embedded import MOST_JOBS
 from rebaser_core.thresholds import Thresholds
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rebaser.dvu import session
 from rebaser.dvu.planning.planner import plan
+from rebaser.dvu.spark import session
 from rebaser.dvu.wire import mailbox
 from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet
 from rebaser_core import thresholds

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser.dvu.reasons import reason
+from rebaser.dvu.spark.error_text import reason
 
 PYTHON = """
   An exception was thrown from the Python worker. Please see the stack trace below.

@@ -7,7 +7,7 @@ PROGRAM = r"""
 import os, threading, warnings
 from concurrent.futures import ThreadPoolExecutor
 
-import rebaser.dvu.session
+import rebaser.dvu.spark.session
 import grpc
 
 warnings.simplefilter("ignore")  # of Python, which is right: this forks amid threads

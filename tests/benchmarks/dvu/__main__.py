@@ -36,7 +36,7 @@ import structlog
 import uvloop
 from anyio import to_thread
 
-from rebaser.dvu.engine import Engine, EngineSettings
+from rebaser.dvu.spark.engine import Engine, EngineSettings
 from tests.benchmarks import machine
 from tests.benchmarks.dvu import end_to_end, peers
 from tests.benchmarks.dvu.cells import Cell, cells, minutes

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rebaser.dvu.reasons import raised, reason
-from rebaser.dvu.shipping import Bundle
+from rebaser.dvu.spark.bundle import Bundle
+from rebaser.dvu.spark.error_text import raised, reason
 from rebaser.dvu.wire import mailbox
 from rebaser.dvu.wire.packet import Data
 from rebaser.dvu.worker import evaluate

@@ -19,10 +19,10 @@ import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from rebaser.dvu.guard import Late, guard
-from rebaser.dvu.keeper import EngineSettings, Held, Keeper
-from rebaser.dvu.lanes import Call, Job, Lanes
-from rebaser.dvu.session import SessionError, WorkerDied
+from rebaser.dvu.spark.blocking import Late, guard
+from rebaser.dvu.spark.scheduler import Call, Job, Lanes
+from rebaser.dvu.spark.session import SessionError, WorkerDied
+from rebaser.dvu.spark.session_manager import EngineSettings, Held, Keeper
 from rebaser.dvu.wire.packet import Data
 from rebaser.dvu.wire.structure import Structure
 from rebaser.dvu.worker.structure_cache import Structures

@@ -18,13 +18,14 @@ import numpy as np
 import structlog
 from anyio import to_thread
 
-from rebaser.dvu import fingerprint, survey
+from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.guard import Late, guard
 from rebaser.dvu.planning import subgraph
-from rebaser.dvu.session import Session, SessionError
-from rebaser.dvu.shipping import bundle
+from rebaser.dvu.spark import requirements
+from rebaser.dvu.spark.blocking import Late, guard
+from rebaser.dvu.spark.bundle import bundle
+from rebaser.dvu.spark.session import Session, SessionError
 from rebaser.dvu.wire.column import Column
 from rebaser.dvu.wire.packet import NEVER, Packet, Results, Shape
 from rebaser.dvu.wire.structure import Reach, Structure
@@ -243,14 +244,14 @@ def _equip(session: Session, tasks: int, *, store: bool) -> None:
     without as a `DvuError`, the rest in a warning."""
     session.open()
     packed = bundle()
-    needed, useful = survey.ours(store=store)
-    useful += survey.of_plugins(packed)
+    needed, useful = requirements.ours(store=store)
+    useful += requirements.of_plugins(packed)
     names = {one.name for one in needed + useful}
-    found = [survey.told(said) for said in session.ask(survey.look(names), tasks=tasks)]
-    if lacks := survey.lacking(found, needed):
-        raise DvuError(f"Spark's workers lack packages ({lacks}): {survey.HOW}", code="other_code")
-    if lacks := survey.lacking(found, useful):
-        _log.warning("spark_workers_lack", packages=lacks, hint=survey.HOW)
+    found = [requirements.told(said) for said in session.ask(requirements.look(names), tasks=tasks)]
+    if lacks := requirements.lacking(found, needed):
+        raise DvuError(f"Spark's workers lack packages ({lacks}): {requirements.HOW}", code="other_code")
+    if lacks := requirements.lacking(found, useful):
+        _log.warning("spark_workers_lack", packages=lacks, hint=requirements.HOW)
     session.ship(packed)
 
 

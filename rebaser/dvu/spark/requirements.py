@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 
-from rebaser.dvu.shipping import Bundle
+from rebaser.dvu.spark.bundle import Bundle
 
 NEEDED = ("cbor2", "cel-expr-python", "numpy", "protobuf", "pyarrow", "structlog")
 USEFUL = ("numba",)  # compiled code; results are the same without
