@@ -19,7 +19,7 @@ import structlog
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.change_set.poison import announced
 from rebaser.dvu.faults import CRASHED
-from rebaser.dvu.run import still_valid, update
+from rebaser.dvu.update import still_valid, update
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
 from rebaser_core.commit import DVU_ATTEMPT, Attempt, Kind

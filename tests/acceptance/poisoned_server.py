@@ -11,7 +11,7 @@ from typing import Any
 
 from rebaser.change_set import processor, request_reader, serial_dvu
 from rebaser.cli import main
-from rebaser.dvu import run
+from rebaser.dvu import update as run
 from rebaser.runtime import context
 from rebaser_core.decide import Decided, Incoming
 from tests.acceptance.sparkless_server import Engine

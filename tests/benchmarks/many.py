@@ -36,8 +36,8 @@ import structlog
 import uvloop
 
 from rebaser.dvu.planning.planner import plan
-from rebaser.dvu.run import update
 from rebaser.dvu.spark.engine import Engine, EngineSettings
+from rebaser.dvu.update import update
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import Derive, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer

@@ -27,8 +27,8 @@ import uvloop
 from numba import njit
 from numpy.typing import NDArray
 
-from rebaser.dvu.run import Evaluator
 from rebaser.dvu.spark.engine import Engine, EngineSettings
+from rebaser.dvu.update import Evaluator
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update
 from tests.benchmarks import machine

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 from unittest.mock import patch
 
-from rebaser.dvu import run
+from rebaser.dvu import update
 from rebaser_core.thresholds import Thresholds, forced
 from tests.thresholds import in_few_parts
 
@@ -31,12 +31,12 @@ def told(those: Thresholds) -> str:
 @contextmanager
 def taken(those: Thresholds, counts: Counter[str]) -> Iterator[None]:
     """What is done in this process is done so meanwhile; `counts` tells how it was planned."""
-    plan = run.plan
+    plan = update.plan
 
     def planned(*given: Any, **named: Any) -> Any:
         made = plan(*given, **named)
         counts[f"way {type(made).__name__}"] += 1
         return made
 
-    with forced(those), patch.object(run, "plan", planned):
+    with forced(those), patch.object(update, "plan", planned):
         yield

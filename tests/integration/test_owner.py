@@ -10,7 +10,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import rebaser.change_set.checkpointer
-import rebaser.dvu.run
+import rebaser.dvu.update
 from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Reason
@@ -190,7 +190,7 @@ async def test_planning_that_hangs_is_left_to_itself(
 ) -> None:
     over = threading.Event()
     monkeypatch.setattr(thresholds, "now", Thresholds(little=0))  # what is little is planned at once
-    monkeypatch.setattr(rebaser.dvu.run, "plan", lambda *_: over.wait(60))
+    monkeypatch.setattr(rebaser.dvu.update, "plan", lambda *_: over.wait(60))
     try:
         async with serving(js, subjects, Engine(), dvu_timeout=0.05), anyio.create_task_group() as group:
             group.start_soon(events.wait_for, lambda entry: entry["event"] == "dvu_failed")

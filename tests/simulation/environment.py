@@ -20,7 +20,7 @@ import structlog
 from anyio._backends._asyncio import CancelScope
 
 import rebaser.change_set.commit_log
-import rebaser.dvu.run
+import rebaser.dvu.update
 import rebaser.runtime.context
 import rebaser.server
 import rebaser_client.blobs.nats

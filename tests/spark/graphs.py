@@ -6,7 +6,7 @@ from typing import Any
 
 from rebaser.dvu.functions import FunctionError, registry
 from rebaser.dvu.planning.planner import Plan, plan
-from rebaser.dvu.run import still_valid
+from rebaser.dvu.update import still_valid
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.commit import Applied, Commit, Computed, Kind
 from rebaser_core.errors import UnprocessableError

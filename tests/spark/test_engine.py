@@ -17,9 +17,9 @@ from anyio.abc import TaskGroup
 
 from rebaser.dvu.planning.full_plan import WholePlan
 from rebaser.dvu.planning.planner import plan
-from rebaser.dvu.run import update
 from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.dvu.spark.scheduler import Call
+from rebaser.dvu.update import update
 from rebaser.dvu.wire import mailbox
 from rebaser.dvu.wire.packet import Data
 from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet

@@ -5,8 +5,8 @@ import random
 import anyio
 import pytest
 
-from rebaser.dvu.run import update
 from rebaser.dvu.spark.engine import Engine
+from rebaser.dvu.update import update
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from tests.spark.graphs import Book, expected, typed
 

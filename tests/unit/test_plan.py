@@ -9,7 +9,7 @@ from rebaser.dvu import faults
 from rebaser.dvu.functions import registry
 from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.planner import plan
-from rebaser.dvu.run import still_valid
+from rebaser.dvu.update import still_valid
 from rebaser.dvu.wire.packet import Work
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.dvu.worker.evaluator import MAX_INPUT_BYTES

@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.cli.entry_lines import progress_line, progress_object
 from rebaser.cli.status import update_text
-from rebaser.dvu import run
+from rebaser.dvu import update
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.progress import TOLD, Progress, ProgressTeller
 from rebaser.settings import Settings
@@ -76,7 +76,7 @@ async def test_what_is_done_is_counted(limits: Thresholds, steps: list[int], mon
     monkeypatch.setattr(thresholds, "now", limits)
     told: list[tuple[int, int]] = []
     with book.state.view() as view:
-        await run.update(view, cast("Any", Engine()), label="x", progress=lambda *given: told.append(given))
+        await update.update(view, cast("Any", Engine()), label="x", progress=lambda *given: told.append(given))
     assert [done for done, _ in told] == steps
     assert {total for _, total in told} == {steps[-1]}
 

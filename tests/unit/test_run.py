@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rebaser.dvu import run
-from rebaser.dvu.run import update
+from rebaser.dvu import update as run
+from rebaser.dvu.update import update
 from rebaser.dvu.wire.packet import Work, read_packet
 from rebaser.dvu.wire.structure import Reach, Structure, decode
 from rebaser.dvu.worker.evaluate import evaluate_packet

@@ -4,7 +4,7 @@ with the affected part held constant, which ought to be flat.
 
 from typing import Any
 
-from rebaser.dvu.run import Evaluator
+from rebaser.dvu.update import Evaluator
 from tests.benchmarks.dvu.loaded import Loaded, medians
 
 ISLAND = 10  # values that are set in each; 90 depend on them

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser.dvu.planning.planner import plan
-from rebaser.dvu.run import Evaluator, share
+from rebaser.dvu.update import Evaluator, share
 from rebaser.dvu.wire.packet import Work
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
