@@ -11,13 +11,9 @@ from pathlib import Path
 
 import rebaser_core
 
-_HERE = Path(__file__).parent
-_SOURCES = (
-    *("bytecode.py", "cel.py", "column.py", "compiled.py", "evaluate.py", "fingerprint.py"),
-    *("formula_code.py", "groups.py", "kernel", "ops.py", "packet.py", "phases.py", "same.py", "structure.py"),
-    *("structures.py", "sweep.py", "functions"),
-)
-_OF_CORE = ("cel", "values.py")
+_DVU, _CORE = Path(__file__).parent, Path(rebaser_core.__file__).parent
+# What runs on executors, or decides what it is given. `tests/unit/test_layers.py` holds that no room is missing.
+_ROOMS = (_CORE, *(_DVU / room for room in ("cel", "compiled", "functions", "wire", "worker")))
 
 
 def digest(*parts: bytes) -> str:
@@ -32,9 +28,12 @@ def digest(*parts: bytes) -> str:
 @cache
 def code() -> str:
     """The fingerprint of the evaluator and the built-in functions in this process."""
-    files: list[Path] = []
-    paths = [Path(rebaser_core.__file__).with_name(name) for name in _OF_CORE]
-    for path in [*paths, *(_HERE / name for name in _SOURCES)]:
-        files.extend(sorted(path.glob("*.py")) if path.is_dir() else [path])
+    rooms = [(room, sorted(room.rglob("*.py"))) for room in _ROOMS]
+    files = [
+        (file.relative_to(room.parent), file)
+        for room, inside in (*rooms, (_DVU, sorted(_DVU.glob("*.py"))))
+        for file in inside
+    ]
     versions = f"{sys.version_info[:2]} {importlib.metadata.version('cel-expr-python')}"
-    return digest(versions.encode(), *(part for file in files for part in (file.name.encode(), file.read_bytes())))
+    parts = [part for name, file in files for part in (name.as_posix().encode(), file.read_bytes())]
+    return digest(versions.encode(), *parts)

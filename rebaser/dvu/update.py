@@ -20,7 +20,8 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.full_plan import WholePlan
-from rebaser.dvu.planning.planner import Plan, plan
+from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Data
 from rebaser.dvu.wire.structure import Structure
 from rebaser_client.cooperative import turn

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from rebaser.dvu.planning.planner import plan, warm
+from rebaser.dvu.planning.planner import plan
+from rebaser.dvu.planning.warm_up import warm
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.dvu.worker.structure_cache import Structures
 from rebaser_core.commit import Commit, Kind

@@ -37,7 +37,7 @@ def _now() -> Any:
     return thresholds.now
 
 
-PLAN, WHOLE, RUN = "rebaser.dvu.planning.planner:", "rebaser.dvu.planning.full_plan:", "rebaser.dvu.update:"
+PLAN, WHOLE, RUN = "rebaser.dvu.planning.packet_plan:", "rebaser.dvu.planning.full_plan:", "rebaser.dvu.update:"
 LOG, CORE = "rebaser.change_set.commit_log:", "rebaser_core."
 WAYS = [
     # -- planning

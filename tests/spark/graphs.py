@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rebaser.dvu.functions import FunctionError, registry
-from rebaser.dvu.planning.planner import Plan, plan
+from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.update import still_valid
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.commit import Applied, Commit, Computed, Kind

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from rebaser.dvu.planning.planner import Plan, plan
+from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Work
 from rebaser_core.updates import Derive, Set
 from tests.spark.graphs import Book

@@ -46,7 +46,7 @@ async def test_it_is_compiled_once_spark_is_up_and_only_if_nobody_has(
         await anyio.sleep(0.01)
         assert commands == []
         keeper.ready.set()
-    assert commands == [[sys.executable, "-m", "rebaser.dvu.compiled.linker"]]
+    assert commands == [[sys.executable, "-m", "rebaser.dvu.planning.warm_up"]]
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rebaser.dvu.planning import full_plan, layout, patterns, subgraph
-from rebaser.dvu.planning.planner import Plan, plan
+from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.planner import plan
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update

@@ -12,7 +12,8 @@ import pytest
 
 from rebaser.dvu.planning import layout
 from rebaser.dvu.planning.full_plan import WholePlan
-from rebaser.dvu.planning.planner import Plan, plan
+from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Results, read_packet
 from rebaser.dvu.wire.structure import Reach, decode
 from rebaser.dvu.worker import evaluate, structure_cache

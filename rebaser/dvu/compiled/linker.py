@@ -202,11 +202,3 @@ def _kept_in(folder: str) -> Iterator[None]:
             yield
         finally:
             config.CACHE_DIR = before
-
-
-if __name__ == "__main__":  # as a process of its own, beside a server
-    os.nice(10)
-    load()
-    from rebaser.dvu.planning.planner import warm
-
-    warm()

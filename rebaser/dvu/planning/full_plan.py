@@ -1,7 +1,7 @@
 """Updates that reach much of a large graph: swept as a whole, over a structure that is kept between updates.
 
-Invariant: gives what `rebaser.dvu.planning.planner.Plan` would give. What a worker finds is compared here, by column,
-with what stands in the change set; so nothing of what stood there travels, and no edge after the first time.
+Invariant: gives what `rebaser.dvu.planning.packet_plan.Plan` would give. What a worker finds is compared here, by
+column, with what stands in the change set; so nothing of what stood there travels, and no edge after the first time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,8 +73,8 @@ def _named(columns: Columns, roots: subgraph.Ints) -> subgraph.Ints:
 
 
 class WholePlan:
-    """As `rebaser.dvu.planning.planner.Plan`, in one packet; a second time with the structure, for a worker that has it
-    not."""
+    """As `rebaser.dvu.planning.packet_plan.Plan`, in one packet; a second time with the structure, for a worker that
+    has it not."""
 
     def __init__(self, columns: Columns, at: Laid, mark: Any, functions: Registry, limits: Thresholds) -> None:
         assert at.structure is not None  # noqa: S101 - there is no cycle
@@ -240,7 +240,7 @@ class WholePlan:
 
     @property
     def upto(self) -> list[int]:
-        """As `rebaser.dvu.planning.planner.Plan` has it."""
+        """As `rebaser.dvu.planning.packet_plan.Plan` has it."""
         return [0, self.size]
 
     def computed(self) -> ComputedTable:

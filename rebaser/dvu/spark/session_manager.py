@@ -159,7 +159,7 @@ class Keeper:
             await self.ready.wait()
             if not await to_thread.run_sync(linker.kept):
                 done = await anyio.run_process(
-                    [sys.executable, "-m", "rebaser.dvu.compiled.linker"], check=False, stderr=None
+                    [sys.executable, "-m", "rebaser.dvu.planning.warm_up"], check=False, stderr=None
                 )
                 _log.info("compiled", ok=done.returncode == 0)
             if missed():

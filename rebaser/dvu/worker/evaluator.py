@@ -115,7 +115,7 @@ class Sweep:
             done = end
         self.some(order[done:].tolist())
 
-    def _flags(self, linked: "compiled.Linked | None") -> Any:
+    def _flags(self, linked: "linker.Linked | None") -> Any:
         """By shape, as `rebaser.dvu.compiled.phases` wants them; None if nodes are best computed as they stand."""
         work, functions = self.work, self._forms
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
@@ -131,7 +131,7 @@ class Sweep:
         text = np.array([function is not None and function.text for function in functions], np.bool_)
         return (aside * ASIDE + text * TEXT).astype(np.uint8)
 
-    def _stretch(self, linked: "compiled.Linked | None", order: Any, at: int, end: int) -> None:
+    def _stretch(self, linked: "linker.Linked | None", order: Any, at: int, end: int) -> None:
         """Nodes from place `at` to before `end` in `order`."""
         stride, limits = 1, thresholds.now
         while at < end:
