@@ -16,7 +16,7 @@ from rebaser.cli.demo import demo
 from rebaser.cli.dlq import dlq
 from rebaser.cli.doctor import doctor
 from rebaser.cli.enqueue import enqueue
-from rebaser.cli.failures import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
+from rebaser.cli.errors import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
 from rebaser.cli.functions import functions
 from rebaser.cli.get import get
 from rebaser.cli.listing import list_

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def bench(
     """
     from rebaser.cli.load import Plan, run_load
     from rebaser.cli.options import checked_key
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     checked_key(workspace, "bench")
     plan = Plan(workspace, change_sets, in_flight, requests, derived, seconds)

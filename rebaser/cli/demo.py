@@ -27,13 +27,13 @@ def demo(
     computed straight from importlib.metadata.
     """
     from rebaser.cli import logs
-    from rebaser.cli.ahead import spark_ahead
+    from rebaser.cli.spark_ahead import spark_ahead
     from rebaser.settings import load_settings
 
     logs.configure(log_level, "console")
     settings = load_settings(spark=spark, scratch=data / "spark")
     with spark_ahead(settings) as jvm:
-        from rebaser.cli.running import run_async
+        from rebaser.cli.runner import run_async
         from rebaser.demo.run import play
         from rebaser.demo.screen import Screen
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed, usage
+from rebaser.cli.errors import CommandFailed, usage
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, examples, with_access
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class Selection:
 
 
 def _run(nats: str, prefix: str, work: Callable[["DeadLetterBox"], Awaitable[None]]) -> int:
-    from rebaser.cli.access import connected
-    from rebaser.cli.running import run_async
+    from rebaser.cli.connect import connected
+    from rebaser.cli.runner import run_async
 
     async def connect_and_work() -> None:
         async with connected(nats, prefix) as client:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed, usage
+from rebaser.cli.errors import CommandFailed, usage
 from rebaser.cli.options import DEFAULT_NATS, GIVEN, Json, Nats, Prefix, checked_key
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def doctor(
     is lost is listed. It may run beside servers: if somebody writes to the log meanwhile nothing is changed, and it can
     be run again.
     """
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     if workspace is None and not (repair or yes or save):
         from rebaser.cli.installation import examine
@@ -90,7 +90,7 @@ class Visit:
     repaired: int = 0
 
     async def run(self, nats: str, prefix: str) -> None:
-        from rebaser.cli.access import stores_of
+        from rebaser.cli.connect import stores_of
         from rebaser.doctor.examination import examine
         from rebaser.settings import load_settings
         from rebaser_core.errors import FencedError

@@ -8,7 +8,7 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 
-from rebaser.cli.failures import usage
+from rebaser.cli.errors import usage
 from rebaser.cli.formulas import Formula, GivenInputs, NamesIn, given_inputs
 from rebaser_core.encoding.envelope import ContentType, loads
 from rebaser_core.errors import UnprocessableError

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import usage
+from rebaser.cli.errors import usage
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 from rebaser.cli.sending import Sender, Wait
 from rebaser.cli.source import opened
@@ -93,7 +93,7 @@ def enqueue(
     derived it says how the values of the change set stand then, and the first reasons of those that are errors.
     """
     from rebaser.cli.edits import parse_edits
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     key = checked_key(workspace, change_set)
     edits = parse_edits(sets or (), derives or (), unsets or (), removes or (), _names_in, inputs=inputs or ())

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rebaser.cli.failures import usage
+from rebaser.cli.errors import usage
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Input, Match
 

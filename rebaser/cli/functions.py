@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def functions(
 
 
 def _of_servers(nats: str, prefix: str, json: bool) -> int:
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     found: list[ServerInfo] = []
     code = run_async(partial(_ask, nats, prefix, found))
@@ -98,7 +98,7 @@ def _by_signature(found: list["ServerInfo"], name: str) -> dict["Signature | Non
 
 
 async def _ask(nats: str, prefix: str, found: list["ServerInfo"]) -> None:
-    from rebaser.cli.access import live_servers
+    from rebaser.cli.connect import live_servers
 
     found += await live_servers(nats, prefix, None, ANSWERS)
 

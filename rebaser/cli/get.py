@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed, usage
+from rebaser.cli.errors import CommandFailed, usage
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def get(
     With --json one object a line. In a pattern, * is any run of characters but /, and ** any run at all. An id that
     does not exist, or a pattern that matches nothing, makes the exit code 1.
     """
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     if json and updates:
         raise usage("--json and --updates are two formats; choose one")
@@ -66,7 +66,7 @@ def get(
 
 
 async def _load(nats: str, prefix: str, workspace: str, change_set: str, found: list["ChangeSetState"]) -> None:
-    from rebaser.cli.access import connected
+    from rebaser.cli.connect import connected
 
     async with connected(nats, prefix) as client:
         found.append(await client.state(workspace, change_set))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli.errors import CommandFailed
 from rebaser_core.errors import RebaserError
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Checks:
 
 def examine(nats: str, prefix: str, *, as_json: bool) -> int:
     """Look at everything and show it; exit code 1 if something is not as it must be."""
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     checks = Checks()
     code = run_async(partial(checks.run, nats, prefix))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed, usage
+from rebaser.cli.errors import CommandFailed, usage
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
@@ -29,7 +29,7 @@ def list_(
 
     There is what anything was ever asked of. On a terminal a table; through a pipe one a line.
     """
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     if workspace is not None:
         try:
@@ -54,7 +54,7 @@ def list_(
 
 
 async def _load(nats: str, prefix: str, workspace: str | None, found: list["ChangeSetKey"]) -> None:
-    from rebaser.cli.access import connected
+    from rebaser.cli.connect import connected
 
     async with connected(nats, prefix) as client:
         found += await client.change_sets(workspace)

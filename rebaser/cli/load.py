@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 
-from rebaser.cli.access import connected
+from rebaser.cli.connect import connected
 from rebaser_core.ids import ulid
 from rebaser_core.messages import Success
 from rebaser_core.updates import Derive, Set, Update

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from rebaser.cli.failures import usage
+from rebaser.cli.errors import usage
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rebaser.cli.failures import usage
+from rebaser.cli.errors import usage
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 from rebaser.cli.sending import Sender, Wait
 from rebaser_core.errors import UnprocessableError
@@ -32,7 +32,7 @@ def recompute(
     For when the code of a function changed: nothing else makes values be computed again that are true. What depends on
     them follows where they turn out different. Until then they show as stale.
     """
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     key = checked_key(workspace, change_set)
     asked = Recompute(function)

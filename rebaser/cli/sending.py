@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli.errors import CommandFailed
 from rebaser.cli.outcome import reasons, tally_object, tally_text, unknown_inputs
 from rebaser.cli.source import Source
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
@@ -76,7 +76,7 @@ class Sender:
 
     async def run(self, nats: str, prefix: str, edits: list[Update], source: Source | None) -> None:
         """Send everything. An expected failure ends up in `error`, with the counts as they stand."""
-        from rebaser.cli.access import connected
+        from rebaser.cli.connect import connected
 
         async with connected(nats, prefix, content_type=self.content_type) as client:
             self._started = time.perf_counter()
@@ -126,7 +126,7 @@ class Sender:
         self.tally = await to_thread.run_sync(tally, state)
 
     async def _wait_derived(self, client: "RebaserClient", commit: int) -> None:
-        from rebaser.cli.running import beside
+        from rebaser.cli.runner import beside
 
         try:
             async with beside(partial(_show_progress, client, self.key)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import GIVEN
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def serve(
     read from the environment as well: see rebaser/settings.py.
     """
     from rebaser.cli import logs
-    from rebaser.cli.ahead import spark_ahead
+    from rebaser.cli.spark_ahead import spark_ahead
     from rebaser.settings import load_settings
 
     settings = load_settings(
@@ -182,7 +182,7 @@ def serve(
     )
     logs.configure(settings.log_level, settings.log_format)
     with spark_ahead(settings) as jvm:
-        from rebaser.cli.running import run_async
+        from rebaser.cli.runner import run_async
 
         return run_async(partial(_serve, settings, jvm), daemon=True)
 
@@ -218,7 +218,7 @@ def dev(
     have to wait for Spark. What it stored is there again the next time, with the same --data.
     """
     from rebaser.cli import logs
-    from rebaser.cli.ahead import spark_ahead
+    from rebaser.cli.spark_ahead import spark_ahead
     from rebaser.settings import load_settings
 
     logs.configure(log_level, log_format or "auto")
@@ -234,7 +234,7 @@ def dev(
     }
     settings = load_settings(**(given | {"scratch": data / "spark"}))
     with spark_ahead(settings) as jvm:
-        from rebaser.cli.running import run_async
+        from rebaser.cli.runner import run_async
 
         return run_async(partial(_dev, data, port or None, settings, jvm), daemon=True)
 

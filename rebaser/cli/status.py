@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 from rebaser.cli.outcome import tally_text
 
@@ -54,7 +54,7 @@ def status(
 
     Sizes of streams are of one copy. What a message costs is its payload, headers and subject, and what the store adds.
     """
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     if limit is None and not json:
         limit = PAGE
@@ -105,7 +105,7 @@ class Report:
         return self._overview
 
     async def load(self, nats: str, prefix: str, workspace: str | None, acks: float | None) -> None:
-        from rebaser.cli.access import connected
+        from rebaser.cli.connect import connected
 
         async with connected(nats, prefix) as client:
             self.acks = None if acks is None else await client.task_acks(acks)
@@ -372,7 +372,7 @@ def ping(
     prefix: Prefix = "",
 ) -> int:
     """Ask the servers whether they live and are ready. Exit code 1 if none is: made for health checks."""
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     found: list[ServerInfo] = []
     code = run_async(partial(_ping, nats, prefix, server, timeout, found))
@@ -392,6 +392,6 @@ def ping(
 
 
 async def _ping(nats: str, prefix: str, server: str | None, timeout: float, found: list["ServerInfo"]) -> None:  # noqa: ASYNC109 - see live_servers
-    from rebaser.cli.access import live_servers
+    from rebaser.cli.connect import live_servers
 
     found += await live_servers(nats, prefix, server, timeout)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.failures import DONE, INTERRUPTED, usage
+from rebaser.cli.errors import DONE, INTERRUPTED, usage
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
@@ -57,7 +57,7 @@ def tail(
     sequence, time (UTC), change set, kind, size of the message, and what it says; never a value. With --json one object
     a line. While commits are followed, updates that take their time tell how far they are, as lines of kind progress.
     """
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
 
     if requests + commits + dlq > 1:
         raise usage("--requests, --commits and --dlq are three streams; choose one")
@@ -119,9 +119,9 @@ async def _tail(
     at_once: bool,
     json: bool,
 ) -> None:
-    from rebaser.cli.access import connected
-    from rebaser.cli.entry_lines import entry_line, entry_object
-    from rebaser.cli.running import beside
+    from rebaser.cli.connect import connected
+    from rebaser.cli.entry_format import entry_line, entry_object
+    from rebaser.cli.runner import beside
 
     async with (
         connected(nats, prefix) as client,
@@ -137,7 +137,7 @@ async def _tail(
 
 
 async def _show_progress(workspace: str | None, change_set: str | None, json: bool, client: "RebaserClient") -> None:
-    from rebaser.cli.entry_lines import progress_line, progress_object
+    from rebaser.cli.entry_format import progress_line, progress_object
 
     async with aclosing(client.watch_progress(workspace, change_set)) as told:
         async for one in told:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import anyio
 from anyio import to_thread
 
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli.errors import CommandFailed
 from rebaser.demo import model
 from rebaser.demo.check import Facts, differences
 from rebaser.demo.environment import Environment

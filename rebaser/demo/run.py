@@ -11,8 +11,8 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from rebaser.cli.access import client_of
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli.connect import client_of
+from rebaser.cli.errors import CommandFailed
 from rebaser.demo.check import Facts
 from rebaser.demo.environment import Distribution, read_environment
 from rebaser.demo.player import TIME_LIMIT, WORKSPACE, Player

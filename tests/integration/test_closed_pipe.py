@@ -18,7 +18,7 @@ async def work():
         await anyio.sleep(0)
 
 def command() -> int:
-    from rebaser.cli.running import run_async
+    from rebaser.cli.runner import run_async
     return run_async(work)
 
 app.app.command("print")(command)

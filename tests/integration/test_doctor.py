@@ -12,7 +12,7 @@ import pytest
 from rebaser.change_set import checkpointer
 from rebaser.change_set.commit_log import open_log
 from rebaser.cli.doctor import Visit
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli.errors import CommandFailed
 from rebaser.doctor import examination
 from rebaser.doctor.examination import Stores, examine
 from rebaser.doctor.repair import repair

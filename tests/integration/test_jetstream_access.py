@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from nacl.signing import SigningKey
 
 from rebaser.cli.app import app
-from rebaser.cli.failures import explain
+from rebaser.cli.errors import explain
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser.settings import Settings, load_settings
 from rebaser_client import NotAuthorized, NotConnectedError, NotSecure, RebaserClient

@@ -14,7 +14,7 @@ import structlog.testing
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rebaser.cli.ahead import spark_ahead
+from rebaser.cli.spark_ahead import spark_ahead
 from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.spark import Jvm, _hold, _remove_left, check_java
 from rebaser.settings import load_settings
@@ -45,7 +45,7 @@ AHEAD = r"""
 import sys
 import time
 from pathlib import Path
-from rebaser.cli.ahead import spark_ahead
+from rebaser.cli.spark_ahead import spark_ahead
 from rebaser.settings import load_settings
 
 with spark_ahead(load_settings(spark="local[1]", scratch=Path(sys.argv[1]))) as jvm:

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from rebaser.cli.failures import CommandFailed, explain, is_broken_pipe
+from rebaser.cli.errors import CommandFailed, explain, is_broken_pipe
 from rebaser_core.errors import ConfigError, TransientError
 
 

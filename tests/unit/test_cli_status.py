@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rebaser.cli import access, console, logs
-from rebaser.cli.failures import CommandFailed
+from rebaser.cli import connect, console, logs
+from rebaser.cli.errors import CommandFailed
 from rebaser.cli.functions import functions
 from rebaser.cli.status import status
 from rebaser_client.admin.ack_stats import TaskAcks
@@ -85,7 +85,7 @@ def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         async def connected(nats: str, prefix: str) -> AsyncIterator[Told]:
             yield Told(overview, task_acks)
 
-        monkeypatch.setattr(access, "connected", connected)
+        monkeypatch.setattr(connect, "connected", connected)
         monkeypatch.setattr(logs, "configure", lambda *_: None)  # it would be for all tests that follow
         assert status(**options) == 0
         captured = capsys.readouterr()
@@ -362,7 +362,7 @@ def test_functions_of_servers_are_told_by_who_has_them(
         knows = {"signatures": {"sum": {"inputs": None, "params": []}, "tax": tax}}
         return [replace(SERVER, functions=("sum",)), _server(told | knows), _server(told | {"id": "old"})]
 
-    monkeypatch.setattr(access, "live_servers", live_servers)
+    monkeypatch.setattr(connect, "live_servers", live_servers)
     monkeypatch.setattr(logs, "configure", lambda *_: None)
     assert functions(servers=True) == 0
     assert [line.split("\t") for line in capsys.readouterr().out.splitlines()] == [

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import typer
 
-from rebaser.cli.entry_lines import MAX_LISTED, entry_line, entry_object
+from rebaser.cli.entry_format import MAX_LISTED, entry_line, entry_object
 from rebaser.cli.tail import parse_time
 from rebaser_client.log.entries import Entry
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome

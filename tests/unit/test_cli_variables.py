@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser.cli.variables import complaints
+from rebaser.cli.environment import complaints
 from rebaser.settings import Settings
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser.cli.entry_lines import progress_line, progress_object
+from rebaser.cli.entry_format import progress_line, progress_object
 from rebaser.cli.status import update_text
 from rebaser.dvu import update
 from rebaser.dvu.worker.evaluate import evaluate_packet

@@ -16,7 +16,7 @@ import anyio.abc
 import structlog
 
 from rebaser.cli import console, logs
-from rebaser.cli.variables import complaints
+from rebaser.cli.environment import complaints
 from rebaser_core.errors import RebaserError
 
 Work = Callable[[], Awaitable[int | None]]
