@@ -8,8 +8,8 @@ import typer
 from rebaser.cli import console
 from rebaser.cli.errors import usage
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
-from rebaser.cli.sending import Sender, Wait
-from rebaser.cli.source import opened
+from rebaser.cli.sending.sender import Sender, Wait
+from rebaser.cli.sending.source import opened
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
 
@@ -92,8 +92,8 @@ def enqueue(
     batches that are each applied whole. A regular file is checked to its end before anything is sent. With --wait
     derived it says how the values of the change set stand then, and the first reasons of those that are errors.
     """
-    from rebaser.cli.edits import parse_edits
     from rebaser.cli.runner import run_async
+    from rebaser.cli.sending.edits import parse_edits
 
     key = checked_key(workspace, change_set)
     edits = parse_edits(sets or (), derives or (), unsets or (), removes or (), _names_in, inputs=inputs or ())

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rebaser.cli import console
-from rebaser.cli.sending import recomputed
+from rebaser.cli.sending.sender import recomputed
 from rebaser.cli.status import update_text
 from rebaser_client.log.entries import Entry
 from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision

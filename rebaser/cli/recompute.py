@@ -7,7 +7,7 @@ import typer
 
 from rebaser.cli.errors import usage
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
-from rebaser.cli.sending import Sender, Wait
+from rebaser.cli.sending.sender import Sender, Wait
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Recompute, parse_recompute
 

@@ -10,7 +10,7 @@ import typer
 from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
-from rebaser.cli.outcome import tally_text
+from rebaser.cli.sending.outcome import tally_text
 
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient

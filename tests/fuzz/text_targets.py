@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from rebaser.change_set.replies import inbox_allowed
-from rebaser.cli.jsonl import UpdateLines
+from rebaser.cli.sending.jsonl import UpdateLines
 from rebaser.dvu.cel import evaluate
 from rebaser.dvu.functions.base import FunctionError
 from rebaser.dvu.functions.registry import builtins

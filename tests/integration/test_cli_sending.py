@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from rebaser.cli import console
-from rebaser.cli.sending import Sender, Wait
-from rebaser.cli.source import opened
+from rebaser.cli.sending.sender import Sender, Wait
+from rebaser.cli.sending.source import opened
 from rebaser_client import QueueFull, Set
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream, OrderedConsumer

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from rebaser.cli.jsonl import UpdateLines
+from rebaser.cli.sending.jsonl import UpdateLines
 from rebaser.dvu.functions import builtins
 from rebaser_core.commit import Kind
 from rebaser_core.definitions import BUILTINS, check_definition, check_definitions

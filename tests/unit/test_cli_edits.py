@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 import typer
 
-from rebaser.cli.edits import parse_edits
+from rebaser.cli.sending.edits import parse_edits
 from rebaser_core.cel import formulas
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset

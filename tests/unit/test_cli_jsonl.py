@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser.cli.jsonl import Batch, CsvLines, Line, UpdateLines
+from rebaser.cli.sending.jsonl import Batch, CsvLines, Line, UpdateLines
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.updates import Remove, Set, Unset, Update

@@ -1,6 +1,6 @@
 """What `rebaser enqueue` tells about values and formulas after an edit."""
 
-from rebaser.cli.outcome import reasons, tally_text, unknown_inputs
+from rebaser.cli.sending.outcome import reasons, tally_text, unknown_inputs
 from rebaser_core.commit import Applied, Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.tally import Tally

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
-from rebaser.cli.outcome import reasons, tally_object, tally_text, unknown_inputs
-from rebaser.cli.source import Source
+from rebaser.cli.sending.outcome import reasons, tally_object, tally_text, unknown_inputs
+from rebaser.cli.sending.source import Source
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.updates import Derive, Recompute, Remove, Unset, Update
@@ -25,7 +25,7 @@ from rebaser_core.updates import Derive, Recompute, Remove, Unset, Update
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from rebaser.cli.jsonl import Batch
+    from rebaser.cli.sending.jsonl import Batch
     from rebaser_client import RebaserClient
     from rebaser_core.state.change_set import ChangeSetState
     from rebaser_core.state.tally import Tally
@@ -159,7 +159,7 @@ class Sender:
         self.commit = status.commit
 
     async def _send_source(self, client: "RebaserClient", source: Source) -> None:
-        from rebaser.cli.jsonl import Batch
+        from rebaser.cli.sending.jsonl import Batch
 
         lines = source.lines()
         batch = Batch(self.batch, BATCH_BYTES)

@@ -18,7 +18,7 @@ from rebaser.cli.errors import CommandFailed
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
-    from rebaser.cli.jsonl import UpdateLines
+    from rebaser.cli.sending.jsonl import UpdateLines
 
 CHUNK = 64 * 1024
 
@@ -35,7 +35,7 @@ class Source:
 
     def lines(self) -> "UpdateLines":
         """Reads the bytes."""
-        from rebaser.cli.jsonl import CsvLines, UpdateLines
+        from rebaser.cli.sending.jsonl import CsvLines, UpdateLines
         from rebaser.settings import load_settings
         from rebaser_core.definitions import check_definition
 

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from rebaser.cli.errors import usage
-from rebaser.cli.formulas import Formula, GivenInputs, NamesIn, given_inputs
+from rebaser.cli.sending.formulas import Formula, GivenInputs, NamesIn, given_inputs
 from rebaser_core.encoding.envelope import ContentType, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update, parse_update
