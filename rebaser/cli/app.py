@@ -11,20 +11,20 @@ import typer
 
 from rebaser import __version__
 from rebaser.cli import console
-from rebaser.cli.bench import bench
-from rebaser.cli.demo import demo
-from rebaser.cli.dlq import dlq
-from rebaser.cli.doctor import doctor
-from rebaser.cli.enqueue import enqueue
+from rebaser.cli.commands.bench import bench
+from rebaser.cli.commands.demo import demo
+from rebaser.cli.commands.dlq import dlq
+from rebaser.cli.commands.doctor import doctor
+from rebaser.cli.commands.enqueue import enqueue
+from rebaser.cli.commands.functions import functions
+from rebaser.cli.commands.get import get
+from rebaser.cli.commands.list import list_
+from rebaser.cli.commands.recompute import recompute
+from rebaser.cli.commands.serve import dev, serve
+from rebaser.cli.commands.status import ping, status
+from rebaser.cli.commands.tail import tail
 from rebaser.cli.errors import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
-from rebaser.cli.functions import functions
-from rebaser.cli.get import get
-from rebaser.cli.listing import list_
 from rebaser.cli.options import examples, with_access
-from rebaser.cli.recompute import recompute
-from rebaser.cli.serve import dev, serve
-from rebaser.cli.status import ping, status
-from rebaser.cli.tail import tail
 
 app = typer.Typer(
     name="rebaser",

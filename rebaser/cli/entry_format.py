@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rebaser.cli import console
+from rebaser.cli.commands.status import update_text
 from rebaser.cli.sending.sender import recomputed
-from rebaser.cli.status import update_text
 from rebaser_client.log.entries import Entry
 from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest

@@ -11,7 +11,7 @@ import pytest
 
 from rebaser.change_set import checkpointer
 from rebaser.change_set.commit_log import open_log
-from rebaser.cli.doctor import Visit
+from rebaser.cli.commands.doctor import Visit
 from rebaser.cli.errors import CommandFailed
 from rebaser.doctor import examination
 from rebaser.doctor.examination import Stores, examine

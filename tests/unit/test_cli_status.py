@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from rebaser.cli import connect, console, logs
+from rebaser.cli.commands.functions import functions
+from rebaser.cli.commands.status import status
 from rebaser.cli.errors import CommandFailed
-from rebaser.cli.functions import functions
-from rebaser.cli.status import status
 from rebaser_client.admin.ack_stats import TaskAcks
 from rebaser_client.admin.status import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server
 from rebaser_client.admin.stream_usage import DurabilityStatus, MessageCost, StreamStatus, TasksStatus

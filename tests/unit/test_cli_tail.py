@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import typer
 
+from rebaser.cli.commands.tail import parse_time
 from rebaser.cli.entry_format import MAX_LISTED, entry_line, entry_object
-from rebaser.cli.tail import parse_time
 from rebaser_client.log.entries import Entry
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import Headers

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rebaser.cli.serve import Spark
+from rebaser.cli.commands.serve import Spark
 
 
 def demo(

@@ -10,7 +10,7 @@ from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
-    from rebaser.cli.load import Report
+    from rebaser.cli.commands.bench_load import Report
 
 
 def bench(
@@ -33,7 +33,7 @@ def bench(
     replies: when applied, and when the derived total of the change set was true again. Then it reads the logs and the
     values back: every request applied once and in order, every value exact. Exit code 1 if not.
     """
-    from rebaser.cli.load import Plan, run_load
+    from rebaser.cli.commands.bench_load import Plan, run_load
     from rebaser.cli.options import checked_key
     from rebaser.cli.runner import run_async
 

@@ -58,7 +58,7 @@ def doctor(
     from rebaser.cli.runner import run_async
 
     if workspace is None and not (repair or yes or save):
-        from rebaser.cli.installation import examine
+        from rebaser.cli.commands.doctor_installation import examine
 
         return examine(nats, prefix, as_json=json)
     if workspace is None or change_set is None:
