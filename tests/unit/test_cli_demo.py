@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser.cli import console
-from rebaser.demo import model, run
-from rebaser.demo.check import CYCLE, FAILED, MISSING, Facts, differences, figures
-from rebaser.demo.environment import Distribution, read_environment
-from rebaser.demo.player import Player
-from rebaser.demo.screen import Screen
-from rebaser.demo.story import edits
+from rebaser.cli.demo import model, run
+from rebaser.cli.demo.check import CYCLE, FAILED, MISSING, Facts, differences, figures
+from rebaser.cli.demo.environment import Distribution, read_environment
+from rebaser.cli.demo.player import Player
+from rebaser.cli.demo.screen import Screen
+from rebaser.cli.demo.story import edits
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_client import RebaserClient

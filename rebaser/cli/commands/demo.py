@@ -33,9 +33,9 @@ def demo(
     logs.configure(log_level, "console")
     settings = load_settings(spark=spark, scratch=data / "spark")
     with spark_ahead(settings) as jvm:
+        from rebaser.cli.demo.run import play
+        from rebaser.cli.demo.screen import Screen
         from rebaser.cli.runner import run_async
-        from rebaser.demo.run import play
-        from rebaser.demo.screen import Screen
 
         screen = Screen()
         try:

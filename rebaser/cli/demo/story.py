@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from rebaser.demo import model
-from rebaser.demo.environment import Distribution, Environment
+from rebaser.cli.demo import model
+from rebaser.cli.demo.environment import Distribution, Environment
 from rebaser_core.updates import Update
 
 GROWTH = 25_000_000

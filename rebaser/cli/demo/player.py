@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 import anyio
 from anyio import to_thread
 
+from rebaser.cli.demo import model
+from rebaser.cli.demo.check import Facts, differences
+from rebaser.cli.demo.environment import Environment
+from rebaser.cli.demo.screen import Screen, Step
+from rebaser.cli.demo.story import edits
 from rebaser.cli.errors import CommandFailed
-from rebaser.demo import model
-from rebaser.demo.check import Facts, differences
-from rebaser.demo.environment import Environment
-from rebaser.demo.screen import Screen, Step
-from rebaser.demo.story import edits
 from rebaser_client import RebaserClient
 from rebaser_core.messages import Success
 from rebaser_core.updates import Update

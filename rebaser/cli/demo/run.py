@@ -12,11 +12,11 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from rebaser.cli.connect import client_of
+from rebaser.cli.demo.check import Facts
+from rebaser.cli.demo.environment import Distribution, read_environment
+from rebaser.cli.demo.player import TIME_LIMIT, WORKSPACE, Player
+from rebaser.cli.demo.screen import Screen
 from rebaser.cli.errors import CommandFailed
-from rebaser.demo.check import Facts
-from rebaser.demo.environment import Distribution, read_environment
-from rebaser.demo.player import TIME_LIMIT, WORKSPACE, Player
-from rebaser.demo.screen import Screen
 from rebaser.embedded.nats import embedded_nats
 from rebaser.embedded.spark import Jvm
 from rebaser.server import serve

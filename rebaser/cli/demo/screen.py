@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from rebaser.cli import console
-from rebaser.demo.environment import Environment
-from rebaser.demo.story import Edit
+from rebaser.cli.demo.environment import Environment
+from rebaser.cli.demo.story import Edit
 from rebaser_core.values import State, Value
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ and over all of them `env/count`, `env/size`, `env/largest` (total) and `env/dee
 
 from collections.abc import Iterator
 
-from rebaser.demo.environment import Distribution, Environment
+from rebaser.cli.demo.environment import Distribution, Environment
 from rebaser_core.updates import Derive, Set, Update
 
 INDIRECT = "size(closure) - size(requires) - 1"
