@@ -4,6 +4,7 @@ Invariant: this module and what it imports do no work and load nothing heavy; ea
 runs.
 """
 
+import os
 import sys
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from rebaser.cli.commands.recompute import recompute
 from rebaser.cli.commands.serve import dev, serve
 from rebaser.cli.commands.status import ping, status
 from rebaser.cli.commands.tail import tail
+from rebaser.cli.environment import complaints
 from rebaser.cli.errors import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
 from rebaser.cli.options import examples, with_access
 
@@ -48,7 +50,8 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback does all
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version.", allow_from_autoenv=False),
     ] = False,
@@ -57,6 +60,8 @@ def _root(
 
     Every option can also come from the environment, by the name its help shows.
     """
+    for line in complaints(os.environ, context.command):
+        console.note(f"warning: {line}")
 
 
 app.command(

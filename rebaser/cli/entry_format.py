@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rebaser.cli import console
-from rebaser.cli.commands.status import update_text
-from rebaser.cli.sending.sender import recomputed
+from rebaser.cli.wording import recomputed, update_text
 from rebaser_client.log.entries import Entry
 from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
@@ -136,7 +135,7 @@ def _commit_text(commit: Commit) -> str:
     elif commit.delta:
         parts.append(f"{_count(len(commit.delta), 'change')}: {_ids(one.id for one in commit.delta)}")
     if commit.recompute:
-        parts.append("recompute " + ", ".join(map(recomputed, commit.recompute[:MAX_IDS])))
+        parts.append("recompute " + ", ".join(recomputed(asked.function) for asked in commit.recompute[:MAX_IDS]))
     if commit.attempt is not None:
         tried = commit.attempt
         what = "the DVU" if tried.sequence == DVU_ATTEMPT else f"request {tried.sequence}"
@@ -173,7 +172,7 @@ def _request_text(request: EnqueueUpdatesRequest) -> str:
     elif request.updates or request.recompute is None:
         parts.append(f"{_count(len(request.updates), 'update')}: {_ids(one.id for one in request.updates)}")
     if request.recompute is not None:
-        parts.append(f"recompute {recomputed(request.recompute)}")
+        parts.append(f"recompute {recomputed(request.recompute.function)}")
     return "; ".join(parts)
 
 

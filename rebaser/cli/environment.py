@@ -10,12 +10,13 @@ _OURS = frozenset({"REBASER_TEST_THRESHOLDS", "REBASER_STRUCTURES", "REBASER_SEE
 _KUBERNETES = re.compile(r"REBASER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\w+)?)")  # of services so named
 
 
-def complaints(environment: Iterable[str]) -> list[str]:
-    """A line for each variable that nothing reads."""
+def complaints(environment: Iterable[str], root: Any) -> list[str]:
+    """A line for each variable that nothing reads: no setting, and no option of the command `root` or of one below
+    it."""
     given = [name for name in environment if name.startswith(PREFIX)]
     if not given:
         return []
-    known = _known()
+    known = _known(root)
     lines = []
     for name in sorted(given):
         if name in known or name.startswith("REBASER_LIMITS__") or _KUBERNETES.fullmatch(name):
@@ -25,14 +26,11 @@ def complaints(environment: Iterable[str]) -> list[str]:
     return lines
 
 
-def _known() -> frozenset[str]:
-    from typer.main import get_command
-
-    from rebaser.cli.app import app
+def _known(root: Any) -> frozenset[str]:
     from rebaser.settings import Settings
 
     settings = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-    return frozenset({*settings, *_of_options(get_command(app), "REBASER"), *_OURS})
+    return frozenset({*settings, *_of_options(root, "REBASER"), *_OURS})
 
 
 def _of_options(command: Any, prefix: str) -> Iterator[str]:

@@ -15,8 +15,7 @@ import anyio
 import anyio.abc
 import structlog
 
-from rebaser.cli import console, logs
-from rebaser.cli.environment import complaints
+from rebaser.cli import logs
 from rebaser_core.errors import RebaserError
 
 Work = Callable[[], Awaitable[int | None]]
@@ -27,8 +26,6 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
 
     A daemon that SIGTERM stopped did what it was told: 0.
     """
-    for line in complaints(os.environ):
-        console.note(f"warning: {line}")
     if not structlog.is_configured():
         logs.configure("error", "console")  # structlog's own default would write to stdout
     code = anyio.run(

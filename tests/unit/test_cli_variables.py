@@ -1,9 +1,15 @@
 """Which variables of the environment nothing reads."""
 
 import pytest
+from typer.main import get_command
 
-from rebaser.cli.environment import complaints
+from rebaser.cli import environment
+from rebaser.cli.app import app
 from rebaser.settings import Settings
+
+
+def complaints(names: list[str]) -> list[str]:
+    return environment.complaints(names, get_command(app))
 
 
 def test_every_setting_and_option_is_known() -> None:

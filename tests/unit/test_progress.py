@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser.cli.commands.status import update_text
 from rebaser.cli.entry_format import progress_line, progress_object
+from rebaser.cli.wording import update_text
 from rebaser.dvu import update
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.progress import TOLD, Progress, ProgressTeller

@@ -11,6 +11,7 @@ from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 from rebaser.cli.sending.outcome import tally_text
+from rebaser.cli.wording import update_text
 
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
@@ -238,13 +239,6 @@ def _tell_trouble(overview: "Overview") -> None:
     for stream in overview.streams:
         if stream.percent_full is not None and stream.percent_full >= NEARLY_FULL:
             console.note(f"stream {stream.name} is {stream.percent_full:g} % full; what does not fit is refused")
-
-
-def update_text(done: int, total: int | None, seconds: float) -> str:
-    """How far an update is, for people."""
-    if not total:
-        return f"planning, {seconds:.0f} s"
-    return f"{100 * done // total} % of {total:,} values, {seconds:.0f} s"
 
 
 def _show_streams(streams: list["StreamStatus"]) -> None:

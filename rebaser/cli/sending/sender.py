@@ -18,6 +18,7 @@ from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.sending.outcome import reasons, tally_object, tally_text, unknown_inputs
 from rebaser.cli.sending.source import Source
+from rebaser.cli.wording import recomputed
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.updates import Derive, Recompute, Remove, Unset, Update
@@ -258,7 +259,7 @@ class Sender:
             return "no updates: nothing sent"
         what = f"{self.updates:,} update{'' if self.updates == 1 else 's'}"
         if self.recompute is not None:
-            what = f"the request to recompute {recomputed(self.recompute)}"
+            what = f"the request to recompute {recomputed(self.recompute.function)}"
         if self.requests > 1:
             what += f" in {self.requests:,} requests"
         if self.waited:
@@ -302,8 +303,3 @@ async def _show_progress(client: "RebaserClient", key: ChangeSetKey) -> None:
         async with aclosing(client.watch_progress(key.workspace, key.change_set)) as told:
             async for one in told:
                 bar.update(bar.task_ids[0], completed=one.done, total=one.total)
-
-
-def recomputed(asked: Recompute) -> str:
-    """What is asked for, for people."""
-    return "all derived values" if asked.function is None else f"values by {console.safe(asked.function)}"
