@@ -32,7 +32,8 @@ from rebaser.dvu.worker.daemon import preload
 
 preload()
 import pyarrow as pa
-from rebaser.dvu import evaluate, fingerprint
+from rebaser.dvu import fingerprint
+from rebaser.dvu.worker import evaluate
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.wire.packet import NEVER, Packet, Shape
 from rebaser.dvu.spark.session import _ROWS

@@ -46,7 +46,7 @@ def test_the_core_does_no_io_and_has_neither_clock_nor_randomness() -> None:
             assert name.partition(".")[0] not in IMPURE, f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize("module", ["change_set/lifecycle.py", "dvu/plan.py", "dvu/packet.py"])
+@pytest.mark.parametrize("module", ["change_set/lifecycle.py", "dvu/planning/packet_plan.py", "dvu/wire/packet.py"])
 def test_state_machine_and_planner_are_pure(module: str) -> None:
     for name in imports(ROOT / "rebaser" / module):
         assert name.partition(".")[0] not in IMPURE, f"rebaser/{module} imports {name}"

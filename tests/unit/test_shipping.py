@@ -98,10 +98,10 @@ def test_a_worker_without_a_home_unpacks_beside_the_archive(python: Path, tmp_pa
 
 def test_another_release_that_the_daemon_has_loaded_gives_way(python: Path, tmp_path: Path) -> None:
     older = tmp_path / "older" / "rebaser"
-    (older / "dvu").mkdir(parents=True)
-    for name in ("__init__.py", "dvu/__init__.py"):
+    (older / "dvu" / "worker").mkdir(parents=True)
+    for name in ("__init__.py", "dvu/__init__.py", "dvu/worker/__init__.py"):
         (older / name).touch()
-    (older / "dvu" / "evaluate.py").write_text("def evaluate_batches(batches):\n    raise AssertionError('older')\n")
+    (older / "dvu" / "worker" / "evaluate.py").write_text("def evaluate_batches(batches):\n    raise AssertionError('older')\n")
     load = f"import sys\nsys.path.insert(0, {str(older.parent)!r})\nimport rebaser.dvu.worker.evaluate\n"
     assert work(python, tmp_path / "executor", tmp_path / "home", load).startswith(f"{tmp_path}/home/")
 
