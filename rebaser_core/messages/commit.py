@@ -96,7 +96,7 @@ def upgrade_v1(old: CommitV1) -> CommitV2:
 
 
 _KINDS = {str(kind): kind for kind in Kind}
-OUTCOMES = {str(outcome): outcome for outcome in Outcome}
+_OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 
 
 def _read(body: CommitV2, limits: Limits, version: int) -> Commit:
@@ -200,7 +200,7 @@ def read_decision(row: object) -> Decision:
         raise malformed("a sequence or count is not a natural number")
     if not type(request_id) is type(outcome) is type(code) is type(message) is str:
         raise malformed("an id, outcome, code or message is not text")
-    known = OUTCOMES.get(outcome)
+    known = _OUTCOMES.get(outcome)
     if known is None:
         raise UnsupportedVersion(f"an outcome {outcome[:40]!r}")
     return Decision(sequence, RequestId(request_id), known, performed, code, message, redrive, attempts)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from rebaser_core.commit import Commit, Decision, Delta, Kind
+from rebaser_core.commit import Commit, Decision, Delta, Kind, Outcome
 from rebaser_core.envelope import APPLIED, CBOR, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION, Headers
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.commit import COMMIT, OUTCOMES, USUAL
+from rebaser_core.messages.commit import COMMIT, USUAL
 from rebaser_core.payload import read_unchecked
 from rebaser_core.updates import Set
 from rebaser_core.values import INT64_MAX, INT64_MIN, check_json
@@ -83,22 +83,24 @@ def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool
 
 
 def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
-    """Of decisions about which there is nothing to say but how many updates were performed."""
+    """Of successes about which there is nothing to say but how many updates were performed."""
     if type(rows) is not list or len(rows) != len(decisions):
         return False
-    most, outcomes = INT64_MAX, OUTCOMES
-    for row, one in zip(rows, decisions, strict=True):
-        if type(row) is not list or len(row) != 4 or one.code or one.message or one.redrive or one.attempts:
-            return False
-        sequence, request_id, outcome, performed = row
-        if not (type(sequence) is type(performed) is int and type(request_id) is type(outcome) is str):
-            return False
-        if sequence != one.sequence or request_id != one.request_id or performed != one.performed:
-            return False
-        # To compare an enum member with text takes longer than the rest of the row.
-        if outcomes.get(outcome) is not one.outcome or not (0 <= sequence <= most and 0 <= performed <= most):
-            return False
-    return True
+    success, bits = Outcome.SUCCESS, 0
+    try:
+        for (sequence, request_id, outcome, performed), one in zip(rows, decisions):  # noqa: B905 - as many of both
+            if not (type(sequence) is type(performed) is int and type(request_id) is str):  # so it is a list
+                return False
+            if sequence != one.sequence or request_id != one.request_id or performed != one.performed:
+                return False
+            if outcome != "success" or one.outcome is not success:
+                return False
+            if one.code or one.message or one.redrive or one.attempts:
+                return False
+            bits |= sequence | performed
+    except (TypeError, ValueError):  # not a row of four
+        return False
+    return 0 <= bits <= INT64_MAX  # so are all of them
 
 
 def _same_updates(found: Any, updates: Delta) -> bool:
@@ -109,19 +111,18 @@ def _same_updates(found: Any, updates: Delta) -> bool:
     items = found.get("updates")
     if type(items) is not list or len(items) != len(updates) or type(updates) is not tuple:
         return False
-    limits, low, high = COMMIT_LIMITS, INT64_MIN, INT64_MAX
-    longest = limits.max_id_length
-    for item, one in zip(items, updates, strict=True):
-        if type(one) is not Set or type(item) is not dict or len(item) != 3 or item.get("op") != "set":
-            return False
-        id_ = item.get("id")
-        if not (type(id_) is str and id_ == one.id and 0 < len(id_) <= longest and id_.isprintable()):
-            return False
-        if "value" not in item:
-            return False
-        value = item["value"]
-        if not (type(value) is int and low <= value <= high):
-            value = check_json(value, limits)
-        if value != one.value:
-            return False
+    longest, low, high = COMMIT_LIMITS.max_id_length, INT64_MIN, INT64_MAX
+    try:
+        for item, one in zip(items, updates):  # noqa: B905 - as many of both
+            id_, value = item["id"], item["value"]
+            if type(one) is not Set or item["op"] != "set" or len(item) != 3:
+                return False
+            if not (type(id_) is str and id_ == one.id and 0 < len(id_) <= longest and id_.isprintable()):
+                return False
+            if not (type(value) is int and low <= value <= high):
+                value = check_json(value, COMMIT_LIMITS)
+            if value != one.value:
+                return False
+    except (KeyError, TypeError):  # not a map of these three
+        return False
     return True
