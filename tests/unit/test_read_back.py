@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.commit import Applied, Commit, Decision, Kind, Outcome
+from rebaser_core.commit import Applied, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.envelope import (
     APPLIED,
     CBOR,
@@ -104,6 +104,10 @@ def test_a_commit_that_nobody_can_read() -> None:
     ]
     wrong += [replace(commit, delta=delta) for delta in ((Remove("a"),), (Set("x" * 70_000, 1),), [Set("a", 1)])]
     wrong.append(replace(commit, recompute=(Recompute(),)))
+    wrong.append(
+        replace(commit, delta=tuple([Computed(one.id, one.value) for one in commit.delta if type(one) is Set]))
+    )
+    wrong += [replace(commit, applied=place) for odd in ODD for place in (Applied(odd, 9), Applied("s", odd))]
     written = 0
     right = encode_commit(commit)
     for one in wrong:
@@ -116,6 +120,7 @@ def test_a_commit_that_nobody_can_read() -> None:
         check(one, headers, payload)
         check(one, right[0], payload)
         check(one, headers, right[1])
+        check(commit, headers, payload)
     assert written > 300
 
 
