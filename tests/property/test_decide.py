@@ -1,4 +1,4 @@
-"""Requests that share a commit are decided as they would be one by one, and a commit that names a blob names its own."""
+"""Requests that share a commit are decided as one by one, and a commit that names a blob names its own."""
 
 from dataclasses import replace
 
