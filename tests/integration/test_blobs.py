@@ -303,6 +303,22 @@ async def test_a_description_whose_ack_is_lost_is_repeated_and_its_chunks_stay(
     assert await chunks_and_descriptions(js, subjects) == (1, 1)
 
 
+async def test_a_description_that_nobody_confirms_may_be_there_and_has_its_chunks(
+    nats_server: EmbeddedNats, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have replaced that of somebody else's put, who was told that the blob is stored."""
+    monkeypatch.setattr("rebaser_client.blobs.jetstream.TRIES", 1)
+    data = os.urandom(4 * CHUNK)
+    async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
+        proxy.lose = lose_acks(lambda number: number >= 4)
+        slow = JetStream(connection, timeout=0.3)
+        with pytest.raises(RequestTimeoutError):
+            await JetStreamBlobs(slow, subjects.blobs_bucket).put(data)
+        await slow.stream_info(f"OBJ_{subjects.blobs_bucket}")  # behind what is done in the background
+        assert await chunks_and_descriptions(js, subjects) == (1, 1)
+        assert await JetStreamBlobs(js, subjects.blobs_bucket).get(address_of(data)) == data
+
+
 async def test_a_put_that_cannot_succeed_says_so(
     nats_server: EmbeddedNats, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:

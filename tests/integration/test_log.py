@@ -168,6 +168,34 @@ async def test_an_append_after_a_shutdown_ran_out_of_time_is_given_up(open_log: 
         await log.append(Set("a", 1))
 
 
+@pytest.mark.parametrize("call", ["publish", "next"], ids=["the append", "whose it is"])
+async def test_an_append_that_nobody_answers_is_given_up_when_a_shutdown_runs_out_of_time(
+    open_log: Open, js: JetStream, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    log = await open_log().load()
+    if call == "next":
+        await js.publish(log.subjects.commits(KEY), b"somebody else's")
+    asked = anyio.Event()
+    given_up = False
+
+    async def unanswered(*_: object, **__: object) -> None:
+        assert not given_up, "still asked for"  # whoever asks is shielded, and would do so for ever
+        asked.set()
+        raise RequestTimeoutError("NATS is away")
+
+    async def append() -> None:
+        with pytest.raises(FencedError, match="shutdown"):
+            await log.append(Set("a", 1))
+
+    monkeypatch.setattr(JetStream, call, unanswered)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(append)
+            await asked.wait()
+            log.commits.abandon()
+            given_up = True
+
+
 async def test_a_large_delta_goes_through_a_blob(js: JetStream, subjects: Subjects) -> None:
     log = await Log(js, subjects, inline_max=1000).load()
     await log.append(*(Set(f"v{number}", "x" * 50) for number in range(100)))

@@ -418,6 +418,21 @@ async def test_a_task_that_waits_for_the_owner_before_to_end_is_kept(js: JetStre
             group.cancel_scope.cancel()
 
 
+async def test_a_task_that_waits_for_the_owner_before_to_end_is_given_back_by_a_server_that_stops(
+    js: JetStream, subjects: Subjects
+) -> None:
+    """Else nobody gets it before its ack wait is over."""
+    server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
+    reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
+    server._next[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    with anyio.fail_after(30):
+        async with js.connection.subscribe(reply) as said:
+            async with anyio.create_task_group() as owners:
+                await server._shut_down(owners)
+            await js.connection.publish(reply, b"nothing was said")
+            assert (await anext(said)).data == b"-NAK"
+
+
 async def test_a_task_that_waits_is_let_go_with_the_leases_of_a_server_that_was_paused(
     js: JetStream, subjects: Subjects, events: Events
 ) -> None:

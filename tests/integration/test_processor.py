@@ -65,6 +65,8 @@ async def test_a_dead_request_sent_again_is_answered_when_its_copy_is_stored(fle
             assert (await anext(replies)).data == b"nobody was told before this"
             await owner.processor.bury(buried)
             assert len([await anext(replies) for _ in range(2)]) == 2
+            await fleet.context.deleter.flush()
+            assert await fleet.js.last(fleet.subjects.requests_stream, fleet.subjects.requests(KEY)) is None
             await owner.processor.process([again])  # from now on at once
             await anext(replies)
 
@@ -101,6 +103,23 @@ async def test_what_stood_behind_a_request_that_was_given_up_waits_no_longer(fle
     async with fleet.owner(redelivered=False) as owner:
         assert len(await owner.decide_all()) == 2
     assert await fleet.log() == [(Kind.ATTEMPT, []), (Kind.REBASE, ["@1", "@2", "good"])]
+
+
+async def test_a_request_that_time_may_mend_waits_for_its_time_in_all_however_often_it_is_tried(fleet: Fleet) -> None:
+    fleet.now_ms = started = time.time_ns() // 1_000_000
+    seconds = fleet.context.settings.retry_for
+    await fleet.send("new", X_MESSAGE_VERSION="99")
+    await fleet.send("good")
+    for waited in (0.0, 0.5, 0.9, 0.99):
+        fleet.now_ms = started + int(waited * seconds * 1000)
+        async with fleet.owner(redelivered=False) as owner:
+            with pytest.raises(Held) as held:
+                await owner.decide_all()
+            assert held.value.left == pytest.approx((1 - waited) * seconds, abs=0.01)
+    fleet.now_ms = started + int(seconds * 1000)
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == ["unsupported_version"]
+    assert (await fleet.log())[-1] == (Kind.REBASE, ["@1", "good"])
 
 
 async def test_an_outcome_is_no_older_than_its_request_however_late_the_clock(fleet: Fleet) -> None:

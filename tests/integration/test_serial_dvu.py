@@ -175,6 +175,18 @@ async def test_a_dvu_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) ->
     assert await fleet.deaths() == 1
 
 
+@pytest.mark.parametrize("first", [DvuError("the job failed"), MemoryError()], ids=["failed", "broke"])
+async def test_an_owner_whose_dvu_failed_announces_the_next_try_as_well(fleet: Fleet, first: Exception) -> None:
+    _, dvu = await fleet.owner()
+    fleet.engine.ends = first
+    with pytest.raises(DvuError):
+        await dvu.run()
+    fleet.engine.ends = Death()
+    with pytest.raises(Death):
+        await dvu.run()
+    assert await fleet.deaths() == 1, "nothing says what this owner died of"
+
+
 async def cancelled(scope: anyio.CancelScope) -> list[list[bytes]]:
     scope.cancel()
     await anyio.sleep_forever()

@@ -1,9 +1,11 @@
-"""Requests that share a commit are decided as they would be one by one."""
+"""Requests that share a commit are decided as one by one, and a commit that names a blob names its own."""
+
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core.commit import Applied, Commit, Decision, Kind
+from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind
 from rebaser_core.decide import Incoming, decide
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state.change_set import ChangeSetState
@@ -43,6 +45,7 @@ requests = st.one_of(good, good, good, bad, redriven, asking)
 def one_by_one(batches: list[list[Incoming]], stood: list[Update]) -> tuple[ChangeSetState, list[Decision]]:
     """What the log adds up to where each batch is a commit, and the answers."""
     state, answers, epoch = ChangeSetState(), [], Applied("created", FLOOR)
+    blobs = {one.blob: one.updates for batch in batches for one in batch}
     state.fold(1, Commit("c", 0, Kind.REBASE, 0, "o", epoch, None, delta=tuple(stood)))
     for batch in batches:
         decided = decide(state, epoch, batch)
@@ -50,6 +53,8 @@ def one_by_one(batches: list[list[Incoming]], stood: list[Update]) -> tuple[Chan
         assert len(decided.answers) == len(batch)
         if decided.decisions:
             epoch = decided.applied
+            if decided.delta_blob is not None:
+                assert blobs[decided.delta_blob] == decided.delta, "readers find the delta of another commit"
             made = Commit(
                 *("c", state.last, Kind.REBASE, 0, "o", epoch, 0),
                 requests=decided.decisions,
@@ -61,15 +66,20 @@ def one_by_one(batches: list[list[Incoming]], stood: list[Update]) -> tuple[Chan
 
 
 @settings(max_examples=500)
-@given(st.lists(updates, max_size=3), st.lists(requests, min_size=2, max_size=8), st.integers(1, FLOOR + 1))
+@given(
+    st.lists(updates, max_size=3),
+    st.lists(st.tuples(requests, st.booleans()), min_size=2, max_size=8),
+    st.integers(1, FLOOR + 1),
+    st.integers(0, 4),
+)
 def test_requests_of_one_commit_are_decided_as_one_by_one(
-    stood: list[Update], drawn: list[Incoming], first: int
+    stood: list[Update], drawn: list[tuple[Incoming, bool]], first: int, cut: int
 ) -> None:
     asked = [
-        Incoming(at, *(one.request_id, one.updates, one.from_change_set, one.error, one.redrive), 0, one.recompute)
-        for at, one in enumerate(drawn, first)
+        replace(one, sequence=at, blob=BlobRef(f"blob {at}", 1) if in_blob and one.error is None else None)
+        for at, (one, in_blob) in enumerate(drawn, first)
     ]
-    together, answers = one_by_one([asked], stood)
+    together, answers = one_by_one([asked[:cut], asked[cut:]], stood)
     apart, expected = one_by_one([[one] for one in asked], stood)
     assert answers == expected
     assert together.applied == apart.applied

@@ -29,7 +29,7 @@ from rebaser.change_set.request_reader import RequestReader
 from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.planning import planner
+from rebaser.dvu.planning import warm_up
 from rebaser_client.jetstream import Connection, Message
 from rebaser_core import thresholds
 from rebaser_core.decide import Incoming
@@ -60,7 +60,7 @@ def prepare(limits: Thresholds) -> None:
 
 @cache
 def _warm() -> None:
-    planner.warm()
+    warm_up.warm()
 
 
 @contextmanager

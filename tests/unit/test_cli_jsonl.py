@@ -35,6 +35,18 @@ def test_lines_are_the_same_however_the_bytes_are_cut(ids: list[str], chunk: int
     assert [line.number for line in found] == list(range(1, len(ids) + 1))
 
 
+@given(st.lists(st.integers(1, 60), max_size=12), st.integers(1, 80))
+def test_a_line_is_as_long_as_it_is_whatever_stood_before_it(lengths: list[int], chunk: int) -> None:
+    lines = [b" " * (length - 1) + b"\n" for length in lengths]
+    limits = replace(DEFAULT_LIMITS, max_request_bytes=40)
+    too_long = next((number for number, line in enumerate(lines, 1) if len(line) - 1 > 40), None)
+    if too_long is None:
+        assert read(b"".join(lines), chunk, limits) == []
+    else:
+        with pytest.raises(UnprocessableError, match=f"^line {too_long}: longer than 40 bytes"):
+            read(b"".join(lines), chunk, limits)
+
+
 def test_sizes_add_up_to_the_input() -> None:
     data = encoded(Set("a", 1), Remove("b"))
     assert sum(line.size for line in read(data)) == len(data)

@@ -33,6 +33,22 @@ async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_
     assert engine._lanes.next(0.0) is None
 
 
+@pytest.mark.anyio
+async def test_a_job_is_ended_when_none_of_its_callers_waits_and_not_before() -> None:
+    """Nobody else answers those who still do."""
+    engine = Engine("sc://localhost")
+    calls = [Call([b"packet"], f"ws/cs{number}", 60.0, 0.0) for number in range(3)]
+    for call in calls:
+        engine._lanes.add(call)
+    job = engine._lanes.next(0.0)
+    assert job is not None
+    assert job.calls == calls
+    for call in calls:
+        assert not job.stop.is_set()
+        engine._abandon(call)
+    assert job.stop.is_set()
+
+
 class Session:
     """Gives each packet itself as its result."""
 

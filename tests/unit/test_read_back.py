@@ -7,11 +7,21 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.commit import Applied, Commit, Decision, Kind, Outcome
-from rebaser_core.encoding.envelope import CBOR, dumps, loads
+from rebaser_core.commit import Applied, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.encoding.envelope import (
+    APPLIED,
+    CBOR,
+    CONTENT_TYPE,
+    DEBT,
+    MESSAGE_TYPE,
+    MESSAGE_VERSION,
+    Headers,
+    dumps,
+    loads,
+)
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import check_commit, decode_commit, encode_commit
+from rebaser_core.messages import check_commit, decode_commit, encode_commit, read_sweep_headers
 from rebaser_core.messages.read_back import surely_reads_back
 from rebaser_core.updates import Recompute, Remove, Set
 
@@ -31,21 +41,22 @@ def usual(count: int = 2, covers: int | None = 7) -> Commit:
     return Commit("c", 8, Kind.REBASE, 9, "o", Applied("s", 9), covers, decided, sets, forget_before_ms=3, debt=1)
 
 
-def finds(commit: Commit, payload: bytes) -> bool:
-    """Whether a reader of `payload` finds `commit`."""
+def finds(commit: Commit, headers: Headers, payload: bytes) -> bool:
+    """Whether a reader of `headers` and `payload` finds `commit`, and a sweeper its place and debt."""
     try:
-        found = decode_commit(encode_commit(usual())[0], payload)
+        found = decode_commit(headers, payload)
+        swept = read_sweep_headers(headers)
     except RebaserError:
         return False
-    return found == commit and found.debt == commit.debt
+    return found == commit and found.debt == commit.debt and swept == (commit.applied, commit.debt)
 
 
-def check(commit: Commit, payload: bytes) -> bool:
+def check(commit: Commit, headers: Headers, payload: bytes) -> bool:
     try:
-        sure = surely_reads_back(commit, payload)
+        sure = surely_reads_back(commit, headers, payload)
     except (AttributeError, TypeError, RebaserError):  # what is no commit is refused as well
         sure = False
-    assert not sure or finds(commit, payload), (commit, payload)
+    assert not sure or finds(commit, headers, payload), (commit, headers, payload)
     return sure
 
 
@@ -54,7 +65,8 @@ def damaged(tree: Any) -> Iterator[Any]:
     inside = list(tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ())
     yield from ODD
     if isinstance(tree, dict):
-        yield from ({**tree, name: 1} for name in ("id", "debt", "covers", "other", "checkpoint"))
+        added = ("id", "debt", "covers", "other", "checkpoint", "requests", "delta", "applied", "forgetBeforeMs")
+        yield from ({**tree, name: odd} for name in added for odd in (None, 1, [], {}) if name not in tree)
     if isinstance(tree, list):
         yield from ([*tree, one] for one in ODD)
     for key, child in inside:
@@ -69,9 +81,10 @@ def damaged(tree: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("commit", [usual(), usual(1, None), replace(usual(), requests=(), applied=None), usual(0)])
 def test_a_payload_that_says_something_else(commit: Commit) -> None:
-    tree = loads(CBOR, encode_commit(commit)[1])
-    assert check(commit, dumps(CBOR, tree))
-    refused = [not check(commit, dumps(CBOR, other)) for other in damaged(tree)]
+    headers, payload = encode_commit(commit)
+    tree = loads(CBOR, payload)
+    assert check(commit, headers, dumps(CBOR, tree))
+    refused = [not check(commit, headers, dumps(CBOR, other)) for other in damaged(tree)]
     assert sum(refused) > 0.97 * len(refused)  # 1 is 1.0 here
 
 
@@ -91,17 +104,43 @@ def test_a_commit_that_nobody_can_read() -> None:
     ]
     wrong += [replace(commit, delta=delta) for delta in ((Remove("a"),), (Set("x" * 70_000, 1),), [Set("a", 1)])]
     wrong.append(replace(commit, recompute=(Recompute(),)))
+    wrong.append(
+        replace(commit, delta=tuple([Computed(one.id, one.value) for one in commit.delta if type(one) is Set]))
+    )
+    wrong += [replace(commit, applied=place) for odd in ODD for place in (Applied(odd, 9), Applied("s", odd))]
     written = 0
-    right = encode_commit(commit)[1]
+    right = encode_commit(commit)
     for one in wrong:
-        check(one, right)
+        check(one, *right)
         try:
-            payload = encode_commit(one)[1]
+            headers, payload = encode_commit(one)
         except (AttributeError, TypeError, RebaserError):  # no commit at all
             continue
         written += 1
-        check(one, payload)
+        check(one, headers, payload)
+        check(one, right[0], payload)
+        check(one, headers, right[1])
+        check(commit, headers, payload)
     assert written > 300
+
+
+TEXTS = [
+    "", "0", "1", "2", "01", "+1", "-1", " 1", "1_0", "1.0", "\u0661", "True", "None", "9" * 19, "9" * 20, "s", ":",
+    "s:", ":9", "s:9", "s:8", "s:09", "S:9", "s:9 ", "s::9", "t:s:9", "Commit", "commit", "EnqueueUpdatesRequest",
+    "application/cbor", "application/json", "APPLICATION/CBOR; x=y",
+]  # fmt: skip
+PLACES = [None, Applied("", 9), Applied(":", 9), Applied("t:s", 9), Applied("s", 0), Applied("s", 2**63 - 1)]
+
+
+def test_headers_that_say_something_else() -> None:
+    for commit in (usual(), *(replace(usual(), applied=applied, debt=2**63 - 1) for applied in PLACES)):
+        headers, payload = encode_commit(commit)
+        assert check(commit, headers, payload)
+        assert check(commit, headers | {"X-Other": "1"}, payload)
+        for name in (CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, APPLIED, DEBT):
+            others = [headers | {name: text} for text in TEXTS if text != headers[name]]
+            others.append({key: text for key, text in headers.items() if key != name})
+            assert not any(check(commit, other, payload) for other in others)
 
 
 @pytest.mark.parametrize("end", [-1, None])

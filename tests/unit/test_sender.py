@@ -82,6 +82,16 @@ async def test_sending_it_again_gives_no_more_time() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_request_is_not_sent_when_its_time_is_over_however_long_somebody_waits_for_it() -> None:
+    """Servers may have forgotten it, and would apply it again."""
+    request = outgoing()
+    request.repeat_until = asyncio.get_running_loop().time()
+    with pytest.raises(TimeoutError):
+        await store(request, PubAck(1, duplicate=False))
+    assert request.sequence == 0
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize(("count", "length", "here"), [(1, 200, True), (1, 8000, False), (1000, 3, False)])
 async def test_formulas_that_are_long_together_are_read_beside_the_event_loop(
     monkeypatch: pytest.MonkeyPatch, count: int, length: int, here: bool

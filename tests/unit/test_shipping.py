@@ -101,7 +101,9 @@ def test_another_release_that_the_daemon_has_loaded_gives_way(python: Path, tmp_
     (older / "dvu" / "worker").mkdir(parents=True)
     for name in ("__init__.py", "dvu/__init__.py", "dvu/worker/__init__.py"):
         (older / name).touch()
-    (older / "dvu" / "worker" / "evaluate.py").write_text("def evaluate_batches(batches):\n    raise AssertionError('older')\n")
+    (older / "dvu" / "worker" / "evaluate.py").write_text(
+        "def evaluate_batches(batches):\n    raise AssertionError('older')\n"
+    )
     load = f"import sys\nsys.path.insert(0, {str(older.parent)!r})\nimport rebaser.dvu.worker.evaluate\n"
     assert work(python, tmp_path / "executor", tmp_path / "home", load).startswith(f"{tmp_path}/home/")
 

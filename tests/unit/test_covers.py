@@ -1,0 +1,99 @@
+"""Waiting for a DVU: one follower of a log serves all who wait, each until its own commit is covered."""
+
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import anyio
+from anyio.lowlevel import checkpoint
+from hypothesis import given
+from hypothesis import strategies as st
+from rebaser_client.covers import Covers
+
+from rebaser_core.commit import Commit, Kind
+from rebaser_core.ids import ChangeSetKey
+
+KEY = ChangeSetKey("ws", "cs")
+APART = 10  # log sequences from commit to commit: others have theirs between
+ROUNDS = 10  # of the event loop, in which whatever is ready has run
+
+
+class Log:
+    """Commits that cover what `grow` says; tells how many follow it."""
+
+    def __init__(self) -> None:
+        self.covers: list[int] = []
+        self.followers = 0
+        self._grown = anyio.Event()
+
+    def grow(self, covers: int) -> None:
+        self.covers.append(max(covers, *self.covers[-1:], 0))
+        self._grown.set()
+        self._grown = anyio.Event()
+
+    async def last(self, _: ChangeSetKey) -> Commit | None:
+        return self._commit(len(self.covers)) if self.covers else None
+
+    async def follow(self, _: ChangeSetKey, after: int) -> AsyncGenerator[Commit, None]:
+        self.followers += 1
+        read = after // APART
+        try:
+            while True:
+                while read < len(self.covers):
+                    read += 1
+                    yield self._commit(read)
+                await self._grown.wait()
+        finally:
+            self.followers -= 1
+
+    def _commit(self, number: int) -> Commit:
+        sequence = APART * number
+        return Commit("", sequence - APART, Kind.DVU, 0, "", None, self.covers[number - 1], sequence=sequence)
+
+
+async def settled() -> None:
+    for _ in range(ROUNDS):
+        await checkpoint()
+
+
+steps = st.one_of(
+    st.tuples(st.just("wait"), st.integers(1, 9)),
+    st.tuples(st.just("give up"), st.integers(0, 5)),
+    st.tuples(st.just("cover"), st.integers(0, 9)),
+)
+
+
+@given(st.lists(steps, max_size=12))
+def test_each_waits_until_its_commit_is_covered_whoever_else_comes_and_goes(done: list[tuple[str, int]]) -> None:
+    anyio.run(_wait, done)
+
+
+async def _wait(done: list[tuple[str, int]]) -> None:
+    log = Log()
+    waiting: dict[anyio.CancelScope, int] = {}
+
+    async with anyio.create_task_group() as group:
+        covers = Covers(cast("Any", log), group)
+
+        async def wait(scope: anyio.CancelScope, commit: int) -> None:
+            with scope:
+                await covers.wait(KEY, commit)
+            del waiting[scope]
+
+        for what, number in done:
+            if what == "wait":
+                scope = anyio.CancelScope()
+                waiting[scope] = number
+                group.start_soon(wait, scope, number)
+            elif what == "cover":
+                log.grow(number)
+            elif number < len(waiting):
+                list(waiting)[number].cancel()
+            await settled()
+            reached = max(log.covers, default=0) if waiting else 0
+            assert all(commit > reached for commit in waiting.values()), "still waits for what is covered"
+            assert log.followers == (1 if waiting else 0)
+        left = list(waiting.values())
+        log.grow(9)
+        await settled()
+        assert not waiting, left
+        assert log.followers == 0
