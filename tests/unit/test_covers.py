@@ -7,8 +7,8 @@ import anyio
 from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
-from rebaser_client.log.coverage import Covers
 
+from rebaser_client.log.coverage import Covers
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey
 
