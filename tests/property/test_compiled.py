@@ -1,7 +1,7 @@
 """Compiled code, groups and Python one by one give the same results, to the byte: values, faults, what changed."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -208,7 +208,34 @@ def graph(rng: random.Random, nodes: int) -> Packet:
     return packet
 
 
-def edited(rng: random.Random, packet: Packet, first: list[bytes]) -> Packet:
+FRAIL = ["a / b", "a + b", "a - b", "2 * a + b", "a > b ? a / b : b", "math.greatest(a, b)"]
+
+
+def frail(rng: random.Random, nodes: int) -> Packet:
+    """As `graph`, but each formula fails for some numbers, by a zero, and another edit mends it."""
+    kind = rng.choice([float, float, int])
+    constants: list[Item] = [kind(one) for one in rng.sample([-1, 1, 2, 3, 0], 3)]
+    packet = Packet(1, fingerprint.code(), constants=constants)
+    packet.shapes = [Shape("cel", (("a", -1), ("b", -1)), {"expr": rng.choice(FRAIL)}) for _ in range(3)]
+    packet.shapes += [Shape(rng.choice(FOR_NUMBERS), (("x", 2),), {})]
+    for node in range(nodes):
+        packet.shape.append(rng.randrange(len(packet.shapes)))
+        for _ in range(2):
+            constant = not node or rng.random() < 0.5
+            packet.refs.append(~rng.randrange(3) if constant else rng.randrange(max(0, node - 4), node))
+    packet.dirty = bytearray(b"\1" * nodes)
+    packet.old = [NEVER] * nodes
+    packet.functions = PLUG_INS.fingerprints({one.function for one in packet.shapes})
+    return packet
+
+
+def zero_or_not(rng: random.Random) -> Item:
+    return rng.choice([0.0, 0.0, 0, 1.0, 2.0])
+
+
+def edited(
+    rng: random.Random, packet: Packet, first: list[bytes], value: Callable[[random.Random], Item] = value
+) -> Packet:
     """The update after: what stood there known, some constants other, some nodes dirty."""
     old: list[Item] = [NEVER] * len(packet.shape)
     for data in first:
@@ -280,6 +307,17 @@ def test_compiled_code_and_python_agree(always: pytest.MonkeyPatch, seed: int, n
     rng = random.Random(seed)
     packet = graph(rng, nodes)
     every_way(edited(rng, packet, every_way(packet, always, rng)), always, rng)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), nodes=st.integers(5, 40))
+def test_what_fails_and_what_is_mended_is_the_same_for_compiled_code(
+    always: pytest.MonkeyPatch, seed: int, nodes: int
+) -> None:
+    """Nobody goes on with the number that stood where there is an error now."""
+    rng = random.Random(seed)
+    packet = frail(rng, nodes)
+    every_way(edited(rng, packet, every_way(packet, always, rng), zero_or_not), always, rng)
 
 
 NUMBERS = [*WHOLE, -2, 3_037_000_500, -3_037_000_500, -(2**62), 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1, *DOUBLES]
