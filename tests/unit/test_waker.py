@@ -70,6 +70,19 @@ async def test_a_call_while_a_task_is_published_is_served_by_the_next_one(waker:
     assert tasks.begun == 2
 
 
+async def test_nobody_waits_for_a_client_that_was_closed(tasks: Tasks) -> None:
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            waker = Waker(cast("Any", None), Subjects(""), group)
+            first = waker.start(KEY)
+            await tasks.begin(1)
+            second = waker.start(KEY)
+            group.cancel_scope.cancel()
+    assert first.is_set()
+    assert second.is_set()
+    assert tasks.begun == 1
+
+
 async def test_calls_before_it_begins_share_it(waker: Waker, tasks: Tasks) -> None:
     tasks.may_end.release()
     for one in [waker.start(KEY) for _ in range(3)]:
