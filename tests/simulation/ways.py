@@ -114,7 +114,11 @@ WAYS = [
     Way("worked in, not all at once", f"{CORE}state.overlay:Cells.work_in", lambda _, more: more),
     # -- the state
     Way("a definition by arrays", f"{CORE}state.dependents:Edges.add", lambda given, _: len(given[2]) >= _now().arrays),
-    Way("a definition by a loop", f"{CORE}state.dependents:Edges.add", lambda given, _: 0 < len(given[2]) < _now().arrays),
+    Way(
+        "a definition by a loop",
+        f"{CORE}state.dependents:Edges.add",
+        lambda given, _: 0 < len(given[2]) < _now().arrays,
+    ),
     Way("the way back built anew", f"{CORE}state.dependents:Edges.build"),
     Way("the way back forgotten", f"{CORE}state.dependents:Edges.add", lambda given, _: given[0].behind),
     Way("a pattern looked up", f"{CORE}state.patterns.matches:Matching._looked_up"),
@@ -125,9 +129,7 @@ WAYS = [
     Way("a base", f"{CORE}checkpoint.writer:Draft.write", lambda given, _: given[0].whole),
     Way("a delta", f"{CORE}checkpoint.writer:Draft.write", lambda given, _: not given[0].whole),
     Way("a checkpoint of one file", f"{CORE}checkpoint.writer:Draft.write", lambda _, found: len(found.parts) == 1),
-    Way(
-        "a checkpoint of several files", f"{CORE}checkpoint.writer:Draft.write", lambda _, found: len(found.parts) > 1
-    ),
+    Way("a checkpoint of several files", f"{CORE}checkpoint.writer:Draft.write", lambda _, found: len(found.parts) > 1),
     Way("a later batch", f"{CORE}checkpoint.part_rows:Rows.batch", lambda given, _: given[1] > 0),
     Way("a batch cut for its size", f"{CORE}checkpoint.part_rows:Rows._cells", lambda _, found: found is None),
     Way(
