@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 
 import anyio
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.logs import get_logger
@@ -28,7 +29,8 @@ READ = 16  # chunks compared in one go: a millisecond
 ROLLUP = {"Nats-Rollup": "sub"}
 MAX_DESCRIPTION = 64 * 1024  # bytes; ours has some hundred
 TRIES = 5
-PAUSE = 0.05  # seconds, doubled from try to try
+PUT_RETRY = 0.05  # seconds before the second attempt; doubled each time
+DESCRIPTION_RETRY = 0.1  # the same, for the description
 SILENCE = 10.0  # seconds without a chunk, until we say that one is missing
 
 _NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -56,7 +58,7 @@ class JetStreamBlobs:
         address = await _address_of(data)
         if await self._is_there(address, len(data)):
             return address
-        pause = PAUSE
+        backoff = Backoff(PUT_RETRY)
         for attempt in range(1, TRIES + 1):
             try:
                 await self._write(address, data)
@@ -66,8 +68,7 @@ class JetStreamBlobs:
                 log.warning("blob_put_failed", address=address, attempt=attempt, reason=error.message)
             else:
                 return address
-            await anyio.sleep(pause)
-            pause *= 2
+            await anyio.sleep(backoff.next_delay())
         raise AssertionError("the last try returns or raises")
 
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
@@ -161,6 +162,7 @@ class JetStreamBlobs:
 
     async def _publish_description(self, address: str, description: bytes) -> None:
         """Repeated until it is answered: it is the same each time, and replaces itself."""
+        backoff = Backoff(DESCRIPTION_RETRY)
         for attempt in range(1, TRIES + 1):
             try:
                 await self._js.publish(self._meta_of(address), description, ROLLUP)
@@ -168,7 +170,7 @@ class JetStreamBlobs:
                 if attempt == TRIES:
                     raise
                 log.warning("blob_description_unanswered", address=address, attempt=attempt, reason=error.message)
-                await anyio.sleep(PAUSE * 2**attempt)
+                await anyio.sleep(backoff.next_delay())
             else:
                 return
 

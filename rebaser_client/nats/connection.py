@@ -5,7 +5,6 @@ takes, and what has to start anew is told so; what is published meanwhile fails 
 """
 
 import asyncio
-import random
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.errors import ClientClosedError, NotAllowed, NotConnectedError
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, check_access
@@ -33,7 +33,7 @@ Args = TypeVarTuple("Args")
 
 TICK = 0.5  # seconds between two calls of what was given to `on_tick`
 CONNECT_BOUND = 5.0  # seconds
-RETRY_MAX = 2.0  # seconds between tries to connect again
+RETRY_MIN, RETRY_MAX = 0.05, 2.0  # seconds between attempts to reconnect
 QUEUE = 4096  # messages that a `subscribe` keeps for its reader
 JETSTREAM = "$JS."  # in front of the subjects of its API, in any domain
 HEADER_LINE = 4  # bytes of a header besides its name and value
@@ -348,7 +348,7 @@ class Connection:
         self._replies.lose()
 
     async def _open_again(self, servers: dict[str, str | None]) -> Link:
-        pause = 0.05
+        backoff = Backoff(RETRY_MIN, RETRY_MAX)
         while True:
             link: Link | None = None
             try:
@@ -360,8 +360,7 @@ class Connection:
                 log.warning("nats_reconnect_failed", name=self._options.name, reason=error.message)
             else:
                 return link
-            await anyio.sleep(pause * (0.5 + random.random()))  # noqa: S311 - jitter
-            pause = min(pause * 2, RETRY_MAX)
+            await anyio.sleep(backoff.next_delay())
 
     async def _close(self) -> None:
         link = self._link

@@ -9,13 +9,13 @@ All is done in the connection's read loop and its ticks; a task exists only whil
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.jetstream.context import JetStream
 from rebaser_client.jetstream.messages import Message
@@ -272,7 +272,7 @@ class OrderedConsumer:
         self._replacing = None
 
     async def _try_replace(self) -> None:
-        pause, attempt = RETRY_MIN, 0
+        backoff = Backoff(RETRY_MIN, RETRY_MAX)
         # What is being made may be thrown away already while its answer is under way: then once more.
         while self._generation is None and not self._full:
             try:
@@ -288,10 +288,9 @@ class OrderedConsumer:
                 self._tell()
                 return
             except RebaserError as error:
-                attempt += 1
-                log.warning("ordered_reset_failed", **self._names(), attempt=attempt, reason=error.message)
-                await anyio.sleep(pause * (0.5 + random.random()))  # noqa: S311 - jitter
-                pause = min(pause * 2, RETRY_MAX)
+                delay = backoff.next_delay()
+                log.warning("ordered_reset_failed", **self._names(), attempt=backoff.attempt, reason=error.message)
+                await anyio.sleep(delay)
 
     async def _begin(self) -> None:
         self._generations += 1

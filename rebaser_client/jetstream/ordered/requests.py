@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream.context import JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND, ApiError
@@ -115,7 +116,7 @@ class Calls:
         """Listen no more, and delete the consumer, trying for as long as the server has not done so by itself."""
         if generation.interest is not None:
             await generation.interest.close()
-        pause = RETRY_MIN
+        backoff = Backoff(RETRY_MIN, RETRY_MAX)
         with anyio.move_on_after(INACTIVE):
             while True:
                 try:
@@ -125,8 +126,7 @@ class Calls:
                     return None  # the server removes it when it was idle for long enough
                 except RebaserError as error:
                     log.debug("ordered_delete_failed", stream=self.stream, name=generation.name, reason=error.message)
-                await anyio.sleep(pause)
-                pause = min(pause * 2, RETRY_MAX)
+                await anyio.sleep(backoff.next_delay())
 
     async def find_loss(self, created: str, last: int) -> TransientError | None:
         """What happened to the stream, `created` then and read up to `last`, that no later consumer could make good."""

@@ -6,7 +6,6 @@ not bring is pulled for again. After `stop` nothing is kept: what still comes go
 
 import asyncio
 import json
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -14,6 +13,7 @@ from typing import Any, Self
 
 import anyio
 
+from rebaser_client.backoff import jittered
 from rebaser_client.jetstream.api_calls import Calls
 from rebaser_client.jetstream.messages import PIN_ID
 from rebaser_client.jetstream.names import path
@@ -223,7 +223,7 @@ class Puller:
                         self._look_soon()
                 case Later(seconds):
                     self._stop_timer()
-                    self._timer = self._loop.call_later(seconds * (0.5 + random.random()), self._resume)  # noqa: S311
+                    self._timer = self._loop.call_later(jittered(seconds), self._resume)
                 case Pinned(pin):
                     log.info("pull_pinned", **self._names, pin=pin)
                     self._tell(self._on_pinned, pin)
@@ -323,7 +323,7 @@ class Puller:
             await self._listen()
         except RebaserError as error:
             log.warning("pull_not_renewed", **self._names, reason=error.message)
-            await anyio.sleep(BACKOFF_MIN)
+            await anyio.sleep(jittered(BACKOFF_MIN))
             self._todo.append(Renew())
         else:
             self._act(self._state.renewed())

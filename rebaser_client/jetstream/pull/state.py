@@ -23,6 +23,7 @@ from rebaser_client.jetstream.pull.actions import (
 from rebaser_client.jetstream.pull.counts import Counts
 from rebaser_client.jetstream.pull.options import BATCH_OF_BYTES
 from rebaser_client.nats.errors import RequestTimeoutError
+from rebaser_core.backoff import exponential_delay
 from rebaser_core.errors import RebaserError
 
 GRACE = 2.0  # seconds behind `expires` that an answer may take
@@ -66,7 +67,7 @@ class PullState(Counts):
         self._messages = 0  # that came
         self._connected = True
         self._refused_room = 0  # bytes that the next message did not fit into
-        self._backoff = 0.0
+        self._refusals = 0
         self._waiting = False  # for `resume`
         self._renewing = False
         self._heard = False
@@ -113,7 +114,7 @@ class PullState(Counts):
     def message(self, amount: int = 1) -> Sequence[Action]:
         """A message came. `amount`: 1, or its size where bytes are counted."""
         self._heard = True
-        self._backoff = 0.0
+        self._refusals = 0
         self._refused_room = 0
         self._came(amount)
         if self._once:
@@ -154,7 +155,7 @@ class PullState(Counts):
                 return [*actions, Warn("pull_refused", status, reason), *self._wait()]
             self._refused_room = min(room, self._limit - 1)  # all of it free is always worth a try
         elif status != "423":
-            self._backoff = 0.0
+            self._refusals = 0
         return [*actions, *self.pull()]
 
     def failed(self, token: int, error: RebaserError) -> Sequence[Action]:
@@ -211,7 +212,7 @@ class PullState(Counts):
         """There is a connection. The server forgot our pulls with the one before."""
         self._connected = True
         self._heard = True
-        self._backoff = 0.0
+        self._refusals = 0
         self._waiting = False
         self._lose_all()
         return self._cut() or self.pull(1)
@@ -233,8 +234,9 @@ class PullState(Counts):
         if self._waiting or self.ended:
             return NOTHING
         self._waiting = True
-        self._backoff = min(max(self._backoff * 2, BACKOFF_MIN), BACKOFF_MAX)
-        return (Later(self._backoff),)
+        delay = exponential_delay(self._refusals, BACKOFF_MIN, BACKOFF_MAX)
+        self._refusals += 1
+        return (Later(delay),)
 
     def _lose_pin(self, token: int) -> Sequence[Action]:
         """A pull named, or had been given, a pin that is not the consumer's any more: ours, unless an older one."""

@@ -1,0 +1,50 @@
+"""Delays between retries: exponential backoff with jitter. The only one in Rebaser.
+
+Jitter keeps clients apart that failed at the same moment, for example when a server restarted: without it they would
+all return at the same moment, too.
+
+Invariant: nothing here sleeps or reads a clock. Randomness comes from `draw`; the simulation seeds the default.
+"""
+
+import math
+import random
+from collections.abc import Callable
+
+from rebaser_core.backoff import exponential_delay
+
+JITTER = 0.5  # share by which a delay is shortened or lengthened at most
+
+
+def jittered(delay: float, draw: Callable[[], float] = random.random) -> float:
+    """Return `delay` times a random factor from 1 - `JITTER` to 1 + `JITTER`. `draw` returns numbers from 0 to 1."""
+    return delay * (1 - JITTER + 2 * JITTER * draw())
+
+
+class Backoff:
+    """The delays between the attempts of one operation: `base` seconds, doubled each time, at most `cap`.
+
+    Each delay is jittered: it is shorter or longer by up to half, beyond `cap`, too. `attempt` counts the delays since
+    the beginning or the last `reset`.
+
+        backoff = Backoff(0.05, 2.0)
+        while not await attempt_it():
+            await anyio.sleep(backoff.next_delay())
+    """
+
+    __slots__ = ("_base", "_cap", "_draw", "attempt")
+
+    def __init__(self, base: float, cap: float = math.inf, draw: Callable[[], float] = random.random) -> None:
+        self.attempt = 0
+        self._base = base
+        self._cap = cap
+        self._draw = draw
+
+    def next_delay(self) -> float:
+        """Return the seconds to wait before the next attempt, and count that attempt."""
+        delay = jittered(exponential_delay(self.attempt, self._base, self._cap), self._draw)
+        self.attempt += 1
+        return delay
+
+    def reset(self) -> None:
+        """Begin with `base` again, because an attempt succeeded."""
+        self.attempt = 0
