@@ -435,8 +435,8 @@ BUGS = (
         "rebaser_client.jetstream.ordered.requests",
         """        if generation.interest is not None:
             await generation.interest.close()
-        pause""",
-        "        pause",
+        backoff""",
+        "        backoff",
     ),
     bug(
         "an answer that came is still awaited",
