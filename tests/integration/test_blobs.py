@@ -307,7 +307,7 @@ async def test_a_description_that_nobody_confirms_may_be_there_and_has_its_chunk
     nats_server: EmbeddedNats, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have replaced that of somebody else's put, who was told that the blob is stored."""
-    monkeypatch.setattr("rebaser_client.blobs.jetstream.TRIES", 1)
+    monkeypatch.setattr("rebaser_client.blobs.nats.TRIES", 1)
     data = os.urandom(4 * CHUNK)
     async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
         proxy.lose = lose_acks(lambda number: number >= 4)
