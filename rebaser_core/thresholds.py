@@ -47,9 +47,9 @@ class Thresholds:
     """Packets of a wave if there is work for them: how many tasks run at once."""
     task_work: int = _from(150_000, 1)
     """Nodes and edges that are worth a task of their own: a second one costs 30 to 45 ms before it helps."""
-    few: int = _from(300, -1)
+    interpreted_max: int = _from(300, -1)
     """Positions up to which planning is done by Python; more are done by compiled code."""
-    few_cold: int = _from(100_000, -1)
+    interpreted_max_cold: int = _from(100_000, -1)
     """The same while Spark starts, which loading or making compiled code would hold up by seconds."""
     checked: int = _from(16)
     """Inputs of a value up to which a way back to it is checked, where some ways are no longer true; else it counts as
@@ -206,10 +206,10 @@ class Thresholds:
 
     def many(self, inputs: int) -> int:
         """How many of `inputs` are much of a large change set."""
-        return max(self.whole, inputs // self.lay)
+        return max(self.whole, inputs // self.layout_share)
 
     @property
-    def lay(self) -> int:
+    def layout_share(self) -> int:
         """One of how many values must be reached for all to be put in order."""
         return max(1, self.share // 4)
 

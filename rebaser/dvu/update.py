@@ -19,8 +19,8 @@ from anyio import to_thread
 from rebaser.dvu import fingerprint
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.planning import subgraph
-from rebaser.dvu.planning.full_plan import WholePlan
-from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.full_plan import FullGraphPlan
+from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Data
 from rebaser.dvu.wire.structure import Structure
@@ -34,7 +34,7 @@ from rebaser_core.thresholds import NEVER, Thresholds
 T = TypeVar("T")
 
 # A thread that nobody waits for any more may still be at it.
-_tidying: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
+_refreshing: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
 
 
 class Evaluator(Protocol):
@@ -73,7 +73,7 @@ async def update(
     little = _is_little(view)
     made, packets, computed = await _work(view, little, _planned, view)
     while True:
-        if isinstance(made, WholePlan):
+        if isinstance(made, FullGraphPlan):
             if await share(made, engine):
                 in_packets = replace(thresholds.now, whole=NEVER)
                 made, packets, computed = await _work(view, little, _planned, view, in_packets)
@@ -87,7 +87,7 @@ async def update(
         results = await engine.evaluate(packets, label=label, arrived=arrived)
         found = [part for parts in results for part in parts]
         little = little and sum(map(len, found)) <= thresholds.now.little_result
-        if isinstance(made, WholePlan):
+        if isinstance(made, FullGraphPlan):
             await _work(view, little, made.absorb, found)
         else:
             packets, computed = await _work(view, little, _next, made, found)
@@ -95,15 +95,17 @@ async def update(
 
 def _planned(
     view: View, limits: Thresholds | None = None
-) -> tuple[Plan | WholePlan, list[bytes], ComputedTable | None]:
+) -> tuple[PacketPlan | FullGraphPlan, list[bytes], ComputedTable | None]:
     """A plan, and as `_next`, unless its structure has to be shared before."""
-    with _tidying.setdefault(view.columns, Lock()):
-        subgraph.tidy(view.columns)
+    with _refreshing.setdefault(view.columns, Lock()):
+        subgraph.refresh_indexes(view.columns)
     made = plan(view, limits)
-    return (made, *(_next(made) if isinstance(made, Plan) else ([], None)))
+    return (made, *(_next(made) if isinstance(made, PacketPlan) else ([], None)))
 
 
-def _next(made: Plan | WholePlan, found: Sequence[Data] | None = None) -> tuple[list[bytes], ComputedTable | None]:
+def _next(
+    made: PacketPlan | FullGraphPlan, found: Sequence[Data] | None = None
+) -> tuple[list[bytes], ComputedTable | None]:
     """The packets of the next wave, once the results of the last are `found`; or, if there are none, what changed."""
     if found is not None:
         made.absorb(found)
@@ -111,10 +113,10 @@ def _next(made: Plan | WholePlan, found: Sequence[Data] | None = None) -> tuple[
     return packets, None if packets else made.computed()
 
 
-async def share(made: Plan | WholePlan, engine: Evaluator) -> bool:
+async def share(made: PacketPlan | FullGraphPlan, engine: Evaluator) -> bool:
     """Have a structure that workers may lack put where they find it, if there is such a place. Whether there is none
     and it is too large to go with a packet, so that the work has to be cut instead."""
-    if not isinstance(made, WholePlan):
+    if not isinstance(made, FullGraphPlan):
         return False
     if made.unsent is not None and (store := await engine.share(made.unsent)) is not None:
         made.shared(store)

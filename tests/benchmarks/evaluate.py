@@ -23,7 +23,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.compiled import linker
+from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import FLOAT, UNKNOWN, Column
 from rebaser.dvu.wire.packet import Results, Shape, Work
@@ -234,7 +234,7 @@ def measure(shape: str, size: int, *, runs: int, scalar: bool, loop: Callable[..
     found["again"] = medians(lambda: parts(again), runs)
     if scalar:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(linker, "linked", lambda *_: None)
+            patch.setattr(linker, "link", lambda *_: None)
             found["python"] = medians(lambda: parts(first), min(runs, 3))["all"]
     return found
 
@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     started = time.perf_counter()
-    assert linker.load()
+    assert loader.load()
     if not options.json:
         print(
             f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}; "

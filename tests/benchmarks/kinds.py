@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.compiled import linker
+from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import UNKNOWN, Column
 from rebaser.dvu.wire.packet import Shape, Work
@@ -84,7 +84,7 @@ def work(shape: Shape, kinds: tuple[str, ...], nodes: int) -> Work:
 
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
     """Let workers compute without compiled code and without groups."""
-    patch.setattr(linker, "linked", lambda *_: None)
+    patch.setattr(linker, "link", lambda *_: None)
     patch.setattr(evaluator.Sweep, "_flags", lambda *_: None)
 
 
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    assert linker.load()
+    assert loader.load()
     if not options.json:
         print(
             f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}; ns of CPU time a node"

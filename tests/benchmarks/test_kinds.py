@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser.dvu.compiled import linker
+from rebaser.dvu.compiled import loader
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from tests.benchmarks.kinds import CASES, measure, one_by_one, work
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.bench
 
 
 def test_all_cases_are_the_same_together_and_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert linker.load()
+    assert loader.load()
     packets = {name: work(*case, 1000).encode() for name, case in CASES.items()}
     together = {name: evaluate_packet(data) for name, data in packets.items()}
     one_by_one(monkeypatch)

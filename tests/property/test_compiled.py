@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.compiled import linker
+from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.wire.column import IN_ERROR, NEVER, NOT_THERE, Item
 from rebaser.dvu.wire.equality import own_fault, remember
@@ -273,9 +273,9 @@ def every_way(packet: Packet, patch: pytest.MonkeyPatch, rng: random.Random) -> 
         few = {"group_most": rng.choice([1, 2, 7, 100]), "group_again": rng.choice([1, 3, 50])}
         way.setattr(thresholds, "now", replace(ALWAYS, group=rng.choice([1, 2, 5]), **few))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
-        way.setattr(linker, "linked", lambda *_: None)
+        way.setattr(linker, "link", lambda *_: None)
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
-        way.setattr(linker, "_kernel", None)
+        way.setattr(loader, "_kernel", None)
         way.setattr(thresholds, "now", replace(thresholds.now, cold=1 << 30))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
         way.setattr(evaluator.Sweep, "_flags", lambda *_: None)
@@ -297,7 +297,7 @@ ALWAYS = Thresholds(cold=0, warm=0, formula=0, stretch_longest=1, reorder=1 << 4
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Compiled code wherever it can, also where that does not pay."""
     monkeypatch.setattr(thresholds, "now", ALWAYS)
-    assert linker.load()
+    assert loader.load()
     return monkeypatch
 
 
@@ -340,5 +340,5 @@ def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatc
     packet.dirty, packet.old = bytearray(b"\1" * len(packet.shape)), [NEVER] * len(packet.shape)
     data = packet.encode()
     found = shown(evaluate_packet(data))
-    always.setattr(linker, "linked", lambda *_: None)
+    always.setattr(linker, "link", lambda *_: None)
     assert shown(evaluate_packet(data)) == found

@@ -17,8 +17,8 @@ GLOBS = ["s/*", "s/**", "*/1", "**1", "s/*/1", "d/*", "d/**", "**/e/*", "t/1", "
 LIMITS = forcing(
     Thresholds(packet_bytes=1),
     Thresholds(whole=0, share=1 << 30, slow=1.0),
-    Thresholds(whole=0, share=1 << 30, slow=1.0, few=-1),
-    Thresholds(few=-1),
+    Thresholds(whole=0, share=1 << 30, slow=1.0, interpreted_max=-1),
+    Thresholds(interpreted_max=-1),
 )
 
 ids = st.sampled_from(IDS)

@@ -41,6 +41,6 @@ def test_compiled_or_not_the_packets_are_the_same(edits: list[list[Update]], lim
     for some in edits:
         book.edit(*some)
         with book.state.view() as view:
-            plain = packets(view, replace(limits, whole=NEVER, few=NEVER))
-            assert packets(view, replace(limits, whole=NEVER, few=-1)) == plain
+            plain = packets(view, replace(limits, whole=NEVER, interpreted_max=NEVER))
+            assert packets(view, replace(limits, whole=NEVER, interpreted_max=-1)) == plain
         book.update()

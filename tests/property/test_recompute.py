@@ -145,7 +145,7 @@ def test_all_is_edited_and_recomputed_at_once() -> None:
     """In a change set that is small enough for Python, where both together are more than that."""
     graph: list[Update] = [Set(f"a{at}", at) for at in range(150)]
     graph += [Derive(f"b{at}", "sum", {"x": f"a{at}"}) for at in range(140)]
-    assert len(graph) < Thresholds().few < len(graph) + 140
+    assert len(graph) < Thresholds().interpreted_max < len(graph) + 140
     book = Logged(graph)
     book.update()
     book.edit(*graph, recompute=[EVERYTHING])

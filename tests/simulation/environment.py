@@ -27,7 +27,7 @@ import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
 from rebaser.change_set.request_reader import RequestReader
 from rebaser.dvu import fingerprint
-from rebaser.dvu.compiled import linker
+from rebaser.dvu.compiled import loader
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.planning import warm_up
 from rebaser_client.jetstream import Connection, Message
@@ -54,7 +54,7 @@ def prepare(limits: Thresholds) -> None:
     """Load what is loaded once for a process, so that no run differs from others because it is the first."""
     registry()
     fingerprint.code()
-    if min(limits.few, limits.cold) < USUAL.few and linker.load():
+    if min(limits.interpreted_max, limits.cold) < USUAL.interpreted_max and loader.load():
         _warm()
 
 

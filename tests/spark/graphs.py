@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rebaser.dvu.functions import FunctionError, registry
-from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.update import still_valid
 from rebaser.dvu.worker.evaluate import evaluate_packet
@@ -69,12 +69,12 @@ def run_here(
     return made.computed()
 
 
-def waves(made: Plan) -> Iterable[list[bytes]]:
+def waves(made: PacketPlan) -> Iterable[list[bytes]]:
     while packets := made.next_wave():
         yield packets
 
 
-def absorb(made: Plan, packets: Sequence[bytes]) -> None:
+def absorb(made: PacketPlan, packets: Sequence[bytes]) -> None:
     results = [result for packet in packets for result in evaluate_packet(packet)]
     random.Random(len(results)).shuffle(results)  # the order in which results arrive means nothing
     made.absorb(results)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Work
 from rebaser_core.updates import Derive, Set
@@ -11,7 +11,7 @@ from tests.spark.graphs import Book
 ELEMENTS = 9_000  # a macro over so many takes seconds: its cost grows with their square
 
 
-def small(value: int = 1) -> tuple[Plan, list[bytes]]:
+def small(value: int = 1) -> tuple[PacketPlan, list[bytes]]:
     """A plan that adds 1 to `value`, and its packet."""
     book = Book([Set("a", value), Derive("b", "cel", {"a": "a"}, {"expr": "a + 1"})])
     made = plan(book.state.view())

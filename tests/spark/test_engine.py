@@ -15,7 +15,7 @@ import pytest
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from rebaser.dvu.planning.full_plan import WholePlan
+from rebaser.dvu.planning.full_plan import FullGraphPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.dvu.spark.scheduler import Call
@@ -76,7 +76,7 @@ async def test_much_of_a_large_change_set_is_swept_over_a_structure_that_workers
         book.edit(*[Set(f"x{at}", at + more) for at in range(count)])
         with book.state.view() as view:
             made = plan(view)
-            assert isinstance(made, WholePlan)
+            assert isinstance(made, FullGraphPlan)
             assert (made.unsent is not None) == (more == 0)  # with the first update only
             book.commit(await update(view, engine, label="ws/cs"), view.sequence)
         cells = book.state.cells

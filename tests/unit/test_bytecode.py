@@ -43,8 +43,8 @@ def test_formulas_over_numbers_are_programs(expression: str, doubles: bool, whol
     """`doubles`, `wholes`: whether one for these alone is the same, which is the fastest."""
     made = program("cel", *NAMES, expr=expression)
     assert made is not None
-    assert (instructions.in_doubles(made) is not None) == doubles
-    assert (instructions.in_wholes(made) is not None) == wholes
+    assert (instructions.for_doubles(made) is not None) == doubles
+    assert (instructions.for_integers(made) is not None) == wholes
 
 
 @pytest.mark.parametrize(

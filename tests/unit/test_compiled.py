@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.compiled import linker
+from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import NEVER
 from rebaser.dvu.wire.packet import Packet, Results, Shape
@@ -43,26 +43,26 @@ def numbers(nodes: int, *, odd: int = 0) -> Packet:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many nodes each call of compiled code did."""
     done: list[int] = []
-    sweep_ = linker.Linked.sweep
+    sweep_ = linker.LinkedPrograms.sweep
 
-    def noted(self: linker.Linked, state: Any, order: Any, at: int, end: int) -> int:
+    def noted(self: linker.LinkedPrograms, state: Any, order: Any, at: int, end: int) -> int:
         stopped = sweep_(self, state, order, at, end)
         done.append(stopped - at)
         return stopped
 
-    monkeypatch.setattr(linker.Linked, "sweep", noted)
+    monkeypatch.setattr(linker.LinkedPrograms, "sweep", noted)
     return done
 
 
 def test_a_chain_is_one_call(calls: list[int]) -> None:
-    assert linker.load()
+    assert loader.load()
     [data] = evaluate_packet(numbers(5000).encode())
     assert calls == [5000]
     assert Results.decode(data).values[4999] == 1.5 + 0.5 * 4999
 
 
 def test_where_it_stops_at_every_other_node_it_is_asked_less_and_less(calls: list[int]) -> None:
-    assert linker.load()
+    assert loader.load()
     evaluate_packet(numbers(20_000, odd=10_000).encode())
     assert len(calls) < 50
     assert calls[-1] > 8_000
@@ -73,27 +73,27 @@ def test_small_packets_and_machines_without_compiled_code_do_without(
 ) -> None:
     data = numbers(Thresholds().warm // 3 - 1).encode()
     found = evaluate_packet(data)
-    monkeypatch.setattr(linker, "_absent", False)
-    monkeypatch.setattr(linker, "_kernel", None)
+    monkeypatch.setattr(loader, "_unavailable", False)
+    monkeypatch.setattr(loader, "_kernel", None)
     monkeypatch.setattr(thresholds, "now", Thresholds(cold=0))
-    monkeypatch.setattr(linker.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("none")))
+    monkeypatch.setattr(loader.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("none")))
     assert evaluate_packet(data) == found
-    assert linker._absent
-    assert not linker.load()
+    assert loader._unavailable
+    assert not loader.load()
     assert calls == []
 
 
 def test_compiled_code_is_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Apart for each release, where `NUMBA_CACHE_DIR` says; and nowhere, where nothing can be written."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert linker._folder() == str(tmp_path / f"kernel-{fingerprint.code()}")
-    assert not linker.kept()
-    assert linker.module(SimpleNamespace(twice=lambda x: 2 * x)).twice(2) == 4
-    assert not linker.kept()  # what planning needs is not all
+    assert loader._cache_folder() == str(tmp_path / f"kernel-{fingerprint.code()}")
+    assert not loader.is_cached()
+    assert loader.compile_module(SimpleNamespace(twice=lambda x: 2 * x)).twice(2) == 4
+    assert not loader.is_cached()  # what planning needs is not all
     (tmp_path / "file").touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
-    assert linker._folder() == ""
-    assert not linker.kept()
+    assert loader._cache_folder() == ""
+    assert not loader.is_cached()
 
 
 def test_threads_that_compile_at_once_keep_it_where_it_belongs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,28 +116,28 @@ def test_threads_that_compile_at_once_keep_it_where_it_belongs(tmp_path: Path, m
     kinds = iter((first, second))
     monkeypatch.setattr(numba, "njit", lambda **_: next(kinds))
     with ThreadPoolExecutor(2) as threads:
-        one = threads.submit(linker.module, SimpleNamespace(twice=lambda x: 2 * x))
+        one = threads.submit(loader.compile_module, SimpleNamespace(twice=lambda x: 2 * x))
         one.add_done_callback(lambda _: first_is_done.set())
         first_is_in.wait(10)
-        two = threads.submit(linker.module, SimpleNamespace(twice=lambda x: 2 * x))
+        two = threads.submit(loader.compile_module, SimpleNamespace(twice=lambda x: 2 * x))
         assert one.result().twice(2) == two.result().twice(2) == 4
-    assert folders == [linker._folder()]
+    assert folders == [loader._cache_folder()]
 
 
 def test_compiled_code_of_other_releases_goes_once_nobody_looks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    old, new = time.time() - linker._KEPT_FOR - 100, time.time() - linker._KEPT_FOR + 100
+    old, new = time.time() - loader._UNUSED_MAX - 100, time.time() - loader._UNUSED_MAX + 100
     for name, age in (("kernel-old", old), ("kernel-left-by-a-crash-123", old), ("kernel-new", new), ("other", old)):
         (tmp_path / name / "dvu").mkdir(parents=True)
         (tmp_path / name / "dvu" / "sweep.nbc").touch()
         os.utime(tmp_path / name, (age, age))
-    own = Path(linker._folder())
+    own = Path(loader._cache_folder())
     os.utime(own, (old, old))
-    linker._prune(own)
+    loader._prune(own)
     assert {path.name for path in tmp_path.iterdir()} == {"kernel-new", "other", own.name}
-    linker._folder()
+    loader._cache_folder()
     assert own.stat().st_mtime > new
 
 
@@ -147,14 +147,14 @@ def test_compiled_code_that_another_process_is_removing_is_left_to_it(
     (tmp_path / "kernel-old").mkdir()
     os.utime(tmp_path / "kernel-old", (0, 0))
     monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(FileNotFoundError))
-    linker._prune(tmp_path / "kernel-own")
+    loader._prune(tmp_path / "kernel-own")
     assert (tmp_path / "kernel-old").exists()
 
 
 def test_one_value_of_many_inputs_is_compiled_too() -> None:
     work = graph("fanin", 2000, gated=True)
-    assert linker.load()
-    linked = linker.linked(work, registry(), 1 << 20)
+    assert loader.load()
+    linked = linker.link(work, registry(), 1 << 20)
     assert linked is not None
     assert np.bincount(work.shape).tolist() == [1, 1999]
     assert linked.covers == [True, True]

@@ -8,8 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser.dvu.compiled import linker
-from rebaser.dvu.planning import subgraph
+from rebaser.dvu.compiled import loader
+from rebaser.dvu.planning import loop_loader
 from rebaser.dvu.spark import session_manager as keeping
 from rebaser.dvu.spark.session import SessionError
 from rebaser.dvu.spark.session_manager import EngineSettings, Keeper
@@ -34,11 +34,11 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 async def test_it_is_compiled_once_spark_is_up_and_only_if_nobody_has(
     commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linker, "kept", lambda: True)
+    monkeypatch.setattr(loader, "is_cached", lambda: True)
     keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
     keeper.ready.set()
     await keeper.compile()
-    monkeypatch.setattr(linker, "kept", lambda: False)
+    monkeypatch.setattr(loader, "is_cached", lambda: False)
     await Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None).compile()
     keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
     async with anyio.create_task_group() as tasks:
@@ -60,18 +60,19 @@ async def test_planning_waits_for_compiled_code_only_once_spark_is_up_unless_the
         loaded.append(keeper.ready.is_set())
         return compiled_loops
 
-    monkeypatch.setattr(subgraph, "load", load)
-    monkeypatch.setattr(linker, "kept", lambda: True)
+    monkeypatch.setattr(loop_loader, "load", load)
+    monkeypatch.setattr(loader, "is_cached", lambda: True)
     keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.compile)
         await anyio.sleep(0.01)
-        assert subgraph.loops(limits.few_cold if asked else limits.few, limits.few) is not compiled_loops
+        size = limits.interpreted_max_cold if asked else limits.interpreted_max
+        assert loop_loader.loops_for(size, limits.interpreted_max) is not compiled_loops
         assert loaded == []
-        assert subgraph.loops(limits.few_cold + 1, limits.few) is compiled_loops
+        assert loop_loader.loops_for(limits.interpreted_max_cold + 1, limits.interpreted_max) is compiled_loops
         keeper.ready.set()
     assert loaded == [False] + [True] * asked
-    assert subgraph.loops(limits.few + 1, limits.few) is compiled_loops
+    assert loop_loader.loops_for(limits.interpreted_max + 1, limits.interpreted_max) is compiled_loops
 
 
 class Broken:

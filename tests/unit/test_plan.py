@@ -53,18 +53,18 @@ def test_a_plan_holds_what_is_affected_and_not_the_change_set(size: int) -> None
     book.update()
     book.edit(Set("a", 2))
     with book.state.view() as view:
-        found = subgraph.affected(view, Thresholds())
+        found = subgraph.build_subgraph(view, Thresholds())
     assert (len(found.rows), len(found.idx), len(found.outside)) == (2, 2, 1)
 
 
-@pytest.mark.parametrize("few", [-1, 3, 30, 39, 40, 60, 10_000])
-def test_what_changed_and_is_asked_for_anew_may_be_more_than_there_is(few: int) -> None:
+@pytest.mark.parametrize("interpreted_max", [-1, 3, 30, 39, 40, 60, 10_000])
+def test_what_changed_and_is_asked_for_anew_may_be_more_than_there_is(interpreted_max: int) -> None:
     """All of a change set was edited, and all of it is to be recomputed: each counts twice."""
     book = Book([Set("a", 1), *(total(f"b{at}", "a") for at in range(39))])
     book.update()
     book.edit(*book.state.updates(), recompute=[Recompute()])
     with book.state.view() as view:
-        found = subgraph.affected(view, Thresholds(few=few))
+        found = subgraph.build_subgraph(view, Thresholds(interpreted_max=interpreted_max))
     assert len(found.rows) == 39
 
 
@@ -75,7 +75,7 @@ def test_what_names_an_input_no_more_is_not_affected_by_it() -> None:
     book.update()
     book.edit(Set("a", 2))
     with book.state.view() as view:
-        found = subgraph.affected(view, Thresholds())
+        found = subgraph.build_subgraph(view, Thresholds())
         assert [view.columns.ids[row] for row in found.rows.tolist()] == ["b"]
 
 
@@ -194,8 +194,8 @@ def test_constants_that_do_not_fit_into_one_packet_are_spread() -> None:
     assert wave == [4, 4, 4, 4, 4]
 
 
-@pytest.mark.parametrize("few", [300, -1])
-def test_what_an_earlier_wave_found_counts_in_the_packets_of_a_later_one(few: int) -> None:
+@pytest.mark.parametrize("interpreted_max", [300, -1])
+def test_what_an_earlier_wave_found_counts_in_the_packets_of_a_later_one(interpreted_max: int) -> None:
     count, text, room = 20, "x" * 50_000, 500_000
     book = Book(
         [
@@ -207,7 +207,7 @@ def test_what_an_earlier_wave_found_counts_in_the_packets_of_a_later_one(few: in
     )
     sizes: list[list[int]] = []
     with book.state.view() as view:
-        made = plan(view, Thresholds(packet_bytes=room, few=few))
+        made = plan(view, Thresholds(packet_bytes=room, interpreted_max=interpreted_max))
         while packets := made.next_wave():
             sizes.append([len(packet) for packet in packets])
             made.absorb([result for packet in packets for result in evaluate_packet(packet)])
@@ -217,8 +217,8 @@ def test_what_an_earlier_wave_found_counts_in_the_packets_of_a_later_one(few: in
     assert [book.values()[f"o{at}"].value for at in range(count)] == [4 * len(text)] * count
 
 
-@pytest.mark.parametrize("few", [300, -1])
-def test_inputs_of_what_is_put_off_count_again_for_the_next(few: int) -> None:
+@pytest.mark.parametrize("interpreted_max", [300, -1])
+def test_inputs_of_what_is_put_off_count_again_for_the_next(interpreted_max: int) -> None:
     """`late{n}` waits for `x`, which is in another packet, and names the text that `now{n}` takes with it."""
     count, room = 20, 500_000
     book = Book(
@@ -232,7 +232,7 @@ def test_inputs_of_what_is_put_off_count_again_for_the_next(few: int) -> None:
     book.edit(total("all", "x", "y"))  # so that both are of one island
     sizes: list[int] = []
     with book.state.view() as view:
-        made = plan(view, Thresholds(packet_bytes=room, few=few))
+        made = plan(view, Thresholds(packet_bytes=room, interpreted_max=interpreted_max))
         while packets := made.next_wave():
             sizes += [len(packet) for packet in packets]
             made.absorb([result for packet in packets for result in evaluate_packet(packet)])
@@ -417,7 +417,7 @@ def test_what_an_edit_has_touched_since_is_no_longer_valid() -> None:
 def test_islands_keep_their_order_and_cycle_members_join_nothing() -> None:
     book = Book([*islands(2, 3), total("x", "y"), total("y", "x"), total("p", "x"), total("q", "y")])
     with book.state.view() as view:
-        found = subgraph.affected(view, Thresholds())
+        found = subgraph.build_subgraph(view, Thresholds())
         parts, begin = subgraph.islands(found, found.order, 300)
         named = [[view.columns.ids[found.rows[at]] for at in part] for part in np.split(parts, begin[1:-1])]
     assert sorted(named) == [["0/1", "0/2", "0/3"], ["1/1", "1/2", "1/3"], ["p"], ["q"]]

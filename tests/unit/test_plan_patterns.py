@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser.dvu.planning import full_plan, layout, patterns, subgraph
-from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
@@ -56,7 +56,7 @@ def by_id(id_: str, *inputs: str | Match) -> Derive:
     return Derive(id_, "by_id", {"x": inputs})
 
 
-@pytest.mark.parametrize("limits", [Thresholds(few=-1), Thresholds(whole=0, share=1 << 30, slow=1.0)])
+@pytest.mark.parametrize("limits", [Thresholds(interpreted_max=-1), Thresholds(whole=0, share=1 << 30, slow=1.0)])
 def test_ids_come_with_values_where_they_are_asked_for(limits: Thresholds) -> None:
     book = Book(
         [
@@ -78,7 +78,7 @@ def test_ids_come_with_values_where_they_are_asked_for(limits: Thresholds) -> No
     assert values["dear"].value == ["p/10"]
     book.edit(Remove("p/2"), Set("p/20", 2))  # the same values
     with book.state.view() as view:
-        assert isinstance(plan(view, limits), full_plan.WholePlan if limits.whole == 0 else Plan)
+        assert isinstance(plan(view, limits), full_plan.FullGraphPlan if limits.whole == 0 else PacketPlan)
     book.update(limits)
     assert book.values()["all"].value == {"p/10": 10, "p/20": 2, "p/3": None}
 
@@ -180,8 +180,8 @@ def test_an_update_of_too_many_inputs_does_not_run(monkeypatch: pytest.MonkeyPat
     assert book.values()["all9"].value == list(range(10))
 
 
-@pytest.mark.parametrize("few", [300, -1])
-def test_a_pattern_over_many_is_planned_by_compiled_loops_too(few: int) -> None:
+@pytest.mark.parametrize("interpreted_max", [300, -1])
+def test_a_pattern_over_many_is_planned_by_compiled_loops_too(interpreted_max: int) -> None:
     book = Book(
         [
             *(Set(f"p/{at:04}", at) for at in range(2_000)),
@@ -190,33 +190,33 @@ def test_a_pattern_over_many_is_planned_by_compiled_loops_too(few: int) -> None:
             Derive("twice", "sum", {"x": ("all", Match("a*"))}),
         ]
     )
-    book.update(Thresholds(few=few, packet_bytes=20_000))
+    book.update(Thresholds(interpreted_max=interpreted_max, packet_bytes=20_000))
     tens = [sum(range(10 * at, 10 * at + 10)) for at in range(10)]
     assert book.values()["all"].value == sum(range(1_000)) + 100 * sum(tens)
     book.edit(Set("p/0005", 6))
-    book.update(Thresholds(few=few))
+    book.update(Thresholds(interpreted_max=interpreted_max))
     assert book.values()["twice"].value == 2 * (sum(range(1_000)) + 100 * sum(tens) + 101)
 
 
-@pytest.mark.parametrize("few", [300, -1])
-def test_what_patterns_stand_for_is_swept_over_a_kept_structure(few: int) -> None:
-    limits = Thresholds(whole=0, share=1 << 30, slow=1.0, few=few)
+@pytest.mark.parametrize("interpreted_max", [300, -1])
+def test_what_patterns_stand_for_is_swept_over_a_kept_structure(interpreted_max: int) -> None:
+    limits = Thresholds(whole=0, share=1 << 30, slow=1.0, interpreted_max=interpreted_max)
     book = at_rest(*(Set(f"p/{at}", at) for at in range(9)), total("all", Match("p/*"), "x"), Set("x", 1))
     columns = book.state.cells.columns
 
-    def updated(*updates: Update) -> tuple[Json, layout.Laid | None]:
+    def updated(*updates: Update) -> tuple[Json, layout.GraphLayout | None]:
         """What all of it is, and the structure that was kept."""
         book.edit(*updates)
         with book.state.view() as view:
-            assert isinstance(plan(view, limits), full_plan.WholePlan)
+            assert isinstance(plan(view, limits), full_plan.FullGraphPlan)
         book.update(limits)
-        return book.values()["all"].value, layout.laid(columns)
+        return book.values()["all"].value, layout.cached_layout(columns)
 
     value, kept = updated(Set("p/0", 100))
     assert value == 137
     assert updated(Set("p/1", 101), Set("y", 7)) == (237, kept)  # nothing matches it
     book.edit(Set("p/9", 1000))
-    assert layout.laid(columns) is None
+    assert layout.cached_layout(columns) is None
     assert updated()[0] == 1237
     for edit, sum_ in ((Remove("p/0"), 1137), (Unset("p/9"), 137), (Remove("p/9"), 137), (Set("p/0", 1), 138)):
         assert updated(edit)[0] == sum_
@@ -228,7 +228,7 @@ def test_more_inputs_by_pattern_than_may_be_are_left_to_packets(monkeypatch: pyt
     for name, most in (("MAX_INPUTS", 3), ("MAX_ALL", 7)):
         with monkeypatch.context() as patched, book.state.view() as view:
             patched.setattr(patterns, name, most)
-            assert layout.lay(view.columns, limits.few).structure is None
+            assert layout.build_layout(view.columns, limits.interpreted_max).structure is None
     monkeypatch.setattr(patterns, "MAX_INPUTS", 3)
     book.update(limits)
     assert book.values()["all"].error == Fault("too_large", "its patterns make it have more than 3 inputs", "all")
@@ -245,7 +245,7 @@ def test_a_plan_holds_what_is_affected_and_what_its_patterns_match(size: int) ->
     )
     book.edit(Set("x/2/a", 7))
     with book.state.view() as view:
-        found = subgraph.affected(view, Thresholds())
+        found = subgraph.build_subgraph(view, Thresholds())
     assert (len(found.rows), len(found.idx), len(found.outside)) == (2, 6, 5)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rebaser.dvu.planning import layout
-from rebaser.dvu.planning.full_plan import WholePlan
-from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning.full_plan import FullGraphPlan
+from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Results, read_packet
 from rebaser.dvu.wire.structure import Reach, decode
@@ -32,7 +32,7 @@ from rebaser_core.values import State, canonical
 from tests.spark.graphs import Book, expected, typed
 
 WHOLE = Thresholds(whole=0, share=1 << 30, slow=1.0)
-COMPILED = replace(WHOLE, few=-1)
+COMPILED = replace(WHOLE, interpreted_max=-1)
 
 
 def total(id_: str, *inputs: str) -> Derive:
@@ -43,7 +43,7 @@ def update(book: Book, limits: Thresholds, kept: Structures) -> int:
     """One update over the structure; how many packets it took."""
     with book.state.view() as view:
         made = plan(view, limits)
-        assert isinstance(made, WholePlan)
+        assert isinstance(made, FullGraphPlan)
         count = 0
         while packets := made.next_wave():
             count += 1
@@ -96,8 +96,8 @@ def test_what_is_swept_is_what_packets_give(seed: int, limits: Thresholds, funct
         edits += book.again(rng.sample(sorted(book.state.cells), 2))
         book.edit(*edits)
         with book.state.view() as one, book.state.view() as other:
-            assert isinstance(plan(one, limits), WholePlan)
-            assert isinstance(plan(other), Plan)
+            assert isinstance(plan(one, limits), FullGraphPlan)
+            assert isinstance(plan(other), PacketPlan)
             assert found_by(one, limits) == found_by(other, Thresholds())
         update(book, limits, kept)
         assert typed(book.values()) == typed(expected(book.state.updates()))
@@ -157,13 +157,13 @@ def test_a_worker_that_never_takes_it_in_is_an_error() -> None:
 def test_other_definitions_are_another_structure() -> None:
     book, kept = Book([Set("a", 1), Set("b", 10), total("c", "a")]), Structures(None)
     update(book, WHOLE, kept)
-    before = layout.laid(book.state.cells.columns)
+    before = layout.cached_layout(book.state.cells.columns)
     assert before is not None
     book.edit(Set("a", 2))
     update(book, WHOLE, kept)
-    assert layout.laid(book.state.cells.columns) is before
+    assert layout.cached_layout(book.state.cells.columns) is before
     book.edit(total("c", "a", "b"))
-    assert layout.laid(book.state.cells.columns) is None
+    assert layout.cached_layout(book.state.cells.columns) is None
     update(book, WHOLE, kept)
     assert book.values()["c"].value == 12
 
@@ -185,18 +185,18 @@ def test_only_what_is_reached_is_computed_and_only_its_inputs_travel() -> None:
 def test_a_cycle_is_left_to_packets() -> None:
     book = Book([Set("a", 1), total("b", "a"), total("c", "d"), total("d", "c")])
     with book.state.view() as view:
-        assert isinstance(plan(view, WHOLE), Plan)
+        assert isinstance(plan(view, WHOLE), PacketPlan)
 
 
 def test_little_of_a_large_change_set_is_left_to_packets() -> None:
     limits = replace(WHOLE, share=8)
     book = Book([Set(f"x{at}", at) for at in range(100)] + [total(f"y{at}", f"x{at}") for at in range(100)])
     with book.state.view() as view:
-        assert isinstance(plan(view, limits), WholePlan)
+        assert isinstance(plan(view, limits), FullGraphPlan)
     update(book, limits, Structures(None))
     book.edit(Set("x0", 5))
     with book.state.view() as view:
-        assert isinstance(plan(view, limits), Plan)
+        assert isinstance(plan(view, limits), PacketPlan)
 
 
 def test_one_value_with_most_of_the_inputs_is_swept_too() -> None:
@@ -207,7 +207,7 @@ def test_one_value_with_most_of_the_inputs_is_swept_too() -> None:
     book.edit(Set("x1", 5))
     with book.state.view() as view:
         made = plan(view, limits)
-        assert isinstance(made, WholePlan)
+        assert isinstance(made, FullGraphPlan)
         assert made.size == 1
     book.edit(Set("x0", 5))
     update(book, limits, Structures(None))
@@ -217,7 +217,7 @@ def test_one_value_with_most_of_the_inputs_is_swept_too() -> None:
 def test_what_python_has_to_compute_is_left_to_packets() -> None:
     book = Book([Set("a", "x"), *(Derive(f"b{at}", "upper", {"value": "a"}) for at in range(10))])
     with book.state.view() as view:
-        assert isinstance(plan(view, replace(WHOLE, slow=0.5)), Plan)
+        assert isinstance(plan(view, replace(WHOLE, slow=0.5)), PacketPlan)
 
 
 @pytest.mark.parametrize("others", ["sum", "concat"])
@@ -261,7 +261,7 @@ def test_results_of_other_values_than_those_asked_for_are_refused(limits: Thresh
     ):
         with book.state.view() as view:
             made = plan(view, limits)
-            assert isinstance(made, WholePlan) == (limits != Thresholds())
+            assert isinstance(made, FullGraphPlan) == (limits != Thresholds())
             [data] = evaluate_packet(made.next_wave()[0], structures=Structures(None))
             with pytest.raises(DvuError, match=reason):
                 made.absorb([garble(Results.decode(data)).encode()])
@@ -294,7 +294,7 @@ def test_a_structure_in_the_workers_folder_need_not_travel(tmp_path: Path) -> No
     book = Book([Set("a", 1), total("b", "a")])
     with book.state.view() as view:
         made = plan(view, WHOLE)
-        assert isinstance(made, WholePlan)
+        assert isinstance(made, FullGraphPlan)
         assert made.unsent is not None
         Structures(tmp_path / "of workers").write(made.unsent.address, bytes(made.unsent.data))
         made.shared("")
@@ -312,7 +312,7 @@ def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> 
     book = Book([Set("a", 1), total("b", "a")])
     with book.state.view() as view:
         made = plan(view, WHOLE)
-        assert isinstance(made, WholePlan)
+        assert isinstance(made, FullGraphPlan)
         assert made.unsent is not None
         if there:
             path = tmp_path / path_of(made.unsent.address)
@@ -327,9 +327,9 @@ def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> 
         assert [one.id for one in made.computed()] == ["b"]
 
 
-@pytest.mark.parametrize("few", [300, -1])
-def test_what_is_written_names_the_values(few: int) -> None:
-    limits, kept = replace(WHOLE, few=few, named=2), Structures(None)
+@pytest.mark.parametrize("interpreted_max", [300, -1])
+def test_what_is_written_names_the_values(interpreted_max: int) -> None:
+    limits, kept = replace(WHOLE, interpreted_max=interpreted_max, named=2), Structures(None)
     book = Book([total(f"größe {at}", f"x{at // 2}") for at in range(9)] + [Set(f"x{at}", at) for at in range(5)])
     for edited in ([0, 1, 2, 3, 4], [3, 1], [2]):
         book.edit(*[Set(f"x{at}", at + len(edited)) for at in edited])
@@ -401,5 +401,5 @@ def test_values_of_an_update_are_ok(tmp_path: Path) -> None:
 )
 def test_ids_as_text_are_those_of_the_nodes_that_are_asked_for(nodes: list[int]) -> None:
     ids = ["a", "bä", "c/c/c", "d d"]
-    found = layout.Names.of(ids).lines(np.array(nodes, np.int32), sys.maxsize)
+    found = layout.IdText.of(ids).lines(np.array(nodes, np.int32), sys.maxsize)
     assert found.decode().split("\n") == [ids[node] for node in nodes]

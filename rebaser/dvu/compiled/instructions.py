@@ -40,18 +40,18 @@ from rebaser_core.values import Json
     GREATEST,
     LEAST,
     # Over all inputs of a node.
-    ALL_SUM,
-    ALL_PRODUCT,
-    ALL_MEAN,
-    ALL_MIN,
-    ALL_MAX,
-    ALL_COUNT,
-    ALL_ABS,
-    ALL_ROUND,  # to `left` decimals
-    ALL_COALESCE,  # or else left
+    REDUCE_SUM,
+    REDUCE_PRODUCT,
+    REDUCE_MEAN,
+    REDUCE_MIN,
+    REDUCE_MAX,
+    REDUCE_COUNT,
+    REDUCE_ABS,
+    REDUCE_ROUND,  # to `left` decimals
+    REDUCE_COALESCE,  # or else left
 ) = range(37)
 
-INPUTS = 64  # registers for inputs; what takes more and is no ALL_ is not compiled
+INPUTS = 64  # registers for inputs; what takes more and is no REDUCE_ is not compiled
 CONSTANTS = 512  # where they start; between are those for what is computed on the way
 
 Instruction: TypeAlias = tuple[int, int, int, int]
@@ -110,34 +110,34 @@ class Program:
         return placed
 
 
-_DOUBLE, _WHOLE, _TRUTH = range(3)
+_DOUBLE, _INTEGER, _TRUTH = range(3)
 _ARITHMETIC = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
-_KEEPS_WHOLE = frozenset({RETURN, NEGATE, MAGNITUDE, CEIL, FLOOR, ROUND, TO_INT})
-_OVER_WHOLES = frozenset({ALL_SUM, ALL_PRODUCT, ALL_MIN, ALL_MAX, ALL_COUNT})
-_OVER_DOUBLES = frozenset({ALL_SUM, ALL_PRODUCT, ALL_MEAN, ALL_MIN, ALL_MAX, ALL_ABS})
+_KEEPS_INTEGER = frozenset({RETURN, NEGATE, MAGNITUDE, CEIL, FLOOR, ROUND, TO_INT})
+_OVER_INTEGERS = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MIN, REDUCE_MAX, REDUCE_COUNT})
+_OVER_DOUBLES = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MEAN, REDUCE_MIN, REDUCE_MAX, REDUCE_ABS})
 _EXACT = 2**53  # integers up to here are doubles too
 
 
-def in_doubles(program: Program) -> Program | None:
+def for_doubles(program: Program) -> Program | None:
     """The program for inputs that are all doubles, if all it computes then is doubles and truths: constants become
     doubles, and nobody need look at kinds. None if that would not be the same."""
-    if program.instructions[0][0] >= ALL_SUM:
+    if program.instructions[0][0] >= REDUCE_SUM:
         return program if program.instructions[0][0] in _OVER_DOUBLES else None
     types: dict[int, int | None] = dict.fromkeys(range(INPUTS), _DOUBLE)
     for place, constant in enumerate(program.constants):
-        kind = {float: _DOUBLE, int: _WHOLE, bool: _TRUTH}.get(type(constant))
-        types[~place] = None if kind == _WHOLE and abs(constant) > _EXACT else kind  # type: ignore[arg-type]
-    return _typed(program, types, _type, float)
+        kind = {float: _DOUBLE, int: _INTEGER, bool: _TRUTH}.get(type(constant))
+        types[~place] = None if kind == _INTEGER and abs(constant) > _EXACT else kind  # type: ignore[arg-type]
+    return _typed(program, types, _type_of_doubles, float)
 
 
-def in_wholes(program: Program) -> Program | None:
-    """The program for inputs that are all integers, if all it computes then is integers and truths, as `in_doubles`."""
-    if program.instructions[0][0] >= ALL_SUM:
-        return program if program.instructions[0][0] in _OVER_WHOLES else None
-    types: dict[int, int | None] = dict.fromkeys(range(INPUTS), _WHOLE)
+def for_integers(program: Program) -> Program | None:
+    """The program for inputs that are all integers, if all it computes then is integers and truths."""
+    if program.instructions[0][0] >= REDUCE_SUM:
+        return program if program.instructions[0][0] in _OVER_INTEGERS else None
+    types: dict[int, int | None] = dict.fromkeys(range(INPUTS), _INTEGER)
     for place, constant in enumerate(program.constants):
-        types[~place] = {int: _WHOLE, bool: _TRUTH}.get(type(constant))
-    return _typed(program, types, _whole_type, int)
+        types[~place] = {int: _INTEGER, bool: _TRUTH}.get(type(constant))
+    return _typed(program, types, _type_of_integers, int)
 
 
 def _typed(
@@ -157,19 +157,19 @@ def _typed(
     return Program(program.instructions, [number(one or 0) for one in program.constants])
 
 
-def _whole_type(op: int, left: int | None, right: int | None) -> int | None:
+def _type_of_integers(op: int, left: int | None, right: int | None) -> int | None:
     if ADD <= op <= REMAINDER or op in (GREATEST, LEAST):
-        return _WHOLE if left == right == _WHOLE else None
+        return _INTEGER if left == right == _INTEGER else None
     if EQUAL <= op <= GREATER_EQUAL:
-        return _TRUTH if left == right == _WHOLE else None
+        return _TRUTH if left == right == _INTEGER else None
     if op in (NOT, TRUTH, JUMP_IF_NOT):
         return _TRUTH if left == _TRUTH else None
-    if op in _KEEPS_WHOLE:
-        return _WHOLE if left == _WHOLE else None
+    if op in _KEEPS_INTEGER:
+        return _INTEGER if left == _INTEGER else None
     return left if op == MOVE else None
 
 
-def _type(op: int, left: int | None, right: int | None) -> int | None:
+def _type_of_doubles(op: int, left: int | None, right: int | None) -> int | None:
     """What an instruction gives, None if that depends on more than types."""
     if op in _ARITHMETIC or EQUAL <= op <= GREATER_EQUAL:
         if _TRUTH in (left, right) or None in (left, right) or _DOUBLE not in (left, right):

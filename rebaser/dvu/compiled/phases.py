@@ -17,7 +17,7 @@ from rebaser.dvu.wire.column import DIGEST, OTHER, UNKNOWN
 ASIDE, TEXT = 1, 2  # flags of a shape: it has no program; what it gives is text if it stands aside
 
 
-def phases(
+def sort_into_phases(
     base: int, shape: Any, starts: Any, refs: Any, kinds: Any, flags: Any, phase: Any, text: Any, begin: Any, order: Any
 ) -> int:
     """Sort nodes into `order`, phase after phase, each in the order of the packet; phase i begins at `begin[i]`.

@@ -19,14 +19,14 @@ from rebaser.dvu.wire.packet import Shape
 
 _Inputs = tuple[tuple[str, int], ...]
 
-_OVER_ALL: Final = {
-    numbers.sum_: instructions.ALL_SUM,
-    numbers.product: instructions.ALL_PRODUCT,
-    numbers.mean: instructions.ALL_MEAN,
-    numbers.min_: instructions.ALL_MIN,
-    numbers.max_: instructions.ALL_MAX,
-    numbers.count: instructions.ALL_COUNT,
-    numbers.abs_: instructions.ALL_ABS,
+_REDUCTIONS: Final = {
+    numbers.sum_: instructions.REDUCE_SUM,
+    numbers.product: instructions.REDUCE_PRODUCT,
+    numbers.mean: instructions.REDUCE_MEAN,
+    numbers.min_: instructions.REDUCE_MIN,
+    numbers.max_: instructions.REDUCE_MAX,
+    numbers.count: instructions.REDUCE_COUNT,
+    numbers.abs_: instructions.REDUCE_ABS,
 }
 
 
@@ -46,7 +46,7 @@ def _translated(translator: "_Translator", inputs: _Inputs, params: bytes) -> Pr
         return None
 
 
-def _over_all(op: int) -> "_Translator":
+def _reduction(op: int) -> "_Translator":
     def translator(_inputs: _Inputs, _params: Params) -> Program:
         program = Program()
         program.add(op, 0, to=0)
@@ -60,13 +60,13 @@ def _round(_inputs: _Inputs, params: Params) -> Program:
     if type(digits) is not int or not 0 <= digits <= 15:
         raise NotCompiled
     program = Program()
-    program.add(instructions.ALL_ROUND, digits, to=0)
+    program.add(instructions.REDUCE_ROUND, digits, to=0)
     return program
 
 
 def _coalesce(_inputs: _Inputs, params: Params) -> Program:
     program = Program()
-    program.add(instructions.ALL_COALESCE, program.constant(params.get("default")), to=0)
+    program.add(instructions.REDUCE_COALESCE, program.constant(params.get("default")), to=0)
     return program
 
 
@@ -110,7 +110,7 @@ def _places(inputs: _Inputs) -> Mapping[str, int]:
 
 _Translator = Callable[[_Inputs, Params], Program]
 _BY_FUNCTION: Final[dict[int, _Translator]] = {
-    **{id(function): _over_all(op) for function, op in _OVER_ALL.items()},
+    **{id(function): _reduction(op) for function, op in _REDUCTIONS.items()},
     id(numbers.round_): _round,
     id(collections.coalesce): _coalesce,
     id(collections.if_): _if,

@@ -1,6 +1,6 @@
 """Updates that reach much of a large graph: swept as a whole, over a structure that is kept between updates.
 
-Invariant: gives what `rebaser.dvu.planning.packet_plan.Plan` would give. What a worker finds is compared here, by
+Invariant: gives what `rebaser.dvu.planning.packet_plan.PacketPlan` would give. What a worker finds is compared here, by
 column, with what stands in the change set; so nothing of what stood there travels, and no edge after the first time.
 """
 
@@ -16,7 +16,8 @@ from rebaser.dvu.compiled import translate
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.inputs import row_kinds
-from rebaser.dvu.planning.layout import Laid, NamedIds, Names
+from rebaser.dvu.planning.layout import GraphLayout, IdText, TextRowIds
+from rebaser.dvu.planning.loop_loader import loops_for
 from rebaser.dvu.wire.column import FAULT, INT, NULL, OTHER, Column
 from rebaser.dvu.wire.packet import Data, RawFault, Results, weight
 from rebaser.dvu.wire.structure import Reach, Structure, functions_of
@@ -34,7 +35,7 @@ _NUMBER, _REACHED, _NEEDED = 1, 1, 2  # the packet's; what a mark by slot says
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
+class _ChangedRows:
     """Room for rows that changed and what they are now; `others` by place."""
 
     rows: subgraph.Ints
@@ -43,7 +44,9 @@ class _Found:
     others: dict[int, Any] = field(default_factory=dict)
 
 
-def sweep(view: View, at: Laid, roots: subgraph.Ints, functions: Registry, limits: Thresholds) -> "WholePlan | None":
+def plan_full_graph(
+    view: View, at: GraphLayout, roots: subgraph.Ints, functions: Registry, limits: Thresholds
+) -> "FullGraphPlan | None":
     """The plan of all that the rows `roots` reach, or None where another is better: there is a cycle, it is not that
     much, or too much of it is not for compiled code."""
     structure = at.structure
@@ -53,14 +56,13 @@ def sweep(view: View, at: Laid, roots: subgraph.Ints, functions: Registry, limit
     slots = at.slot[roots[roots < len(at.slot)]]
     mark = np.zeros(len(at.rows), np.uint8)
     mark[slots[slots >= 0]] = _REACHED
-    count = int(
-        subgraph.loops(len(structure.refs), limits.few).spread(structure.base, structure.starts, structure.refs, mark)
-    )
+    loops = loops_for(len(structure.refs), limits.interpreted_max)
+    count = int(loops.spread(structure.base, structure.starts, structure.refs, mark))
     if count < view.columns.size // limits.share:
         nodes = np.flatnonzero(mark[structure.base :] == _REACHED)
         if (structure.starts[nodes + 1] - structure.starts[nodes]).sum() < limits.many(len(structure.refs)):
             return None
-    made = WholePlan(view.columns, at, mark, functions, limits)
+    made = FullGraphPlan(view.columns, at, mark, functions, limits)
     return made if made.suits() else None
 
 
@@ -72,14 +74,14 @@ def _named(columns: Columns, roots: subgraph.Ints) -> subgraph.Ints:
     return np.concatenate((roots, *[np.array(columns.edges.of(row), np.int32) for row in patterns]))
 
 
-class WholePlan:
-    """As `rebaser.dvu.planning.packet_plan.Plan`, in one packet; a second time with the structure, for a worker that
-    has it not."""
+class FullGraphPlan:
+    """As `rebaser.dvu.planning.packet_plan.PacketPlan`, in one packet; a second time with the structure, for a worker
+    that has it not."""
 
-    def __init__(self, columns: Columns, at: Laid, mark: Any, functions: Registry, limits: Thresholds) -> None:
+    def __init__(self, columns: Columns, at: GraphLayout, mark: Any, functions: Registry, limits: Thresholds) -> None:
         assert at.structure is not None  # noqa: S101 - there is no cycle
         self._columns = columns
-        self._laid = at
+        self._layout = at
         self._structure = structure = at.structure
         self._functions = functions
         self._limits = limits
@@ -103,7 +105,7 @@ class WholePlan:
         self._way = _KEPT if at.sent else _UNSENT
         self._done = False
         self._flying = False
-        self._room = _Found(np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.int64))
+        self._room = _ChangedRows(np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.int64))
         self._found = 0  # of it
         self._changed_faults: dict[int, Fault] = {}  # by row
         self._faults: dict[int, Fault] = {}  # by slot, changed or not
@@ -131,7 +133,7 @@ class WholePlan:
         if self._nodes is not None and by_python[structure.shape[self._nodes]].sum() > slow * self._count:
             return False
         sample = slice(None, None, max(1, len(structure.shape) // self._limits.whole_sample))
-        rows = self._laid.rows[structure.base :][sample]
+        rows = self._layout.rows[structure.base :][sample]
         rows = rows if self._nodes is None else rows[self._nodes[sample]]
         odd = (columns.kind[rows] == OTHER) | (columns.state[rows] == ERROR)
         if int(odd.sum()) > slow * len(rows):
@@ -169,7 +171,7 @@ class WholePlan:
         parts = sorted([Results.decode(data, nodes) for data in results], key=lambda part: part.part)
         self._flying = False
         if any(part.missing for part in parts):
-            self._laid.sent = False
+            self._layout.sent = False
             if self._way in (_UNSENT, _BROUGHT):
                 raise DvuError("a worker cannot take in the structure of the graph")
             self._way = _UNSENT if self._way == _KEPT else _BROUGHT
@@ -183,18 +185,18 @@ class WholePlan:
             if found[0] <= before or (asked is not None and not asked[found].all()):  # each part is in order
                 raise DvuError("results are not those of what was sent")
             before = found[-1]
-        self._room = _Found(np.empty(count, np.int32), np.empty(count, np.uint8), np.empty(count, np.int64))
+        self._room = _ChangedRows(np.empty(count, np.int32), np.empty(count, np.uint8), np.empty(count, np.int64))
         for part in parts:
             self._absorb(part)
-        self._laid.sent = self._done = True
+        self._layout.sent = self._done = True
         self._way = _KEPT
 
     def _absorb(self, part: Results) -> None:
         columns, values, room, start = self._columns, part.values, self._room, self._found
         rows, kinds, bits = room.rows[start:], room.kinds[start:], room.bits[start:]
         places = np.empty(len(part.nodes), np.int32)
-        found, odd = subgraph.loops(len(places), self._limits.few).differing(
-            *(part.nodes, self._structure.base, self._laid.rows, values.kinds, values.bits),
+        found, odd = loops_for(len(places), self._limits.interpreted_max).differing(
+            *(part.nodes, self._structure.base, self._layout.rows, values.kinds, values.bits),
             *(columns.state, columns.kind, columns.num, OK, OTHER, INT, places, rows, kinds, bits),
         )
         if odd:
@@ -228,9 +230,9 @@ class WholePlan:
         id_ = columns.ids[row]
         if not isinstance(raw, int):
             return Fault(*raw, id_)
-        if not 0 <= raw < len(self._laid.rows):
+        if not 0 <= raw < len(self._layout.rows):
             raise DvuError("a worker blames a value that there is not")
-        blamed = int(self._laid.rows[raw])
+        blamed = int(self._layout.rows[raw])
         if columns.state[blamed] == ABSENT:
             return faults.missing_input(id_, columns.ids[blamed])
         fault = self._faults.get(raw) or columns.faults.get(blamed)
@@ -240,7 +242,7 @@ class WholePlan:
 
     @property
     def upto(self) -> list[int]:
-        """As `rebaser.dvu.planning.packet_plan.Plan` has it."""
+        """As `rebaser.dvu.planning.packet_plan.PacketPlan` has it."""
         return [0, self.size]
 
     def computed(self) -> ComputedTable:
@@ -255,9 +257,9 @@ class WholePlan:
         return ComputedTable(self._ids(rows), kinds, bits, room.others, by_place, rows, columns)
 
     def _ids(self, rows: subgraph.Ints) -> RowIds:
-        columns, at, base = self._columns, self._laid, self._structure.base
+        columns, at, base = self._columns, self._layout, self._structure.base
         if len(rows) < self._limits.named:
             return RowIds(columns.ids, rows)
         if at.names is None:
-            at.names = Names.of(RowIds(columns.ids, at.rows[base:]))
-        return NamedIds(columns.ids, rows, at.names, at.slot[rows] - base, self._limits.few)
+            at.names = IdText.of(RowIds(columns.ids, at.rows[base:]))
+        return TextRowIds(columns.ids, rows, at.names, at.slot[rows] - base, self._limits.interpreted_max)

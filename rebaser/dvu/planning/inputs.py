@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rebaser.dvu import faults
-from rebaser.dvu.planning.subgraph import Affected, Ints
+from rebaser.dvu.planning.subgraph import Ints, Subgraph
 from rebaser.dvu.wire.column import DIGEST, FAULT, IN_ERROR, MISSING, NOT_THERE, NULL, OTHER, UNKNOWN, Column, Item
 from rebaser.dvu.wire.equality import own_fault, remember
 from rebaser.dvu.wire.packet import weight
@@ -23,7 +23,7 @@ _NOTHING = 1  # bytes of a constant that is in error or missing
 
 
 @dataclass(slots=True)
-class Found:
+class NewValues:
     """What is new by position: where `changed`, a value (`kinds`, `bits`, `others`) or a fault."""
 
     changed: npt.NDArray[np.bool_]
@@ -33,7 +33,7 @@ class Found:
     faults: dict[int, Fault] = field(default_factory=dict)
 
     @classmethod
-    def none(cls, count: int) -> "Found":
+    def none(cls, count: int) -> "NewValues":
         """Nothing new at any of `count` positions."""
         return cls(np.zeros(count, np.bool_), np.zeros(count, np.uint8), np.zeros(count, np.int64))
 
@@ -65,7 +65,7 @@ def row_weights(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
     return weights
 
 
-def constants_of(codes: Ints, columns: Columns, graph: Affected, found: Found) -> Column:
+def constants_of(codes: Ints, columns: Columns, graph: Subgraph, found: NewValues) -> Column:
     """The inputs behind `codes`: `-k - 1` is constant k of the graph, any other a settled position."""
     positions = np.maximum(codes, 0)
     inside = codes >= 0

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rebaser.dvu.planning import subgraph
+from rebaser.dvu.planning.loop_loader import loops_for
 from rebaser.dvu.wire.structure import Structure
 from rebaser_core.errors import DvuError
 from rebaser_core.state.columns import Columns
@@ -19,7 +20,7 @@ from rebaser_core.state.computed_table import RowIds
 
 
 @dataclass(slots=True, eq=False)
-class Laid:
+class GraphLayout:
     """The structure of a change set as its definitions were when their count was `defined`, and what their patterns
     match when that had `moved` so often; None for one with a cycle, or with more inputs by pattern than may be.
 
@@ -33,51 +34,51 @@ class Laid:
     rows: subgraph.Ints
     slot: subgraph.Ints
     sent: bool = False
-    names: "Names | None" = None
+    names: "IdText | None" = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Names:
+class IdText:
     """Ids in one piece, each with a line break behind it; `ends` tells where it ends, by node."""
 
     text: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, ids: Sequence[str]) -> "Names":
+    def of(cls, ids: Sequence[str]) -> "IdText":
         """Those of `ids`, of which none has a line break in it."""
         text = np.frombuffer("".join([f"{id_}\n" for id_ in ids]).encode(), np.uint8)
         return cls(text, np.flatnonzero(text == ord("\n")) + 1)
 
-    def lines(self, nodes: subgraph.Ints, few: int) -> bytes:
+    def lines(self, nodes: subgraph.Ints, interpreted_max: int) -> bytes:
         """The ids of `nodes`, of which there is one at least, a line each."""
         first, last = int(nodes[0]), int(nodes[-1])
         if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # all, most of the time
             return self.text[self.ends[first - 1] if first else 0 : self.ends[last] - 1].tobytes()
         lengths = np.diff(self.ends, prepend=0)
         out = np.empty(int(lengths[nodes].sum()), np.uint8)
-        subgraph.loops(len(nodes), few).gather(self.text, self.ends, nodes, out)
+        loops_for(len(nodes), interpreted_max).gather(self.text, self.ends, nodes, out)
         return out[:-1].tobytes()
 
 
 @dataclass(frozen=True, slots=True)
-class NamedIds(RowIds):
+class TextRowIds(RowIds):
     """`RowIds` of many nodes of one structure, whose text is at hand."""
 
-    names: Names
+    names: IdText
     nodes: subgraph.Ints
-    few: int
+    interpreted_max: int
 
     def lines(self) -> bytes:
-        return self.names.lines(self.nodes, self.few)
+        return self.names.lines(self.nodes, self.interpreted_max)
 
 
-_laid: "WeakKeyDictionary[Columns, Laid]" = WeakKeyDictionary()
+_layouts: "WeakKeyDictionary[Columns, GraphLayout]" = WeakKeyDictionary()
 
 
-def laid(columns: Columns) -> Laid | None:
+def cached_layout(columns: Columns) -> GraphLayout | None:
     """What was laid for the definitions as they are."""
-    found = _laid.get(columns)
+    found = _layouts.get(columns)
     return found if found is not None and (found.defined, found.moved) == (columns.defined, _moved(columns)) else None
 
 
@@ -85,19 +86,19 @@ def _moved(columns: Columns) -> int:
     return columns.patterns.moved if columns.patterns else 0
 
 
-def lay(columns: Columns, few: int) -> Laid:
+def build_layout(columns: Columns, interpreted_max: int) -> GraphLayout:
     """Put all definitions in order. Costs what they all cost, and is kept until one of them changes, or what one of
     their patterns matches."""
-    made = _laid[columns] = _in_order(columns, few)
+    made = _layouts[columns] = _layout_of(columns, interpreted_max)
     return made
 
 
-def _in_order(columns: Columns, few: int) -> Laid:
+def _layout_of(columns: Columns, interpreted_max: int) -> GraphLayout:
     derived = np.flatnonzero(columns.shape[: columns.count] >= 0).astype(np.int32)
     count = len(derived)
-    made = Laid(columns.defined, _moved(columns), None, *np.zeros((2, 0), np.int32))
+    made = GraphLayout(columns.defined, _moved(columns), None, *np.zeros((2, 0), np.int32))
     try:
-        behind = subgraph.expanded(columns, derived, few)
+        behind = subgraph.expand_patterns(columns, derived, interpreted_max)
     except DvuError:
         return made
     if behind is not None and behind.crowded:
@@ -105,9 +106,9 @@ def _in_order(columns: Columns, few: int) -> Laid:
     shape, wide = (columns.shape[derived], []) if behind is None else (behind.shape, behind.wide)
     mark = np.zeros(columns.count, np.uint8)
     mark[derived] = 1
-    ptr, idx, outside = subgraph.local(columns, derived, mark, few, behind)
-    run = subgraph.loops(count + len(idx), few)
-    order = np.arange(count, dtype=np.int32) if run.ascending(ptr, idx) else _sorted(run, ptr, idx)
+    ptr, idx, outside = subgraph.local_edges(columns, derived, mark, interpreted_max, behind)
+    run = loops_for(count + len(idx), interpreted_max)
+    order = np.arange(count, dtype=np.int32) if run.ascending(ptr, idx) else _depth_first_order(run, ptr, idx)
     if len(order) == count:
         rank = np.empty(count, np.int32)
         rank[order] = np.arange(count, dtype=np.int32)
@@ -122,7 +123,7 @@ def _in_order(columns: Columns, few: int) -> Laid:
     return made
 
 
-def _sorted(run: Any, ptr: subgraph.Ints, idx: subgraph.Ints) -> subgraph.Ints:
+def _depth_first_order(run: Any, ptr: subgraph.Ints, idx: subgraph.Ints) -> subgraph.Ints:
     """Positions with inputs first; not all of them if some depend on each other."""
     count = len(ptr) - 1
     waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)

@@ -18,7 +18,8 @@ import numpy as np
 from rebaser.dvu import faults, fingerprint
 from rebaser.dvu.functions.registry import Registry
 from rebaser.dvu.planning import subgraph
-from rebaser.dvu.planning.inputs import Found, constants_of, input_item, olds_of, row_weights
+from rebaser.dvu.planning.inputs import NewValues, constants_of, input_item, olds_of, row_weights
+from rebaser.dvu.planning.loop_loader import loops_for
 from rebaser.dvu.wire.column import FAULT, NULL, OTHER, Mark
 from rebaser.dvu.wire.packet import Data, RawFault, Results, Work, weight
 from rebaser.dvu.worker.evaluator import MAX_INPUT_BYTES
@@ -42,7 +43,7 @@ class _Flying:
     codes: subgraph.Ints
 
 
-class Plan:
+class PacketPlan:
     """Iterate `while packets := plan.next_wave(): plan.absorb(results of these packets)`, then read `computed()`."""
 
     def __init__(
@@ -51,16 +52,16 @@ class Plan:
         self._columns = view.columns
         self._limits = limits
         self._functions = functions
-        self._graph = found = subgraph.affected(view, limits, reached)
+        self._graph = found = subgraph.build_subgraph(view, limits, reached)
         count, constants = len(found.rows), len(found.outside)
-        self._found = Found.none(count)
-        self._run = subgraph.loops(count + len(found.idx), limits.few)
+        self._found = NewValues.none(count)
+        self._run = loops_for(count + len(found.idx), limits.interpreted_max)
         self._where = np.full(count, _WAITING, np.int32)
         self._place = np.zeros(count, np.int32)  # in its packet
         self._seen = np.zeros(count, np.int32)
         self._constant_seen = np.zeros(constants, np.int32)
         self._weights: Any = None
-        self._shapes, self._shape = _distinct(found.shape, limits.few)
+        self._shapes, self._shape = _distinct(found.shape, limits.interpreted_max)
         self._shape_seen = np.zeros(len(self._shapes), np.int32)
         self._filled = 0
         self._flying: dict[int, _Flying] = {}
@@ -117,7 +118,7 @@ class Plan:
             if packets is not None:
                 return packets
         if not self._cut:
-            self._parts, self._begin = subgraph.islands(self._graph, self._parts, limits.few)
+            self._parts, self._begin = subgraph.islands(self._graph, self._parts, limits.interpreted_max)
             self._cut = True
         enough = -(-left // min(limits.parallelism, left // limits.task_work + 1))
         return self._fill(left, enough, one_only=False) or []
@@ -189,7 +190,7 @@ class Plan:
             *(np.full(len(found.outside), -1, np.int32), np.full(len(found.rows), -1, np.int32), refs, codes),
         )
         self._flying[number] = _Flying(nodes, codes[:constants])
-        local, shape = _distinct(self._shape[nodes], self._limits.few)
+        local, shape = _distinct(self._shape[nodes], self._limits.interpreted_max)
         shapes = [self._shape_at(number) for number in self._shapes[local].tolist()]
         return Work(
             number,
@@ -300,9 +301,9 @@ def _shape_weight(shape: Shape) -> int:
     return _SHAPE_BYTES + weight(dict(shape.params)) + sum([len(name) for name, _ in shape.inputs])
 
 
-def _distinct(numbers: subgraph.Ints, few: int) -> tuple[subgraph.Ints, subgraph.Ints]:
+def _distinct(numbers: subgraph.Ints, interpreted_max: int) -> tuple[subgraph.Ints, subgraph.Ints]:
     """The numbers there are, ascending, and for each of `numbers` the place of it among them."""
-    if len(numbers) > few:
+    if len(numbers) > interpreted_max:
         values, places = np.unique(numbers, return_inverse=True)
         return values, places.astype(np.int32)
     listed = numbers.tolist()

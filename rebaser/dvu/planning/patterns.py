@@ -28,7 +28,7 @@ _OF_NAME = 3  # inputs that take as much as the id of one
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """What the patterns among the inputs of some rows stand for, as `graph_kernel.local` takes it.
+    """What the patterns among the inputs of some rows stand for, as `loops.local` takes it.
 
     `width[i]` is how many inputs row i has then, `shape[i]` its shape, or `-k - 1` for `wide[k]`, where a pattern
     became as many inputs as it matches, and those of `by_id` an `object` that names its inputs by their ids. `crowded`

@@ -1,30 +1,36 @@
-"""Chooses how an update is planned: in packets of what is affected, or as one sweep over the whole graph."""
+"""Chooses how an update is planned: as packets of the affected subgraph, or as one pass over the full graph."""
 
 import numpy as np
 
 from rebaser.dvu.functions.registry import Registry, registry
-from rebaser.dvu.planning import full_plan, layout, subgraph
-from rebaser.dvu.planning.packet_plan import Plan
+from rebaser.dvu.planning import layout, subgraph
+from rebaser.dvu.planning.full_plan import FullGraphPlan, plan_full_graph
+from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser_core import thresholds
 from rebaser_core.state.change_set import View
 from rebaser_core.thresholds import Thresholds
 
 
-def plan(view: View, limits: Thresholds | None = None, functions: Registry | None = None) -> Plan | full_plan.WholePlan:
-    """Plan the update that `view` owes. The view must stay open until the plan is done."""
+def plan(view: View, limits: Thresholds | None = None, functions: Registry | None = None) -> PacketPlan | FullGraphPlan:
+    """Plan the update that `view` is due. The view must stay open until the plan is done. Raises `DvuError`."""
     limits = limits or thresholds.now
     functions = functions or registry()
     columns = view.columns
-    subgraph.tidy(columns)
+    subgraph.refresh_indexes(columns)
     if columns.size < limits.whole:
-        return Plan(view, limits, functions)
-    roots = subgraph.roots_of(view)
-    kept = layout.laid(columns)
-    # Finding out that it is much costs what it may cost to find that it is little.
-    reached = subgraph.reach(view, roots, limits, columns.size // (limits.lay if kept is None else 2 * limits.share))
-    if reached is None or subgraph.inputs_of(columns, reached.rows, limits.few) >= limits.many(columns.refs_used):
-        kept = kept or layout.lay(columns, limits.few)
-        made = full_plan.sweep(view, kept, np.concatenate((roots, subgraph.anew(view))), functions, limits)
-        if made is not None:
-            return made
-    return Plan(view, limits, functions, reached)
+        return PacketPlan(view, limits, functions)
+    roots = subgraph.root_rows(view)
+    graph = layout.cached_layout(columns)
+    # Building a layout costs more than using one, so it takes a larger share of the graph to be worth it. The search
+    # gives up at the share: finding out that an update is large costs as much as finding out that it is small.
+    share = limits.layout_share if graph is None else 2 * limits.share
+    reached = subgraph.reach(view, roots, limits, columns.size // share)
+    if reached is None or subgraph.input_count(columns, reached.rows, limits.interpreted_max) >= limits.many(
+        columns.refs_used
+    ):
+        graph = graph or layout.build_layout(columns, limits.interpreted_max)
+        starts = np.concatenate((roots, subgraph.recompute_rows(view)))
+        full_plan = plan_full_graph(view, graph, starts, functions, limits)
+        if full_plan is not None:
+            return full_plan
+    return PacketPlan(view, limits, functions, reached)

@@ -4,20 +4,15 @@ Invariant: costs what is affected, edges included, and never what the change set
 touched costs nothing). Nothing here recurses, so a chain of a million values is as good as a bush.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from itertools import compress, repeat
-from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from rebaser.dvu.planning import loops as graph_kernel
-from rebaser.dvu.planning import patterns as expand
-from rebaser_core import thresholds
+from rebaser.dvu.planning import patterns
+from rebaser.dvu.planning.loop_loader import loops_for
 from rebaser_core.state.change_set import View
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.kinds import ABSENT
@@ -34,7 +29,7 @@ _NO_PATTERNS: Final = tuple(np.zeros(0, kind) for kind in (np.int32, np.int64, n
 
 
 @dataclass(slots=True)
-class Affected:
+class Subgraph:
     """Derived values that may change, by position: `rows[i]` is the row at position i.
 
     `idx[ptr[i]:ptr[i + 1]]` are its inputs in declared order, a position each, or `-k - 1` for constant k, which stands
@@ -59,56 +54,6 @@ class Affected:
     crowded: dict[int, tuple[str, str]]
 
 
-def loops(size: int, few: int) -> Any:
-    """The loops over arrays for about `size` positions, compiled if there are more than `few`."""
-    if size <= few:
-        return _plain()
-    if _loading.put_off and size <= thresholds.now.few_cold:
-        _loading.missed = True
-        return _plain()
-    return load()
-
-
-@cache
-def _plain() -> Any:
-    """As Python, which reads items of a view of an array, and counts with them, several times as fast as of itself."""
-    return SimpleNamespace(**{name: _on_views(one) for name, one in vars(graph_kernel).items() if callable(one)})
-
-
-def _on_views(function: Callable[..., Any]) -> Callable[..., Any]:
-    view: Any = memoryview  # of an array, which is a buffer
-    return lambda *args: function(*[view(one) if isinstance(one, np.ndarray) else one for one in args])
-
-
-@cache
-def load() -> Any:
-    """The loops, compiled; this takes a second, and some more where nobody made them before."""
-    from rebaser.dvu.compiled import linker  # noqa: PLC0415 - small graphs do without
-
-    return linker.module(graph_kernel)
-
-
-@dataclass(slots=True)
-class _Loading:
-    """Whether `load` is put off in this process, and if so, whether a graph would have had it."""
-
-    put_off: bool = False
-    missed: bool = False
-
-
-_loading: Final = _Loading()
-
-
-@contextmanager
-def put_off() -> Iterator[Callable[[], bool]]:
-    """Inside, only large graphs `load`; what it gives tells whether others would have, too."""
-    _loading.put_off, _loading.missed = True, False
-    try:
-        yield lambda: _loading.missed
-    finally:
-        _loading.put_off = False
-
-
 @dataclass(slots=True)
 class Reached:
     """Derived rows that roots are or reach, the first `woken` directly; by row, `mark` is 1 for them."""
@@ -118,31 +63,33 @@ class Reached:
     mark: npt.NDArray[np.uint8]
 
 
-def tidy(columns: Columns) -> None:
+def refresh_indexes(columns: Columns) -> None:
     """Bring what is kept with `columns` up to date, as far as planning follows it; one thread at a time."""
     columns.tidy()
     if columns.patterns:
         columns.patterns.ways()
 
 
-def roots_of(view: View) -> Ints:
+def root_rows(view: View) -> Ints:
     """The rows of the roots of `view`, as far as anything knows of them, and of the patterns that match those that went
     away."""
     roots, columns = view.roots, view.columns
-    index, patterns = columns.index, columns.patterns
+    index, globs = columns.index, columns.patterns
     rows = np.fromiter(map(index.get, roots, repeat(-1)), np.int32, len(roots))
     known = rows[rows >= 0]
-    if not patterns or (len(known) == len(rows) and columns.state[known].all()):
+    if not globs or (len(known) == len(rows) and columns.state[known].all()):
         return known
     gone = (rows < 0) | (columns.state[rows] == ABSENT)
-    keys = {key for id_ in compress(roots, gone.tolist()) for key in patterns.keys(id_)}
+    keys = {key for id_ in compress(roots, gone.tolist()) for key in globs.keys(id_)}
     return np.concatenate((known, np.array([index[key] for key in keys], np.int32)))
 
 
-def inputs_of(columns: Columns, rows: Ints, few: int) -> int:
+def input_count(columns: Columns, rows: Ints, interpreted_max: int) -> int:
     """How many inputs the derived `rows` have together, with all that their patterns match."""
     named = _named(columns, rows)
-    return int(expand.widths(columns, rows, loops(named, few))[0].sum()) if columns.patterns else named
+    return (
+        int(patterns.widths(columns, rows, loops_for(named, interpreted_max))[0].sum()) if columns.patterns else named
+    )
 
 
 def _named(columns: Columns, rows: Ints) -> int:
@@ -150,51 +97,53 @@ def _named(columns: Columns, rows: Ints) -> int:
     return int(columns.shapes.arity[columns.shape[rows]].sum(dtype=np.int64))
 
 
-def expanded(columns: Columns, rows: Ints, few: int) -> expand.Expanded | None:
+def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patterns.Expanded | None:
     """What the patterns among the inputs of the derived `rows` stand for, None where there are none. Raises `DvuError`
     if that is too much."""
-    return expand.expand(columns, rows, loops(_named(columns, rows), few)) if columns.patterns else None
+    return (
+        patterns.expand(columns, rows, loops_for(_named(columns, rows), interpreted_max)) if columns.patterns else None
+    )
 
 
-def anew(view: View) -> Ints:
+def recompute_rows(view: View) -> Ints:
     """Rows that are to be computed though nothing changed."""
     if not view.recompute:
         return np.zeros(0, np.int32)
     return view.columns.derived(functions_of(view.recompute)).astype(np.int32)
 
 
-def affected(view: View, limits: Thresholds, reached: Reached | None = None) -> Affected:
+def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = None) -> Subgraph:
     """Everything derived that the roots of `view`, and what is asked for anew, are or reach; inputs outside it are
     constants."""
     columns = view.columns
     if reached is None:
-        tidy(columns)
-        reached = reach(view, roots_of(view), limits)
+        refresh_indexes(columns)
+        reached = reach(view, root_rows(view), limits)
         assert reached is not None  # noqa: S101 - there is no limit
-    rows, mark, few = reached.rows, reached.mark, limits.few
+    rows, mark, interpreted_max = reached.rows, reached.mark, limits.interpreted_max
     count = len(rows)
-    behind = expanded(columns, rows, few)
-    ptr, idx, outside = local(columns, rows, mark, few, behind)
-    run = loops(count + len(idx), few)
+    behind = expand_patterns(columns, rows, interpreted_max)
+    ptr, idx, outside = local_edges(columns, rows, mark, interpreted_max, behind)
+    run = loops_for(count + len(idx), interpreted_max)
     waiting, sptr, sidx = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), np.empty(len(idx), np.int32)
     run.successors(ptr, idx, waiting, sptr, sidx)
     order, cycles = _sort(run, sptr, sidx, waiting)
     dirty = np.zeros(count, np.uint8)
     dirty[: reached.woken] = 1
     said = (columns.shape[rows], [], {}) if behind is None else (behind.shape, behind.wide, behind.crowded)
-    return Affected(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, *said)
+    return Subgraph(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, *said)
 
 
-def local(
-    columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], few: int, behind: expand.Expanded | None
+def local_edges(
+    columns: Columns, rows: Ints, mark: npt.NDArray[np.uint8], interpreted_max: int, behind: patterns.Expanded | None
 ) -> tuple[Ints, Ints, Ints]:
     """`ptr`, `idx` and `outside` of `rows`, with what is `behind` their patterns."""
     edges = _named(columns, rows) if behind is None else int(behind.width.sum())
     ptr, idx = np.zeros(len(rows) + 1, np.int32), np.empty(edges, np.int32)
     outside = np.empty(edges, np.int32)
-    patterns = _NO_PATTERNS if behind is None else (behind.of, behind.begin, behind.size, behind.members, behind.width)
-    constants = loops(len(rows) + edges, few).local(
-        *(rows, columns.shape, columns.in_at, columns.shapes.arity, columns.refs, mark, *patterns),
+    members = _NO_PATTERNS if behind is None else (behind.of, behind.begin, behind.size, behind.members, behind.width)
+    constants = loops_for(len(rows) + edges, interpreted_max).local(
+        *(rows, columns.shape, columns.in_at, columns.shapes.arity, columns.refs, mark, *members),
         *(np.empty(columns.count, np.int32), np.zeros(columns.count, np.int32), ptr, idx, outside),
     )
     return ptr, idx, outside[:constants]
@@ -203,9 +152,9 @@ def local(
 def reach(view: View, roots: Ints, limits: Thresholds, most: int | None = None) -> Reached | None:
     """What the rows `roots`, and what is asked for anew, reach; None if that is more than `most`."""
     columns = view.columns
-    edges, count, few = columns.edges, columns.count, limits.few
+    edges, count, interpreted_max = columns.edges, columns.count, limits.interpreted_max
     most = count if most is None else most
-    again = anew(view)
+    again = recompute_rows(view)
     if len(again) > most:
         return None
     ways = columns.patterns.ways() if columns.patterns else _NO_WAYS
@@ -218,12 +167,14 @@ def reach(view: View, roots: Ints, limits: Thresholds, most: int | None = None) 
     out = np.empty(count, np.int32)
     out[: len(again)] = again
     size = len(roots) + len(again)
-    by_python = [(size, min(few, most))] if size <= few else []
-    by_compiled = [(few + 1, most)] if not by_python or most > few else []  # else no more is allowed than was tried
+    by_python = [(size, min(interpreted_max, most))] if size <= interpreted_max else []
+    by_compiled = (
+        [(interpreted_max + 1, most)] if not by_python or most > interpreted_max else []
+    )  # else no more is allowed than was tried
     for work, limit in by_python + by_compiled:
         mark = np.zeros(count, np.uint8)
         mark[again] = 1
-        woken, found = loops(work, few).reach(*given, limit, mark, out)
+        woken, found = loops_for(work, interpreted_max).reach(*given, limit, mark, out)
         if woken >= 0:
             return Reached(out[:found].copy(), woken, mark)
     return None
@@ -300,14 +251,14 @@ def _close(path: list[int], on_path: set[int], at: int) -> list[int]:
             return component
 
 
-def islands(found: Affected, order: Ints, few: int) -> tuple[Ints, Ints]:
+def islands(found: Subgraph, order: Ints, interpreted_max: int) -> tuple[Ints, Ints]:
     """`order` cut into weakly connected parts, each still in order, and where each begins. Cycle members connect
     nothing: they are known."""
     count = len(found.rows)
     alive = np.zeros(count, np.uint8)
     alive[order] = 1
     begin, parts = np.zeros(len(order) + 1, np.int32), np.empty(len(order), np.int32)
-    how_many = loops(len(order), few).islands(
+    how_many = loops_for(len(order), interpreted_max).islands(
         *(order, found.ptr, found.idx, alive, np.arange(count, dtype=np.int32), np.full(count, -1, np.int32)),
         *(begin, parts),
     )

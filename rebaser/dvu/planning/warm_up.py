@@ -1,12 +1,15 @@
-"""Compiles ahead of time what planning and workers run compiled: `python -m rebaser.dvu.planning.warm_up`, beside a
-server."""
+"""Compiles everything that planning and workers run compiled, ahead of its first use.
+
+A server runs `python -m rebaser.dvu.planning.warm_up` beside itself, at low priority.
+"""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 
-from rebaser.dvu.compiled import linker
-from rebaser.dvu.planning import layout
+from rebaser.dvu.compiled import loader
+from rebaser.dvu.planning.layout import IdText
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.commit import Commit, Kind
@@ -16,7 +19,7 @@ from rebaser_core.updates import Derive, Match, Set
 
 
 def warm() -> None:
-    """Have all compiled code that planning needs made, where nobody has yet."""
+    """Run every loop of planning once, so that those this machine has not compiled yet are compiled and stored."""
     state = ChangeSetState()
     edits = (
         Set("a", 1),
@@ -25,15 +28,16 @@ def warm() -> None:
         Derive("d", "sum", {"values": Match("a*")}),
     )
     state.fold(1, Commit("", 0, Kind.REBASE, 0, "", None, 0, delta=edits))
+    compiled = Thresholds(interpreted_max=-1)
     with state.view() as view:
-        for limits in (Thresholds(packet_bytes=1, task_work=1, few=-1), Thresholds(few=-1, whole=0, share=1 << 30)):
+        for limits in (replace(compiled, packet_bytes=1, task_work=1), replace(compiled, whole=0, share=1 << 30)):
             made = plan(view, limits)
             while packets := made.next_wave():
                 made.absorb([part for packet in packets for part in evaluate_packet(packet)])
-    layout.Names.of(["b"]).lines(np.zeros(1, np.int32), -1)
+    IdText.of(["b"]).lines(np.zeros(1, np.int32), -1)
 
 
 if __name__ == "__main__":
     os.nice(10)
-    linker.load()
+    loader.load()
     warm()

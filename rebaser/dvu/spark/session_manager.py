@@ -19,9 +19,9 @@ import structlog
 from anyio import to_thread
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.compiled import linker
+from rebaser.dvu.compiled import loader
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.planning import subgraph
+from rebaser.dvu.planning import loop_loader
 from rebaser.dvu.spark import requirements
 from rebaser.dvu.spark.blocking import Late, guard
 from rebaser.dvu.spark.bundle import bundle
@@ -155,15 +155,15 @@ class Keeper:
         Spark is up, which it would hold up. The workers of a Spark elsewhere compile when they first need it."""
         if not self._embedded:
             return
-        with subgraph.put_off() as missed:
+        with loop_loader.deferred_loading() as missed:
             await self.ready.wait()
-            if not await to_thread.run_sync(linker.kept):
+            if not await to_thread.run_sync(loader.is_cached):
                 done = await anyio.run_process(
                     [sys.executable, "-m", "rebaser.dvu.planning.warm_up"], check=False, stderr=None
                 )
                 _log.info("compiled", ok=done.returncode == 0)
             if missed():
-                await to_thread.run_sync(subgraph.load)
+                await to_thread.run_sync(loop_loader.load)
 
     async def close(self) -> None:
         """End the session and the embedded Spark; bounded, and to be shielded."""

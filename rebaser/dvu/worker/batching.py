@@ -22,7 +22,7 @@ from rebaser_core.values import Json
 _LONG = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that surely fits
 
 
-class State(linker.State, Protocol):
+class State(linker.SweepArrays, Protocol):
     """What groups work on: `rebaser.dvu.worker.evaluator.Sweep`."""
 
     others: dict[int, Any]

@@ -21,14 +21,14 @@ def preload() -> None:
         import pyarrow as pa  # noqa: PLC0415
         import pyspark.worker  # noqa: F401, PLC0415
 
-        from rebaser.dvu.compiled import linker  # noqa: PLC0415
+        from rebaser.dvu.compiled import loader  # noqa: PLC0415
         from rebaser.dvu.functions import registry  # noqa: PLC0415
 
         plugged = any(one.fingerprint for one in registry().functions.values())
         with contextlib.nullcontext() if plugged else without_pandas():
             pa.array([0])  # the first that is made of a list has Arrow load pandas, where there is one
-        if linker.kept():
-            linker.load()
+        if loader.is_cached():
+            loader.load()
     gc.freeze()  # a worker looks for garbage after every job, and for 70 ms of it in what is loaded here
 
 

@@ -98,12 +98,12 @@ class Sweep:
                 self._apart.close()
 
     def _run(self) -> None:
-        linked = linker.linked(self.work, self._functions, MAX_INPUT_BYTES // weight(0))
+        linked = linker.link(self.work, self._functions, MAX_INPUT_BYTES // weight(0))
         flags = self._flags(linked)
         if flags is None:
             self._stretch(linked, _AS_THEY_STAND, 0, self.count)
             return
-        order, begin = linker.in_phases(self, flags)
+        order, begin = linker.phase_order(self, flags)
         done = 0
         for phase in np.flatnonzero(np.diff(begin) >= thresholds.now.group).tolist():
             start, end = int(begin[phase]), int(begin[phase + 1])
@@ -115,7 +115,7 @@ class Sweep:
             done = end
         self.some(order[done:].tolist())
 
-    def _flags(self, linked: "linker.Linked | None") -> Any:
+    def _flags(self, linked: "linker.LinkedPrograms | None") -> Any:
         """By shape, as `rebaser.dvu.compiled.phases` wants them; None if nodes are best computed as they stand."""
         work, functions = self.work, self._forms
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
@@ -131,7 +131,7 @@ class Sweep:
         text = np.array([function is not None and function.text for function in functions], np.bool_)
         return (aside * ASIDE + text * TEXT).astype(np.uint8)
 
-    def _stretch(self, linked: "linker.Linked | None", order: Any, at: int, end: int) -> None:
+    def _stretch(self, linked: "linker.LinkedPrograms | None", order: Any, at: int, end: int) -> None:
         """Nodes from place `at` to before `end` in `order`."""
         stride, limits = 1, thresholds.now
         while at < end:

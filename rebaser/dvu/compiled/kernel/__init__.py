@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numba import config, njit, types
 
-from rebaser.dvu.compiled import instructions
-from rebaser.dvu.compiled import phases as plain
+from rebaser.dvu.compiled import instructions, phases
 from rebaser.dvu.compiled.kernel.base import compiled
-from rebaser.dvu.compiled.kernel.doubles import in_doubles, over_doubles
-from rebaser.dvu.compiled.kernel.integers import all_whole, in_wholes, over_wholes
+from rebaser.dvu.compiled.kernel.doubles import reduce_doubles, run_doubles
+from rebaser.dvu.compiled.kernel.integers import all_integers, reduce_integers, run_integers
 from rebaser.dvu.compiled.kernel.interpreter import interpret
-from rebaser.dvu.compiled.kernel.reductions import PARTS, over_all
+from rebaser.dvu.compiled.kernel.reductions import PARTS, reduce_any
 from rebaser.dvu.wire.column import FAULT, FLOAT, INT, MISSING
 
 _INTS, _KINDS, _DOUBLES = types.int64[::1], types.uint8[::1], types.float64[::1]
@@ -37,7 +36,7 @@ _WRITTEN = types.int32[::1]
 _PHASES = types.int64(
     types.int64, _READ, _INTS, _REFS, _KINDS, _KINDS, _WRITTEN, _KINDS, _WRITTEN, _WRITTEN
 )  # fmt: skip
-phases = njit(_PHASES, cache=_CACHE, nogil=True)(plain.phases)
+sort_into_phases = njit(_PHASES, cache=_CACHE, nogil=True)(phases.sort_into_phases)
 
 
 def scratch() -> Any:
@@ -62,8 +61,8 @@ def settle(
             floats[slot] = np.nan
             changed[slot] = 1
             return True
-    if code[entry, 0] >= instructions.ALL_SUM:
-        result = over_all(
+    if code[entry, 0] >= instructions.REDUCE_SUM:
+        result = reduce_any(
             code[entry, 0], code[entry, 2], start, end, refs, kinds, ints, floats,
             file_kinds, file_ints, file_floats, parts,
         )  # fmt: skip
@@ -121,14 +120,14 @@ def sweep(
             return at
         entry = entries[shape[node], 1]
         if entry >= 0:
-            if code[entry, 0] >= instructions.ALL_SUM:
-                result = over_doubles(code[entry, 0], first, last, refs, floats, parts)
+            if code[entry, 0] >= instructions.REDUCE_SUM:
+                result = reduce_doubles(code[entry, 0], first, last, refs, floats, parts)
             else:
                 result = 0.0
                 for edge in range(first, last):
                     file_floats[edge - first] = floats[refs[edge]]
                     result += floats[refs[edge]]
-                result = in_doubles(entry, code, file_floats) if not math.isnan(result) else result
+                result = run_doubles(entry, code, file_floats) if not math.isnan(result) else result
             if math.isfinite(result):
                 before = float_bits[slot]
                 floats[slot] = result
@@ -138,13 +137,13 @@ def sweep(
                 at += 1
                 continue
         entry = entries[shape[node], 2]
-        if entry >= 0 and all_whole(first, last, refs, kinds):
-            if code[entry, 0] >= instructions.ALL_SUM:
-                done, whole = over_wholes(code[entry, 0], first, last, refs, ints)
+        if entry >= 0 and all_integers(first, last, refs, kinds):
+            if code[entry, 0] >= instructions.REDUCE_SUM:
+                done, whole = reduce_integers(code[entry, 0], first, last, refs, ints)
             else:
                 for edge in range(first, last):
                     file_ints[edge - first] = ints[refs[edge]]
-                done, whole = in_wholes(entry, code, file_ints)
+                done, whole = run_integers(entry, code, file_ints)
             if done:
                 if kinds[slot] != INT or ints[slot] != whole:
                     changed[slot] = 1

@@ -13,7 +13,7 @@ from rebaser.dvu.compiled.kernel.reductions import add, rounded
 
 
 @inlined
-def in_doubles(pc, code, file):
+def run_doubles(pc, code, file):
     """Run a program over doubles; true is 1 and false 0."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
@@ -78,34 +78,34 @@ def _sum(start, end, refs, floats, parts):
 
 
 @inlined
-def over_doubles(op, start, end, refs, floats, parts):
+def reduce_doubles(op, start, end, refs, floats, parts):
     """A function of all inputs."""
     count = end - start
     if count == 0:
         return np.nan
     first = floats[refs[start]]
-    if op == instructions.ALL_SUM or op == instructions.ALL_MEAN:
+    if op == instructions.REDUCE_SUM or op == instructions.REDUCE_MEAN:
         if count == 1:
             total = first + 0.0
         elif count == 2:
             total = (first + floats[refs[start + 1]]) + 0.0  # no negative zero
         else:
             total = _sum(start, end, refs, floats, parts)
-        return total if op == instructions.ALL_SUM else total / np.float64(count)
-    if op == instructions.ALL_MAX or op == instructions.ALL_MIN:
+        return total if op == instructions.REDUCE_SUM else total / np.float64(count)
+    if op == instructions.REDUCE_MAX or op == instructions.REDUCE_MIN:
         best = first
         for at in range(start + 1, end):
             value = floats[refs[at]]
             if math.isnan(value):
                 return np.nan
-            if (value > best) if op == instructions.ALL_MAX else (value < best):
+            if (value > best) if op == instructions.REDUCE_MAX else (value < best):
                 best = value
         return best
-    if op == instructions.ALL_PRODUCT:
+    if op == instructions.REDUCE_PRODUCT:
         result = first
         for at in range(start + 1, end):
             result *= floats[refs[at]]
         return result
-    if op == instructions.ALL_ABS and count == 1:
+    if op == instructions.REDUCE_ABS and count == 1:
         return abs(first)
     return np.nan

@@ -12,7 +12,7 @@ from rebaser.dvu.wire.column import INT
 
 
 @compiled
-def all_whole(start, end, refs, kinds):
+def all_integers(start, end, refs, kinds):
     """Whether these are all integers, and there is one."""
     for at in range(start, end):
         if kinds[refs[at]] != INT:
@@ -21,7 +21,7 @@ def all_whole(start, end, refs, kinds):
 
 
 @inlined
-def in_wholes(pc, code, file):
+def run_integers(pc, code, file):
     """Run a program over integers, true being 1 and false 0: whether it came to an end, and what it gave."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
@@ -86,23 +86,23 @@ def in_wholes(pc, code, file):
 
 
 @inlined
-def over_wholes(op, start, end, refs, ints):
+def reduce_integers(op, start, end, refs, ints):
     """A function of all inputs: whether it came to an end, and what it gave."""
     total = ints[refs[start]]
-    if op == instructions.ALL_COUNT:
+    if op == instructions.REDUCE_COUNT:
         return True, np.int64(end - start)
     for at in range(start + 1, end):
         value = ints[refs[at]]
-        if op == instructions.ALL_SUM:
+        if op == instructions.REDUCE_SUM:
             result = total + value
             if ((total ^ result) & (value ^ result)) < 0:
                 return False, total
             total = result
-        elif op == instructions.ALL_PRODUCT:
+        elif op == instructions.REDUCE_PRODUCT:
             if not abs(np.float64(total) * np.float64(value)) < SAFE:
                 return False, total
             total *= value
-        elif op == instructions.ALL_MAX:
+        elif op == instructions.REDUCE_MAX:
             total = max(total, value)
         else:
             total = min(total, value)

@@ -21,7 +21,7 @@ def interpret(pc, code, kinds, ints, floats):
             elif op <= instructions.GREATER_EQUAL:
                 done = _compare(op, to, left, right, kinds, ints, floats)
             elif op <= instructions.TO_DOUBLE:
-                done = _one(op, to, left, kinds, ints, floats)
+                done = _unary(op, to, left, kinds, ints, floats)
             else:
                 done = _pick(op, to, left, right, kinds, ints, floats)
             if not done:
@@ -49,7 +49,7 @@ def _arithmetic(op, to, left, right, kinds, ints, floats):
     """Two numbers; False where Python has to look."""
     left_kind, right_kind = kinds[left], kinds[right]
     if left_kind == INT and right_kind == INT:
-        return _whole(op, to, ints[left], ints[right], kinds, ints, floats)
+        return _integer_arithmetic(op, to, ints[left], ints[right], kinds, ints, floats)
     if left_kind < INT or right_kind < INT:
         return False
     a = floats[left] if left_kind == FLOAT else np.float64(ints[left])
@@ -70,7 +70,7 @@ def _arithmetic(op, to, left, right, kinds, ints, floats):
 
 
 @compiled
-def _whole(op, to, a, b, kinds, ints, floats):
+def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
     """Two integers."""
     kinds[to] = INT
     if op == instructions.ADD:
@@ -132,14 +132,14 @@ def _compare(op, to, left, right, kinds, ints, floats):
 
 
 @compiled
-def _one(op, to, left, kinds, ints, floats):
+def _unary(op, to, left, kinds, ints, floats):
     """Operators of one operand."""
     kind = kinds[left]
     if op == instructions.NOT:
         kinds[to] = FALSE if kind == TRUE else TRUE
         return kind == TRUE or kind == FALSE
     if kind == INT:
-        return _one_whole(op, to, ints[left], kinds, ints, floats)
+        return _unary_integer(op, to, ints[left], kinds, ints, floats)
     if kind != FLOAT:
         return False
     value = floats[left]
@@ -168,7 +168,7 @@ def _one(op, to, left, kinds, ints, floats):
 
 
 @compiled
-def _one_whole(op, to, value, kinds, ints, floats):
+def _unary_integer(op, to, value, kinds, ints, floats):
     kinds[to] = INT
     if op == instructions.NEGATE or (op == instructions.MAGNITUDE and value < 0):
         ints[to] = -value

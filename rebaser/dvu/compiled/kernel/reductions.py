@@ -15,38 +15,38 @@ _ROUNDED = 2.0**40
 
 
 @compiled
-def over_all(op, given, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats, parts):
+def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats, parts):
     """What a function of all inputs gives, in register 0 (or where a default stands); -1 where Python has to look."""
-    if op == instructions.ALL_SUM or op == instructions.ALL_MEAN:
+    if op == instructions.REDUCE_SUM or op == instructions.REDUCE_MEAN:
         kind, numbers, whole, total = _sum(start, end, refs, kinds, ints, floats, parts)
         file_kinds[0] = kind
-        if kind < 0 or (op == instructions.ALL_MEAN and kind == INT and not -EXACT <= whole <= EXACT):
+        if kind < 0 or (op == instructions.REDUCE_MEAN and kind == INT and not -EXACT <= whole <= EXACT):
             return STOP
-        if kind == INT and op == instructions.ALL_SUM:
+        if kind == INT and op == instructions.REDUCE_SUM:
             file_ints[0] = whole
             return 0
         if numbers == 0:
             file_kinds[0] = NULL
             return 0
         file_kinds[0] = FLOAT
-        if op == instructions.ALL_MEAN:
+        if op == instructions.REDUCE_MEAN:
             total = (np.float64(whole) if kind == INT else total) / np.float64(numbers)
         file_floats[0] = total
         return 0 if math.isfinite(total) else STOP
-    if op == instructions.ALL_PRODUCT:
+    if op == instructions.REDUCE_PRODUCT:
         return _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats)
-    if op == instructions.ALL_MIN or op == instructions.ALL_MAX:
-        best = _extreme(op == instructions.ALL_MAX, start, end, refs, kinds, ints, floats)
+    if op == instructions.REDUCE_MIN or op == instructions.REDUCE_MAX:
+        best = _extreme(op == instructions.REDUCE_MAX, start, end, refs, kinds, ints, floats)
         if best >= 0:
             return _take(best, kinds, ints, floats, file_kinds, file_ints, file_floats)
         file_kinds[0] = NULL
         return 0 if best == NOTHING else STOP
-    if op == instructions.ALL_COALESCE:
+    if op == instructions.REDUCE_COALESCE:
         for at in range(start, end):
             if kinds[refs[at]] != NULL:
                 return _take(refs[at], kinds, ints, floats, file_kinds, file_ints, file_floats)
         return np.int64(given)
-    if op == instructions.ALL_COUNT:
+    if op == instructions.REDUCE_COUNT:
         found = 0
         for at in range(start, end):
             found += kinds[refs[at]] != NULL
@@ -202,13 +202,13 @@ def _of_one(op, digits, start, end, refs, kinds, ints, floats, file_kinds, file_
     if kind == TRUE or kind == FALSE:
         return STOP
     _take(ref, kinds, ints, floats, file_kinds, file_ints, file_floats)
-    if kind == INT and op == instructions.ALL_ABS:
+    if kind == INT and op == instructions.REDUCE_ABS:
         file_ints[0] = abs(ints[ref])
         return 0 if file_ints[0] >= 0 else STOP
     if kind != FLOAT:
         return 0
     value = floats[ref]
-    if op == instructions.ALL_ABS:
+    if op == instructions.REDUCE_ABS:
         file_floats[0] = abs(value)
         return 0
     if digits == 0:

@@ -1,0 +1,113 @@
+"""Loads compiled code, compiles it where it is missing, and keeps it on disk between processes.
+
+Invariant: compiled code and Python give the same results, to the bit. So compiled code is loaded only where that saves
+time (Numba takes a second to import, and some more to compile, once for each machine and release), and a machine
+without it is no error.
+"""
+
+import contextlib
+import importlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+from rebaser.dvu import fingerprint
+
+_FOLDER = "NUMBA_CACHE_DIR"  # Numba's own variable for the folder of compiled code
+_UNUSED_MAX = 14 * 24 * 3600.0  # seconds after which compiled code that no process has loaded is removed
+
+_folder_lock: Final = Lock()
+_kernel: Any = None
+_unavailable = False
+
+
+def load() -> bool:
+    """Load the kernel, and compile it first if this machine does not have it yet. Returns whether it is available."""
+    global _kernel, _unavailable  # noqa: PLW0603 - once per process
+    if _kernel is None and not _unavailable:
+        try:
+            folder = _cache_folder()
+            was_cached = is_cached()
+            with _caching_in(folder):
+                _kernel = importlib.import_module("rebaser.dvu.compiled.kernel")
+            if folder and not was_cached:
+                _prune(Path(folder))
+        except Exception as error:  # noqa: BLE001 - no Numba for this Python or machine: Python computes everything
+            _unavailable = True
+            import structlog  # noqa: PLC0415 - executors import this module, and rarely log
+
+            structlog.get_logger(__name__).warning("no_compiled_code", reason=f"{type(error).__name__}: {error}"[:300])
+    return _kernel is not None
+
+
+def kernel() -> Any:
+    """The module `rebaser.dvu.compiled.kernel`; None unless it has been loaded."""
+    return _kernel
+
+
+def is_cached() -> bool:
+    """Whether this machine has the compiled kernel of this release."""
+    folder = _cache_folder()
+    return bool(folder) and any(Path(folder).rglob("*sweep*.nbc"))  # the loops of planning may be there without it
+
+
+def compile_module(functions: Any) -> Any:
+    """The functions of a module, compiled if Numba is installed. They do not hold the interpreter lock."""
+    from types import SimpleNamespace  # noqa: PLC0415
+
+    try:
+        import numba  # noqa: PLC0415 - takes a second to load
+    except ImportError:
+        return functions
+    with _caching_in(_cache_folder()):
+        compile_ = numba.njit(cache=True, nogil=True)
+        compiled = {name: compile_(function) for name, function in vars(functions).items() if callable(function)}
+    return SimpleNamespace(**compiled)
+
+
+def _prune(own: Path) -> None:
+    """Remove the compiled code of other releases that has not been used for two weeks.
+
+    A process that still runs such a release is not harmed: to Numba, a file that was removed is a file that never
+    existed, and it creates its folder again. Each folder is renamed first, so that no other process finds a folder
+    that is half removed.
+    """
+    oldest = time.time() - _UNUSED_MAX
+    for other in own.parent.glob("kernel-*"):
+        with contextlib.suppress(OSError):  # another process prunes too, or this one lacks the rights
+            if other != own and other.stat().st_mtime < oldest:
+                doomed = other.with_name(f"{other.name}-{os.getpid()}")
+                other.rename(doomed)
+                shutil.rmtree(doomed)
+
+
+def _cache_folder() -> str:
+    """The folder for compiled code of this release, marked as used just now; empty if nothing can be written."""
+    caches = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+    root = Path(os.environ[_FOLDER]) if os.environ.get(_FOLDER) else Path(caches, "rebaser")
+    with contextlib.suppress(OSError, RuntimeError):
+        folder = root.expanduser() / f"kernel-{fingerprint.code()}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            os.utime(folder)
+            return str(folder)
+    return ""
+
+
+@contextlib.contextmanager
+def _caching_in(folder: str) -> Iterator[None]:
+    """Within this context, Numba stores what it compiles in `folder`. Numba has one folder for all threads, so they
+    take turns."""
+    from numba import config  # noqa: PLC0415 - takes a second to load
+
+    with _folder_lock:
+        before, config.CACHE_DIR = config.CACHE_DIR, folder
+        try:
+            yield
+        finally:
+            config.CACHE_DIR = before

@@ -1,0 +1,73 @@
+"""Chooses between interpreted and compiled loops for planning.
+
+Loading compiled loops takes a second, and some more if they have never been compiled on this machine. So small graphs
+are planned by the same functions run as Python.
+
+Invariant: both forms of a loop give the same result.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+
+from rebaser.dvu.planning import loops
+from rebaser_core import thresholds
+
+
+@dataclass(slots=True)
+class _Deferral:
+    """Whether `load` is deferred in this process, and whether a graph was interpreted because of it."""
+
+    active: bool = False
+    missed: bool = False
+
+
+_deferral: Final = _Deferral()
+
+
+def loops_for(size: int, interpreted_max: int) -> Any:
+    """The functions of `rebaser.dvu.planning.loops` for about `size` positions: compiled above `interpreted_max`."""
+    if size <= interpreted_max:
+        return _interpreted()
+    if _deferral.active and size <= thresholds.now.interpreted_max_cold:
+        _deferral.missed = True
+        return _interpreted()
+    return load()
+
+
+@cache
+def load() -> Any:
+    """The compiled loops."""
+    from rebaser.dvu.compiled import loader  # noqa: PLC0415 - small graphs do not need it
+
+    return loader.compile_module(loops)
+
+
+@contextmanager
+def deferred_loading() -> Iterator[Callable[[], bool]]:
+    """Within this context, only graphs above `interpreted_max_cold` load the compiled loops.
+
+    The function it yields tells whether another graph would have loaded them.
+    """
+    _deferral.active, _deferral.missed = True, False
+    try:
+        yield lambda: _deferral.missed
+    finally:
+        _deferral.active = False
+
+
+@cache
+def _interpreted() -> Any:
+    functions = {name: function for name, function in vars(loops).items() if callable(function)}
+    return SimpleNamespace(**{name: _on_memoryviews(function) for name, function in functions.items()})
+
+
+def _on_memoryviews(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with each array passed as a memoryview: Python reads items of it several times as fast."""
+    view: Any = memoryview  # an array is a buffer
+    return lambda *args: function(*[view(arg) if isinstance(arg, np.ndarray) else arg for arg in args])
