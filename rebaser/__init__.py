@@ -7,4 +7,4 @@ __version__ = "0.1.0"
 if os.environ.get("REBASER_TEST_THRESHOLDS"):
     from rebaser.runtime import forced_thresholds
 
-    forced_thresholds.take()
+    forced_thresholds.apply_from_environment()

@@ -18,11 +18,11 @@ from rebaser.change_set.owner import Owner, retry_delay
 from rebaser.dvu.functions import registry
 from rebaser.embedded.spark import Jvm
 from rebaser.runtime.context import Context, open_context
-from rebaser.runtime.progress import Progress, ProgressTeller
+from rebaser.runtime.progress import Progress, ProgressReporter
 from rebaser.runtime.watchdog import watched_loop
 from rebaser.settings import Settings
 from rebaser.sweeper.sweeper import Sweeper
-from rebaser.sweeper.unroutable import STRAY, Strays
+from rebaser.sweeper.unroutable import UNROUTABLE_KEY, UnroutableMessages
 from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.encoding.envelope import JSON, dumps
@@ -42,10 +42,10 @@ class Server:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        strays = Strays(context.js, context.subjects, context.dead_letters, context.now_ms)
-        interval, suspect = context.settings.sweep_interval, context.streams.suspect
-        self._sweeper = Sweeper(context.js, context.subjects, interval, strays, suspect)
-        self._progress = ProgressTeller(context, self._updates)
+        unroutable = UnroutableMessages(context.js, context.subjects, context.dead_letters, context.now_ms)
+        interval, on_stream_error = context.settings.sweep_interval, context.stream_watch.check_soon
+        self._sweeper = Sweeper(context.js, context.subjects, interval, unroutable, on_stream_error)
+        self._progress = ProgressReporter(context, self._updates)
         self._owners: dict[ChangeSetKey, Owner] = {}
         self._next: dict[ChangeSetKey, Task] = {}  # delivered while the owner before was ending
         self._newer: dict[ChangeSetKey, float] = {}  # until when a newer server should have it: we cannot read on
@@ -66,7 +66,7 @@ class Server:
             group=TASKS_GROUP,
             min_pending=context.settings.overflow_pending,
             min_ack_pending=context.settings.overflow_ack_pending,
-            on_warning=lambda _: context.streams.suspect(),
+            on_warning=lambda _: context.stream_watch.check_soon(),
         )
         async with anyio.create_task_group() as owners, consumer as self._pull:
             try:
@@ -76,7 +76,7 @@ class Server:
                     loops.start_soon(context.deleter.run)
                     loops.start_soon(self._sweeper.run)
                     loops.start_soon(self._progress.run)
-                    loops.start_soon(context.streams.run, self)
+                    loops.start_soon(context.stream_watch.run, self)
                     self._fill_slots()
                     ready()
                     async for message in consumer:
@@ -96,9 +96,9 @@ class Server:
             "dvu": context.engine.state,
             "sweeper": self._sweeper.pinned,
             "durability": context.settings.durability,
-            "ready": not context.streams.problem,
-            "trouble": context.streams.problem or context.troubles.tell(context.now()),
-            "losses": list(context.streams.losses),
+            "ready": not context.stream_watch.problem,
+            "trouble": context.stream_watch.problem or context.health.current(context.now()),
+            "losses": list(context.stream_watch.losses),
             "functions": sorted(registry().functions),
             "signatures": {
                 one.name: {"inputs": one.inputs, "params": one.params} for one in registry().functions.values()
@@ -148,7 +148,7 @@ class Server:
         context, sequence = self._context, message.stream_sequence
         decision = Decision(sequence, RequestId(f"@task{sequence}"), Outcome.DEAD, 0, error.code, error.message)
         try:
-            await context.dead_letters.bury(STRAY, message, decision, context.now_ms())
+            await context.dead_letters.publish(UNROUTABLE_KEY, message, decision, context.now_ms())
             await context.js.term(message, error.code)
         except RebaserError as failure:
             log.warning("task_refusal_failed", reason=failure.message)
@@ -170,7 +170,7 @@ class Server:
             del self._owners[owner.key]
             self._note_newer(owner)
             self._ended.set()
-            if owner.life.holds_slot:
+            if owner.state.holds_slot:
                 self._taken -= 1
             task = self._next.pop(owner.key, None)
             if task is not None:
@@ -179,9 +179,9 @@ class Server:
 
     def _note_newer(self, owner: Owner) -> None:
         now = self._context.now()
-        if owner.left_to_newer:
+        if owner.newer_server_wait:
             self._newer = {key: until for key, until in self._newer.items() if until > now}
-            self._newer[owner.key] = now + owner.left_to_newer
+            self._newer[owner.key] = now + owner.newer_server_wait
         else:
             self._newer.pop(owner.key, None)
 
@@ -198,27 +198,27 @@ class Server:
 
     # -- streams that disappear ------------------------------------------------------------------------------------
 
-    def lost(self, streams: frozenset[str]) -> None:
+    def streams_lost(self, streams: frozenset[str]) -> None:
         """End owners that hold anything of `streams`; the next ones begin with what is there then."""
         subjects = self._context.subjects
         if subjects.requests_stream in streams:
-            self._context.deleter.forget()
+            self._context.deleter.clear()
         if subjects.tasks_stream in streams:
             self._next.clear()
         for owner in list(self._owners.values()):
             if subjects.commits_stream in streams:
-                owner.tell_lost()
+                owner.log_loss()
             if subjects.tasks_stream in streams:
                 owner.lose_task()
             elif streams & {subjects.commits_stream, subjects.requests_stream}:
                 owner.stop(Reason.TRANSIENT)
 
-    def made_again(self, streams: frozenset[str]) -> None:
+    def streams_recreated(self, streams: frozenset[str]) -> None:
         """What owners hold and was lost is stored again."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
             for owner in self._owners.values():
-                owner.save()
+                owner.save_full_checkpoint()
 
     # -- loops -----------------------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Server:
                     owner.stop(Reason.FENCED)
                 self._next.clear()
             self._progress_at = now
-            tasks = [owner.lease.task for owner in self._owners.values() if owner.life.phase is not Phase.DONE]
+            tasks = [owner.lease.task for owner in self._owners.values() if owner.state.phase is not Phase.DONE]
             for task in [*tasks, *self._next.values()]:
                 try:
                     await task.progress()
@@ -249,7 +249,7 @@ class Server:
         settings = context.settings
         while True:
             await anyio.sleep(CROWD_CHECK)
-            holders = [owner for owner in self._owners.values() if owner.life.holds_slot]
+            holders = [owner for owner in self._owners.values() if owner.state.holds_slot]
             if len(holders) < settings.concurrency:
                 continue
             try:
@@ -259,7 +259,7 @@ class Server:
                 continue
             now = context.now()
             idle = [owner for owner in holders if owner.idle_for(now) > ON_THE_WAY]
-            idle.sort(key=lambda owner: owner.life.active_at)
+            idle.sort(key=lambda owner: owner.state.active_at)
             late = [owner for owner in holders if owner not in idle and now - owner.since > settings.turn]
             late.sort(key=lambda owner: owner.since)
             for owner in [*idle, *late][: info.num_pending]:

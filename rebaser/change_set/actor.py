@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from rebaser.change_set.lifecycle import START, Effect, Event, Life, Pace, Phase, Tick, step
+from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Effect, Event, OwnerState, Phase, Tick, Timing, step
 
 
 class Actor:
@@ -21,12 +21,12 @@ class Actor:
     `group` and `resources` are there while `run` runs: effects start children in the one and open things in the other.
     """
 
-    def __init__(self, now: Callable[[], float], pace: Pace, changed: Callable[[bool], None]) -> None:
-        self.life = Life(active_at=now())
+    def __init__(self, now: Callable[[], float], timing: Timing, changed: Callable[[bool], None]) -> None:
+        self.state = OwnerState(active_at=now())
         self.group: TaskGroup | None = None
         self.resources = AsyncExitStack()
         self._now = now
-        self._pace = pace
+        self._timing = timing
         self._changed = changed
         self._events: deque[Event] = deque()
         self._stepping = False
@@ -46,7 +46,7 @@ class Actor:
         try:
             async with anyio.create_task_group() as self.group, self.resources:
                 self.group.start_soon(self._clock)
-                self.perform(START)
+                self.perform(INITIAL_EFFECTS)
                 self._step_all()
                 await self._done.wait()
                 if self._failure is not None:
@@ -64,19 +64,19 @@ class Actor:
         """Act on what happened, in order. What an effect posts right away comes after it, never inside it."""
         self._stepping = True
         try:
-            while self._events and self.life.phase is not Phase.DONE:
-                held = self.life.holds_slot
-                self.life, effects = step(self.life, self._events.popleft(), self._now(), self._pace)
+            while self._events and self.state.phase is not Phase.DONE:
+                held = self.state.holds_slot
+                self.state, effects = step(self.state, self._events.popleft(), self._now(), self._timing)
                 self.perform(effects)
-                if self.life.holds_slot is not held:
+                if self.state.holds_slot is not held:
                     self._changed(not held)
         except Exception as error:  # noqa: BLE001 - whoever posted is not to blame: `run` raises it
             self._failure = error
         finally:
             self._stepping = False
-        if self._failure is not None or self.life.phase is Phase.DONE:
+        if self._failure is not None or self.state.phase is Phase.DONE:
             self._done.set()
-        self._set_timer(self.life.wake_at(self._pace))
+        self._set_timer(self.state.next_tick(self._timing))
 
     def _set_timer(self, at: float | None) -> None:
         if self._timer is not None:

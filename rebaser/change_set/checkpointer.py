@@ -54,7 +54,7 @@ async def store(blobs: BlobStore, commits: CommitLog, *, whole: bool = False) ->
         for data in written.parts:
             await blobs.put(data)
         reference = CheckpointRef(chain.newest.address, chain.last, chain.size)
-        async with commits.turn():
+        async with commits.append_lock():
             debt = commits.state.debt
             await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt))
             commits.weight -= weight

@@ -15,7 +15,7 @@ import anyio.lowlevel
 import structlog
 from anyio import to_thread
 
-from rebaser.change_set.known_functions import load_functions, unknown_functions
+from rebaser.change_set.known_functions import load_functions, missing_functions
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
@@ -44,7 +44,7 @@ class UnreadableCommit(RebaserError):  # noqa: N818 - what it is, not who is to 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
+class EncodedCommit:
     """A commit and its bytes, read back. `blob_size` (bytes) is that of its delta where that stands in a blob."""
 
     commit: Commit
@@ -58,7 +58,7 @@ class CommitLog:
 
     `weight` (bytes) is that of the log behind the newest checkpoint, `chain` are the parts of that one.
     `inline_max` is the size (bytes) above which a commit's delta goes to a blob; `now_ms` is the clock, `new_id` makes
-    ULIDs. `suspect` is called when an append fails as it would if the stream were gone.
+    ULIDs. `on_stream_error` is called when an append fails as it would if the stream were gone.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CommitLog:
         retry_window: float,
         now_ms: Callable[[], int],
         new_id: Callable[[], str],
-        suspect: Callable[[], None] = lambda: None,
+        on_stream_error: Callable[[], None] = lambda: None,
     ) -> None:
         self.key = key
         self.state = tail.state
@@ -89,14 +89,14 @@ class CommitLog:
         self._retry_window_ms = int(retry_window * 1000)
         self._now_ms = now_ms
         self._new_id = new_id
-        self._suspect = suspect
+        self._on_stream_error = on_stream_error
         self._lock = anyio.Lock(fast_acquire=True)
         self._viewing = anyio.Lock()
         self._publishing = anyio.CancelScope(shield=True)
         self._abandoned = False
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def append_lock(self) -> AsyncIterator[None]:
         """The right to append. What is built inside rests on a state that nobody else changes."""
         async with self._lock:
             yield
@@ -135,18 +135,18 @@ class CommitLog:
             covers=fields.pop("covers", self.state.covers if self.state.owes else None),
             checkpoint=fields.pop("checkpoint", self.state.checkpoint),
             forget_before_ms=max(at_ms - self._retry_window_ms, 0),
-            unknown=unknown_functions(self.state),
+            unknown=missing_functions(self.state),
             **fields,
         )
 
     async def append(self, commit: Commit) -> int:
-        """Encode, publish and fold `commit`; call within `turn`. Returns its log sequence.
+        """Encode, publish and fold `commit`; call within `append_lock`. Returns its log sequence.
 
         Raises what `encode` and `publish` raise.
         """
         return await self.publish(await self.encode(commit))
 
-    async def encode(self, commit: Commit) -> Encoded:
+    async def encode(self, commit: Commit) -> EncodedCommit:
         """`commit` as it will be stored, its delta in a blob if it is too large for a message.
 
         Results that name rows of a view have to be encoded while that view is open. Raises `UnreadableCommit` if what
@@ -159,16 +159,16 @@ class CommitLog:
                 if len(delta) <= most:
                     headers, payload = encode_commit(commit)
                     if len(payload) <= min(self._inline_max, limits.inline) or not delta:
-                        return self._read_back(Encoded(commit, headers, payload, 0))
+                        return self._read_back(EncodedCommit(commit, headers, payload, 0))
                 data = await to_thread.run_sync(_encode_delta, commit)
                 blob = BlobRef(await self._blobs.put(data), len(data))
             headers, payload = encode_commit(replace(commit, delta=(), delta_blob=blob))
-            return self._read_back(Encoded(replace(commit, delta_blob=blob), headers, payload, blob.size))
+            return self._read_back(EncodedCommit(replace(commit, delta_blob=blob), headers, payload, blob.size))
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error
 
     @staticmethod
-    def _read_back(encoded: Encoded) -> Encoded:
+    def _read_back(encoded: EncodedCommit) -> EncodedCommit:
         check_commit(encoded.commit, encoded.headers, encoded.payload)
         return encoded
 
@@ -178,8 +178,8 @@ class CommitLog:
             f"a {commit.kind} commit of {self.key} was not stored, it cannot be read back: {reason}"
         )
 
-    async def publish(self, encoded: Encoded) -> int:
-        """Append and fold what was encoded; call within the same `turn`. Returns its log sequence.
+    async def publish(self, encoded: EncodedCommit) -> int:
+        """Append and fold what was encoded; call within the same `append_lock`. Returns its log sequence.
 
         Raises `FencedError` if the log moved (or the append was abandoned), `TransientError` if it certainly did not
         land. Once published, it is settled even if the caller is cancelled.
@@ -214,7 +214,7 @@ class CommitLog:
                 log.warning("append_refused", **self._fields(commit_id), reason=error.message)
             except (RequestTimeoutError, NoRespondersError, TransientError) as error:
                 doubtful = True
-                self._suspect()
+                self._on_stream_error()
                 log.warning("append_unanswered", **self._fields(commit_id), reason=error.message)
             else:
                 return ack.sequence
@@ -262,5 +262,5 @@ async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
         retry_window=context.settings.retry_window,
         now_ms=context.now_ms,
         new_id=context.new_id,
-        suspect=context.streams.suspect,
+        on_stream_error=context.stream_watch.check_soon,
     )

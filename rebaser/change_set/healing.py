@@ -8,7 +8,7 @@ its writer lacks. What an older release wrote has no such header, and heals when
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
-from rebaser.change_set.known_functions import found_functions
+from rebaser.change_set.known_functions import any_available
 from rebaser.dvu.faults import UNKNOWN_FUNCTION
 from rebaser.dvu.functions.registry import registry
 from rebaser_core.commit import Kind
@@ -26,9 +26,9 @@ async def heal(commits: CommitLog) -> None:
     state, known = commits.state, registry().functions
     missed = state.cells.functions_of_faults(UNKNOWN_FUNCTION)
     asked = tuple([one for one in map(Recompute, sorted(missed)) if one.function in known and not _owed(state, one)])
-    if not asked and not found_functions(state.unknown):
+    if not asked and not any_available(state.unknown):
         return
-    async with commits.turn():
+    async with commits.append_lock():
         owes = state.owes or bool(asked)
         commit = commits.draft(
             Kind.REBASE, recompute=asked, covers=state.covers if owes else None, debt=state.debt + len(asked)

@@ -15,7 +15,7 @@ async def load_functions() -> None:
         await to_thread.run_sync(registry)
 
 
-def unknown_functions(state: ChangeSetState) -> tuple[str, ...]:
+def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
     """Functions of values here that this server has not got, as many as a header should hold."""
     room = NAMED_CHARACTERS
     names: list[str] = []
@@ -27,6 +27,6 @@ def unknown_functions(state: ChangeSetState) -> tuple[str, ...]:
     return tuple(names)
 
 
-def found_functions(names: tuple[str, ...]) -> bool:
+def any_available(names: tuple[str, ...]) -> bool:
     """Whether this server has got one of them."""
     return any(name in registry().functions for name in names)

@@ -1,6 +1,6 @@
-"""The life of an owned change set, as a pure function: `step(life, event, now) -> (life, effects)`.
+"""The state of an owned change set, as a pure function: `step(state, event, now) -> (state, effects)`.
 
-    LOADING ──loaded──> ACTIVE ──quiet──────────> RELEASING ──> LOOKING ──> DONE
+    LOADING ──loaded──> ACTIVE ──quiet──────────> RELEASING ──> RECHECKING ──> DONE
        │                  │ stop, error, fenced      ^ (ack,        (last look; publishes the task
        │                  v                          │  confirmed)   if anything was found)
        └──────────────> SETTLING ──yield─────────────┘
@@ -22,7 +22,7 @@ class Phase(Enum):
     ACTIVE = "active"
     SETTLING = "settling"
     RELEASING = "releasing"
-    LOOKING = "looking"
+    RECHECKING = "rechecking"
     DONE = "done"
 
 
@@ -37,14 +37,14 @@ class Reason(Enum):
 
     SHUTDOWN = "shutdown"
     YIELD = "yield"
-    HELD = "held"  # the first request in line has to wait: what runs may end, for a while
+    QUEUE_BLOCKED = "queue_blocked"  # the first request in line has to wait: what runs may end, for a while
     TRANSIENT = "transient"
     FENCED = "fenced"
 
 
-_FORBIDS = (
+_SEVERITY = (
     Reason.YIELD,
-    Reason.HELD,
+    Reason.QUEUE_BLOCKED,
     Reason.TRANSIENT,
     Reason.SHUTDOWN,
     Reason.FENCED,
@@ -103,12 +103,12 @@ class JobEnded:
 class Failed:
     """Loading, waiting or deciding failed; nothing of it is in flight.
 
-    `delay` (s) for the nak if it is transient; `patience` (s): how long the DVU may go on before that if it is held.
+    `delay` (s) for the nak if it is transient; `grace` (s): how long the DVU may go on before that if it is held.
     """
 
     reason: Reason
     delay: float = 0.0
-    patience: float = 0.0
+    grace: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +129,10 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """The last look is over. `found`: requests or debt are left."""
+class Rechecked:
+    """The last look is over. `work_left`: requests or debt are left."""
 
-    found: bool
+    work_left: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ Event: TypeAlias = (
     | Cancelled
     | Stop
     | Released
-    | Looked
+    | Rechecked
     | Tick
 )
 
@@ -160,7 +160,7 @@ Event: TypeAlias = (
 # -- effects: what to do -----------------------------------------------------------------------------------------------
 
 
-class Do(Enum):
+class Command(Enum):
     """Effects without arguments. The events that report each are in brackets; what is cancelled says `Cancelled`."""
 
     LOAD = "load"  # read the log and start to consume [Loaded, Failed]
@@ -170,7 +170,7 @@ class Do(Enum):
     CANCEL_WORK = "cancel_work"  # stop loading, waiting, DVU and jobs; commits in flight are settled first
     STOP_CONSUMING = "stop_consuming"
     ACK = "ack"  # ack the task, wait until it is gone [Released]
-    LOOK = "look"  # [Looked]
+    RECHECK = "recheck"  # [Rechecked]
     PUBLISH_TASK = "publish_task"
 
 
@@ -181,11 +181,11 @@ class Nak:
     delay: float
 
 
-Effect: TypeAlias = Do | Nak
+Effect: TypeAlias = Command | Nak
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Timing:
     """Seconds. A failed DVU is tried again after `dvu_retry`, doubled each time up to `dvu_retry_max`."""
 
     quiescent_period: float = 10.0
@@ -194,7 +194,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class OwnerState:
     """Where an owner stands. `active_at`: when a request was last decided, or loading ended."""
 
     phase: Phase = Phase.LOADING
@@ -215,7 +215,7 @@ class Life:
         """Whether it counts against the server's concurrency: not while all it does is wait for its DVU."""
         return self.phase is not Phase.DONE and (self.busy or self.queued or self.dvu is Dvu.IDLE)
 
-    def wake_at(self, pace: Pace) -> float | None:
+    def next_tick(self, timing: Timing) -> float | None:
         """When the next `Tick` matters, or None."""
         if self.phase is Phase.SETTLING:
             return self.cancel_at
@@ -224,108 +224,110 @@ class Life:
         if self.dvu is Dvu.WAITING:
             return self.retry_at
         if self.dvu is Dvu.IDLE and not self.owes and not self.jobs:
-            return self.active_at + pace.quiescent_period
+            return self.active_at + timing.quiescent_period
         return None
 
 
-Step: TypeAlias = tuple[Life, tuple[Effect, ...]]
+Step: TypeAlias = tuple[OwnerState, tuple[Effect, ...]]
 
-START: tuple[Effect, ...] = (Do.LOAD,)
+INITIAL_EFFECTS: tuple[Effect, ...] = (Command.LOAD,)
 
 
-def step(life: Life, event: Event, now: float, pace: Pace) -> Step:
+def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
     """The next state and what to do about it. Total: an event that comes late changes nothing."""
-    life = _note(life, event, now, pace)
+    state = _record(state, event, now, timing)
     if isinstance(event, Stop):
-        return _stop(life, event.reason)
+        return _stop(state, event.reason)
     if isinstance(event, Failed):
-        return _stop(life, event.reason, event.delay, now + event.patience)
+        return _stop(state, event.reason, event.delay, now + event.grace)
     if isinstance(event, DvuFailed) and event.fenced:
-        return _stop(life, Reason.FENCED)
-    if life.phase is Phase.LOADING and isinstance(event, Loaded):
-        life = replace(life, phase=Phase.ACTIVE)
-        life, effects = _advance(life, now, pace)
-        return life, (Do.AWAIT, *effects)
-    if life.phase is Phase.ACTIVE:
+        return _stop(state, Reason.FENCED)
+    if state.phase is Phase.LOADING and isinstance(event, Loaded):
+        state = replace(state, phase=Phase.ACTIVE)
+        state, effects = _advance(state, now, timing)
+        return state, (Command.AWAIT, *effects)
+    if state.phase is Phase.ACTIVE:
         was_deciding = isinstance(event, Decided)
-        life, effects = _advance(life, now, pace)
-        if was_deciding and not life.busy and life.phase is Phase.ACTIVE:
-            effects = (Do.AWAIT, *effects)
-        return life, effects
-    if life.phase is Phase.SETTLING:
-        late = life.cancel_at is not None and now >= life.cancel_at
-        life, effects = _settle(replace(life, cancel_at=None) if late else life)
-        return life, (Do.CANCEL_WORK, *effects) if late else effects
-    if life.phase is Phase.RELEASING and isinstance(event, Released):
-        return replace(life, phase=Phase.LOOKING), (Do.LOOK,)
-    if life.phase is Phase.LOOKING and isinstance(event, Looked):
-        return replace(life, phase=Phase.DONE), (Do.PUBLISH_TASK,) if event.found else ()
-    return life, ()
+        state, effects = _advance(state, now, timing)
+        if was_deciding and not state.busy and state.phase is Phase.ACTIVE:
+            effects = (Command.AWAIT, *effects)
+        return state, effects
+    if state.phase is Phase.SETTLING:
+        late = state.cancel_at is not None and now >= state.cancel_at
+        state, effects = _settle(replace(state, cancel_at=None) if late else state)
+        return state, (Command.CANCEL_WORK, *effects) if late else effects
+    if state.phase is Phase.RELEASING and isinstance(event, Released):
+        return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)
+    if state.phase is Phase.RECHECKING and isinstance(event, Rechecked):
+        return replace(state, phase=Phase.DONE), (Command.PUBLISH_TASK,) if event.work_left else ()
+    return state, ()
 
 
-def _note(life: Life, event: Event, now: float, pace: Pace) -> Life:
+def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> OwnerState:
     """Book what happened, whatever phase it finds us in."""
     match event:
         case Loaded(owes=owes, dvu_delay=delay):
             dvu = Dvu.WAITING if owes and delay > 0 else Dvu.IDLE
-            return replace(life, busy=False, owes=owes, active_at=now, dvu=dvu, retry_at=now + delay)
+            return replace(state, busy=False, owes=owes, active_at=now, dvu=dvu, retry_at=now + delay)
         case Arrived():
-            return replace(life, queued=True)
+            return replace(state, queued=True)
         case Decided(owes=owes, more=more):
-            return replace(life, busy=False, queued=more, owes=owes, active_at=now)
+            return replace(state, busy=False, queued=more, owes=owes, active_at=now)
         case DvuEnded(owes=owes):
-            return replace(life, dvu=Dvu.IDLE, owes=owes, failures=0, active_at=now)
+            return replace(state, dvu=Dvu.IDLE, owes=owes, failures=0, active_at=now)
         case Failed() | Cancelled():
-            return replace(life, busy=False)
+            return replace(state, busy=False)
         case DvuFailed():
-            wait = min(pace.dvu_retry * 2**life.failures, pace.dvu_retry_max)
-            return replace(life, dvu=Dvu.WAITING, failures=min(life.failures + 1, 30), retry_at=now + wait)
+            wait = min(timing.dvu_retry * 2**state.failures, timing.dvu_retry_max)
+            return replace(state, dvu=Dvu.WAITING, failures=min(state.failures + 1, 30), retry_at=now + wait)
         case JobStarted():
-            return replace(life, jobs=life.jobs + 1)
+            return replace(state, jobs=state.jobs + 1)
         case JobEnded():
-            return replace(life, jobs=life.jobs - 1)
+            return replace(state, jobs=state.jobs - 1)
         case _:
-            return life
+            return state
 
 
-def _advance(life: Life, now: float, pace: Pace) -> Step:
+def _advance(state: OwnerState, now: float, timing: Timing) -> Step:
     """What an active owner does next: decide, run a DVU, go quiet. Deciding and a DVU may run side by side."""
     effects: list[Effect] = []
-    if life.queued and not life.busy:
-        life = replace(life, busy=True, queued=False)
-        effects.append(Do.DECIDE)
-    if life.owes and (life.dvu is Dvu.IDLE or (life.dvu is Dvu.WAITING and now >= life.retry_at)):
-        life = replace(life, dvu=Dvu.RUNNING)
-        effects.append(Do.RUN_DVU)
-    quiet = not (life.busy or life.queued or life.owes or life.jobs) and life.dvu is Dvu.IDLE
-    if quiet and now >= life.active_at + pace.quiescent_period:
-        return replace(life, phase=Phase.RELEASING), (Do.STOP_CONSUMING, Do.ACK)
-    return life, tuple(effects)
+    if state.queued and not state.busy:
+        state = replace(state, busy=True, queued=False)
+        effects.append(Command.DECIDE)
+    if state.owes and (state.dvu is Dvu.IDLE or (state.dvu is Dvu.WAITING and now >= state.retry_at)):
+        state = replace(state, dvu=Dvu.RUNNING)
+        effects.append(Command.RUN_DVU)
+    quiet = not (state.busy or state.queued or state.owes or state.jobs) and state.dvu is Dvu.IDLE
+    if quiet and now >= state.active_at + timing.quiescent_period:
+        return replace(state, phase=Phase.RELEASING), (Command.STOP_CONSUMING, Command.ACK)
+    return state, tuple(effects)
 
 
-def _stop(life: Life, reason: Reason, delay: float = 0.0, cancel_at: float | None = None) -> Step:
+def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: float | None = None) -> Step:
     """Begin to end. A later reason replaces an earlier one only if it forbids more."""
-    if life.phase in (Phase.RELEASING, Phase.LOOKING, Phase.DONE):
-        return life, ()  # it is ending already, and the last look hands over what is left
-    if life.stopping is None or _FORBIDS.index(reason) > _FORBIDS.index(life.stopping):
-        life = replace(life, stopping=reason, delay=delay, cancel_at=cancel_at if reason is Reason.HELD else None)
-    effects: tuple[Effect, ...] = () if life.phase is Phase.SETTLING else (Do.STOP_CONSUMING,)
-    if life.stopping not in (Reason.YIELD, Reason.HELD):
-        effects = (*effects, Do.CANCEL_WORK)
-    life, end = _settle(replace(life, phase=Phase.SETTLING))
-    return life, (*effects, *end)
+    if state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE):
+        return state, ()  # it is ending already, and the last look hands over what is left
+    if state.stopping is None or _SEVERITY.index(reason) > _SEVERITY.index(state.stopping):
+        state = replace(
+            state, stopping=reason, delay=delay, cancel_at=cancel_at if reason is Reason.QUEUE_BLOCKED else None
+        )
+    effects: tuple[Effect, ...] = () if state.phase is Phase.SETTLING else (Command.STOP_CONSUMING,)
+    if state.stopping not in (Reason.YIELD, Reason.QUEUE_BLOCKED):
+        effects = (*effects, Command.CANCEL_WORK)
+    state, end = _settle(replace(state, phase=Phase.SETTLING))
+    return state, (*effects, *end)
 
 
-def _settle(life: Life) -> Step:
+def _settle(state: OwnerState) -> Step:
     """End as soon as nothing of ours is in flight."""
-    if life.busy or life.jobs or life.dvu is Dvu.RUNNING:
-        return life, ()
-    match life.stopping:
+    if state.busy or state.jobs or state.dvu is Dvu.RUNNING:
+        return state, ()
+    match state.stopping:
         case Reason.YIELD:
-            return replace(life, phase=Phase.RELEASING), (Do.ACK,)
+            return replace(state, phase=Phase.RELEASING), (Command.ACK,)
         case Reason.FENCED:
-            return replace(life, phase=Phase.DONE), (Do.PUBLISH_TASK,)
-        case Reason.TRANSIENT | Reason.HELD:
-            return replace(life, phase=Phase.DONE), (Nak(life.delay),)
+            return replace(state, phase=Phase.DONE), (Command.PUBLISH_TASK,)
+        case Reason.TRANSIENT | Reason.QUEUE_BLOCKED:
+            return replace(state, phase=Phase.DONE), (Nak(state.delay),)
         case _:
-            return replace(life, phase=Phase.DONE), (Nak(0.0),)
+            return replace(state, phase=Phase.DONE), (Nak(0.0),)

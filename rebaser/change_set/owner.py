@@ -21,8 +21,8 @@ from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import (
     Arrived,
     Cancelled,
+    Command,
     Decided,
-    Do,
     Dvu,
     DvuEnded,
     DvuFailed,
@@ -32,16 +32,16 @@ from rebaser.change_set.lifecycle import (
     JobEnded,
     JobStarted,
     Loaded,
-    Looked,
     Nak,
-    Pace,
     Phase,
     Reason,
+    Rechecked,
     Released,
     Stop,
+    Timing,
 )
-from rebaser.change_set.poison import Probation
-from rebaser.change_set.processor import Buried, Held, Processor
+from rebaser.change_set.poison import PoisonDetector
+from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
@@ -54,7 +54,7 @@ log = structlog.get_logger(__name__)
 
 RETRY_LOAD = 0.5  # seconds, for the nak after a second failure that says nothing of its own; then doubled each time
 RETRY_LOAD_MAX = 5.0  # seconds
-BURY_RETRY_MAX = 5.0  # seconds
+DEAD_LETTER_RETRY_MAX = 5.0  # seconds
 LARGE = 100_000  # values
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Owner(Actor):
 
     def __init__(self, context: Context, task: Task, changed: Callable[[bool], None]) -> None:
         settings = context.settings
-        super().__init__(context.now, Pace(quiescent_period=settings.quiescent_period), changed)
+        super().__init__(context.now, Timing(quiescent_period=settings.quiescent_period), changed)
         self.key = task.key
         self.lease = Lease(task, context.subjects)
         self.since = math.inf  # when its turn began: loading may take longer than a turn, and would be in vain
@@ -91,14 +91,14 @@ class Owner(Actor):
         self._checkpointing = False
         self._save = False  # write a whole checkpoint, due or not
         self._hung = False
-        self.left_to_newer = 0.0  # seconds that a request which only a newer server can read still has
+        self.newer_server_wait = 0.0  # seconds that a request which only a newer server can read still has
 
     # -- what the server may ask -----------------------------------------------------------------------------------
 
     @property
     def ending(self) -> bool:
         """Whether the task is being given back, so that a new delivery needs a new owner."""
-        return self.life.phase in (Phase.RELEASING, Phase.LOOKING, Phase.DONE)
+        return self.state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
 
     @property
     def progress(self) -> Progress | None:
@@ -107,7 +107,7 @@ class Owner(Actor):
 
     def idle_for(self, now: float) -> float:
         """Seconds since it had anything to do for its requests, or loaded; 0 while it has."""
-        return 0.0 if self.life.queued or self.life.busy else now - self.life.active_at
+        return 0.0 if self.state.queued or self.state.busy else now - self.state.active_at
 
     def adopt(self, task: Task) -> None:
         """The task was delivered again, to the server that owns it already."""
@@ -124,7 +124,7 @@ class Owner(Actor):
         self.lease.lost = True
         self.post(Stop(Reason.FENCED))
 
-    def tell_lost(self) -> None:
+    def log_loss(self) -> None:
         """The log is gone with its stream: say what was in it."""
         state = self._commits.state if self._commits is not None else None
         if state is not None and state.last:
@@ -132,9 +132,9 @@ class Owner(Actor):
             values = len(state.cells)
             log.error("change_set_lost", **self._names(), seq=state.last, values=values, checkpoint=checkpoint)
 
-    def save(self) -> None:
+    def save_full_checkpoint(self) -> None:
         """Write a whole checkpoint: the one before is gone, and the log may not go back far enough without it."""
-        if self.life.phase is Phase.ACTIVE:
+        if self.state.phase is Phase.ACTIVE:
             self._save = True
             self._start_checkpoint()
 
@@ -148,25 +148,25 @@ class Owner(Actor):
         assert group is not None  # noqa: S101 - set by `run`, which alone lets this be called
         for effect in effects:
             match effect:
-                case Do.LOAD:
+                case Command.LOAD:
                     group.start_soon(self._load)
-                case Do.AWAIT:
+                case Command.AWAIT:
                     self._awaiting = True
                     self._look_at_queue()
-                case Do.DECIDE:
+                case Command.DECIDE:
                     self._wanted.set()
-                case Do.RUN_DVU:
+                case Command.RUN_DVU:
                     group.start_soon(self._run_dvu)
-                case Do.CANCEL_WORK:
+                case Command.CANCEL_WORK:
                     self.cancel_work()
-                case Do.STOP_CONSUMING:
+                case Command.STOP_CONSUMING:
                     self._awaiting = False
                     group.start_soon(self.resources.aclose)
-                case Do.ACK:
+                case Command.ACK:
                     group.start_soon(self._ack)
-                case Do.LOOK:
+                case Command.RECHECK:
                     group.start_soon(self._look)
-                case Do.PUBLISH_TASK:
+                case Command.PUBLISH_TASK:
                     group.start_soon(self.lease.publish_again)
                 case Nak(delay=delay):
                     group.start_soon(self.lease.give_back, delay)
@@ -185,7 +185,7 @@ class Owner(Actor):
                 state = self._commits.state
                 start = floor(state, stream.created, stream.last_sequence)
                 again = self.lease.task.message.delivered > 1
-                probation = Probation(
+                detector = PoisonDetector(
                     context,
                     self._commits,
                     redelivered=again,
@@ -194,7 +194,7 @@ class Owner(Actor):
                     hung=lambda: self._hung,
                 )
                 self._dvu = SerialDvu(context, self._commits, redelivered=again, hung=lambda: self._hung)
-                self._processor = Processor(context, self._commits, Applied(stream.created, start), probation)
+                self._processor = Processor(context, self._commits, Applied(stream.created, start), detector)
                 consumer = OrderedConsumer(
                     context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._look_at_queue
                 )
@@ -202,7 +202,7 @@ class Owner(Actor):
                 self.group.start_soon(self._decider)
                 if len(state.cells) > LARGE:
                     gc.freeze()  # else each full collection walks through all of it
-                event = Loaded(state.owes, self._dvu.put_off())
+                event = Loaded(state.owes, self._dvu.deferral())
                 self.since = context.now()
                 log.info("change_set_owned", **self._names(), seq=state.last, values=len(state.cells), owes=state.owes)
         except RebaserError as error:
@@ -248,15 +248,15 @@ class Owner(Actor):
             messages = self._rest or consumer.take(settings.batch_max_requests, settings.batch_max_bytes)
             processed = await processor.process(messages)
             self._rest = processed.rest
-            self._bury_all(processed.buried)
-        except Held as held:
-            self._bury_all(held.buried)
-            if held.code == UnsupportedVersion.default_code:
-                self.left_to_newer = held.left
-            return Failed(Reason.HELD, held.delay, patience=held.left / 2)
+            self._publish_all_dead(processed.dead)
+        except QueueBlocked as blocked:
+            self._publish_all_dead(blocked.dead)
+            if blocked.code == UnsupportedVersion.default_code:
+                self.newer_server_wait = blocked.left
+            return Failed(Reason.QUEUE_BLOCKED, blocked.delay, grace=blocked.left / 2)
         except RebaserError as error:
             return self._failure_of("decide_failed", error)
-        if not commits.state.owes or self.life.dvu is Dvu.WAITING:  # else after the DVU, which would wait for its view
+        if not commits.state.owes or self.state.dvu is Dvu.WAITING:  # else after the DVU, which would wait for its view
             self._start_checkpoint()
         return Decided(commits.state.owes, more=bool(self._rest) or consumer.pending > 0)
 
@@ -274,30 +274,30 @@ class Owner(Actor):
             log.warning("dvu_fenced", **self._names(), reason=error.message)
             event = DvuFailed(fenced=True)
         except RebaserError as error:
-            self._context.troubles.note(self._context.now(), error)
-            log.warning("dvu_failed", **self._names(), attempt=self.life.failures + 1, reason=error.message)
+            self._context.health.record(self._context.now(), error)
+            log.warning("dvu_failed", **self._names(), attempt=self.state.failures + 1, reason=error.message)
             self._start_checkpoint()
         finally:
             self.post(event)
 
-    def _bury_all(self, buried: list[Buried]) -> None:
-        for one in buried:
-            self._start_job(self._bury, one)
+    def _publish_all_dead(self, dead: list[PendingDeadLetter]) -> None:
+        for pending in dead:
+            self._start_job(self._publish_dead_letter, pending)
 
-    async def _bury(self, buried: Buried) -> None:
+    async def _publish_dead_letter(self, pending: PendingDeadLetter) -> None:
         assert self._processor is not None  # noqa: S101 - it made the argument
         pause = 0.1
         try:
             with self.cancelled_with_work():
                 while True:
                     try:
-                        return await self._processor.bury(buried)
+                        return await self._processor.publish_dead_letter(pending)
                     except RebaserError as error:
-                        seq = buried.decision.sequence
-                        self._context.streams.suspect()
+                        seq = pending.decision.sequence
+                        self._context.stream_watch.check_soon()
                         log.warning("dead_letter_failed", **self._names(), seq=seq, reason=error.message)
                     await anyio.sleep(pause)
-                    pause = min(pause * 2, BURY_RETRY_MAX)
+                    pause = min(pause * 2, DEAD_LETTER_RETRY_MAX)
         finally:
             self.post(JobEnded())
 
@@ -323,11 +323,11 @@ class Owner(Actor):
             self.post(Failed(Reason.FENCED))
         except RebaserError as error:
             self._save |= whole
-            self._context.streams.suspect()
+            self._context.stream_watch.check_soon()
             log.warning("checkpoint_failed", **self._names(), reason=error.message)
         finally:
             self._checkpointing = False
-            if self._save and self.life.phase is Phase.ACTIVE:  # it failed, or was asked for meanwhile
+            if self._save and self.state.phase is Phase.ACTIVE:  # it failed, or was asked for meanwhile
                 self._start_checkpoint()
             self.post(JobEnded())
 
@@ -350,16 +350,16 @@ class Owner(Actor):
         except RebaserError as error:
             log.warning("last_look_failed", **self._names(), reason=error.message)
         finally:
-            self.post(Looked(found))
+            self.post(Rechecked(found))
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _failure_of(self, what: str, error: RebaserError) -> Failed:
         fenced = isinstance(error, FencedError)
         log.warning(what, **self._names(), code=error.code, reason=error.message, fenced=fenced)
-        self._context.streams.suspect()
+        self._context.stream_watch.check_soon()
         if not fenced:
-            self._context.troubles.note(self._context.now(), error)
+            self._context.health.record(self._context.now(), error)
         return Failed(Reason.FENCED if fenced else Reason.TRANSIENT, retry_delay(self.lease.task.message.delivered))
 
     def _names(self) -> dict[str, str]:

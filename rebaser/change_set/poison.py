@@ -36,7 +36,7 @@ POISON = "poison"  # the code of a request that was given up for what it does to
 log = structlog.get_logger(__name__)
 
 
-class Probation:
+class PoisonDetector:
     """For one owner. `redelivered`: its task had an owner before, who may have died; `after` and `until`: the highest
     request sequence that is decided, and the last one that was queued then; `hung`: it stood still and lost its lease.
     """
@@ -54,37 +54,40 @@ class Probation:
         self._context = context
         self._commits = commits
         self._hung = hung
-        self._trying: Attempt | None = None  # as it was before the trial
+        self._trying: Attempt | None = None  # as it was before the attempt
         self._after = after
         self._until = until
         state = commits.state
         outcomes = [*state.outcomes.values(), *state.redriven.values()]
         poison = [one.decision for one in outcomes if one.decision.code == POISON]
-        self._condemned = {one.request_id for one in poison}
+        self._poison_ids = {one.request_id for one in poison}
         self._decided = {one.sequence for one in poison if one.sequence <= after}
         announced = any(one.deaths for one in state.attempts.values() if one.sequence > after)
         self._left = context.settings.batch_max_requests if redelivered or announced else 0
 
-    def innocent(self, messages: Sequence[Message]) -> int:
-        """How many at the front of `messages` may be decided together; 0: the first one is due for a trial."""
+    def batchable_prefix(self, messages: Sequence[Message]) -> int:
+        """How many at the front of `messages` may be decided together; 0: the first one is to be attempted alone."""
         if self._left:
             for number, message in enumerate(messages):
                 if self._after < message.stream_sequence <= self._until:
                     return number
         return len(messages)
 
-    def condemned(self, message: Message) -> Incoming | None:
-        """The verdict on a request that was given up as poison before: it is sent again by its client, or an owner died
-        before it was deleted. One that came back from the dead letters since then may have been cured."""
-        if self._condemned and (not read_redrive(message.headers) or message.stream_sequence in self._decided):
+    def known_poison(self, message: Message) -> Incoming | None:
+        """The rejection of a request that was rejected as poison before, or None.
+
+        Such a request comes again if its client resends it, or if an owner died before it deleted the message. A
+        request that was redriven since then is not rejected: its cause may be fixed.
+        """
+        if self._poison_ids and (not read_redrive(message.headers) or message.stream_sequence in self._decided):
             request_id = claimed_id(message.headers, self._commits.key)
-            if request_id in self._condemned:
-                return self._verdict(message, "it was given up before")
+            if request_id in self._poison_ids:
+                return self._rejection(message, "it was given up before")
         return None
 
     @asynccontextmanager
-    async def trial(self, message: Message) -> AsyncIterator[Incoming | None]:
-        """Decide `message` inside, alone. Gives its verdict, instead of which it must not be read, if it had its tries.
+    async def attempt_alone(self, message: Message) -> AsyncIterator[Incoming | None]:
+        """Decide `message` alone, inside. Yields its rejection if its attempts are used up: then do not read it.
 
         Raises what appending a commit raises.
         """
@@ -92,11 +95,11 @@ class Probation:
         before = self._recorded(sequence) or Attempt(sequence, 0, self._context.now_ms())
         applied = self._commits.state.applied
         if before.deaths >= self._context.settings.max_deaths:
-            verdict = self._verdict(
+            rejection = self._rejection(
                 message, f"each of the {before.deaths} servers that tried it died, hung or broke", before
             )
-            self._condemned.add(verdict.request_id)
-            yield verdict
+            self._poison_ids.add(rejection.request_id)
+            yield rejection
         else:
             async with AsyncExitStack() as stack:
                 if before.deaths:
@@ -105,7 +108,7 @@ class Probation:
                     log.warning("request_suspected", **names, seq=sequence, deaths=before.deaths)
                 self._trying = before
                 # Any other exception is a defect that this request sets off: it stays announced, as in a death.
-                async with announced(self._commits, before, self._hung):
+                async with recorded_attempt(self._commits, before, self._hung):
                     yield None
         if self._commits.state.applied != applied:
             self._left -= 1
@@ -120,7 +123,7 @@ class Probation:
     def _recorded(self, sequence: int) -> Attempt | None:
         return self._commits.state.attempts.get(sequence)
 
-    def _verdict(self, message: Message, reason: str, tried: Attempt | None = None) -> Incoming:
+    def _rejection(self, message: Message, reason: str, tried: Attempt | None = None) -> Incoming:
         sequence = message.stream_sequence
         return Incoming(
             sequence,
@@ -132,7 +135,7 @@ class Probation:
 
 
 @asynccontextmanager
-async def announced(commits: CommitLog, before: Attempt, hung: Callable[[], bool]) -> AsyncIterator[None]:
+async def recorded_attempt(commits: CommitLog, before: Attempt, hung: Callable[[], bool]) -> AsyncIterator[None]:
     """Tell the log that what `before` counts is tried once more; and that the try is over, if it ends as ours do.
 
     One that is cancelled because its owner `hung` is not over.
@@ -150,7 +153,7 @@ async def announced(commits: CommitLog, before: Attempt, hung: Callable[[], bool
 
 
 async def _write(commits: CommitLog, attempt: Attempt) -> None:
-    async with commits.turn():
+    async with commits.append_lock():
         await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog, UnreadableCommit
-from rebaser.change_set.poison import Probation
+from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.replies import inbox_allowed, reply
-from rebaser.change_set.request_reader import OURS, NotYet, RequestReader
-from rebaser.change_set.retry_budget import Patience
+from rebaser.change_set.request_reader import INTERNAL_CODES, DeferredRequest, RequestReader
+from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import turn
 from rebaser_client.jetstream import Message
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Buried:
+class PendingDeadLetter:
     """A request decided `dead`, still to be copied, answered and deleted.
 
     `commit`: where the log says so, or where it holds the other request that has the same id.
@@ -42,72 +42,72 @@ class Buried:
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """What became of a batch: the dead that have yet to be buried, and `rest`, which did not fit into the commit."""
+    """The result of a batch: `dead` requests, yet to be published, and `rest`, which did not fit into the commit."""
 
-    buried: list[Buried]
+    dead: list[PendingDeadLetter]
     rest: Sequence[Message]
 
 
-class Held(TransientError):  # noqa: N818 - a state of the queue
+class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
     """The first request in line cannot be decided yet: its code is that of the reason.
 
-    `delay` (s): when to try again; `left` (s): how long it may still be held; `buried`: dead requests in front of it,
+    `delay` (s): when to try again; `left` (s): how long it may still be held; `dead`: dead requests in front of it,
     decided but not yet copied.
     """
 
-    def __init__(self, error: RebaserError, delay: float, left: float, buried: list[Buried]) -> None:
+    def __init__(self, error: RebaserError, delay: float, left: float, dead: list[PendingDeadLetter]) -> None:
         super().__init__(error.message, code=error.code)
         self.delay = delay
         self.left = left
-        self.buried = buried
+        self.dead = dead
 
 
 class Processor:
     """Processes the requests of the change set whose log is `commits`.
 
-    `epoch`: the request stream (creation time) and the highest sequence that is decided in it; `probation`: which
+    `epoch`: the request stream (creation time) and the highest sequence that is decided in it; `detector`: which
     requests are decided one by one.
     """
 
-    def __init__(self, context: Context, commits: CommitLog, epoch: Applied, probation: Probation) -> None:
+    def __init__(self, context: Context, commits: CommitLog, epoch: Applied, detector: PoisonDetector) -> None:
         self._context = context
         self._commits = commits
         self._key = commits.key
         self.epoch = epoch
-        self._probation = probation
+        self._detector = detector
         self._reader = RequestReader(context, commits.key)
         outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
-        self._patience = Patience(int(context.settings.retry_for * 1000), outcomes)
-        self._burying: dict[int, Buried] = {}  # by request sequence
+        self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
+        self._pending_dead: dict[int, PendingDeadLetter] = {}  # by request sequence
 
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order, as many as one commit may hold.
 
-        Raises `Held` after everything in front of the held request is done, `FencedError`, or `TransientError`
+        Raises `QueueBlocked` after everything in front of the held request is done, `FencedError`, or `TransientError`
         with nothing decided.
         """
-        together = self._probation.innocent(messages)
+        together = self._detector.batchable_prefix(messages)
         if together:
             done = await self._process(messages[:together])
-            return Processed(done.buried, [*done.rest, *messages[together:]])
-        async with self._probation.trial(messages[0]) as verdict:
-            if verdict is None:
+            return Processed(done.dead, [*done.rest, *messages[together:]])
+        async with self._detector.attempt_alone(messages[0]) as rejection:
+            if rejection is None:
                 done = await self._process(messages[:1])
             else:
-                done = Processed(await self._commit(messages[:1], [verdict]), ())
-            return Processed(done.buried, messages[1:])
+                done = Processed(await self._commit(messages[:1], [rejection]), ())
+            return Processed(done.dead, messages[1:])
 
     async def _process(self, messages: Sequence[Message]) -> Processed:
         incoming: list[Incoming] = []
-        held: tuple[NotYet, Attempt] | None = None
+        held: tuple[DeferredRequest, Attempt] | None = None
         self._reader.room = self._context.settings.batch_max_bytes
         until = await turn()
         for number, message in enumerate(messages):
             if number and time.thread_time() >= until:
                 until = await turn()
             try:
-                incoming.append(self._probation.condemned(message) or await self._reader.read(message))
-            except NotYet as problem:
+                incoming.append(self._detector.known_poison(message) or await self._reader.read(message))
+            except DeferredRequest as problem:
                 tried = self._tried(problem, message)
                 late = self._give_up(problem, tried)
                 if late is None:
@@ -117,27 +117,29 @@ class Processor:
             if self._reader.room <= 0:
                 break
         try:
-            buried = await self._commit(messages, incoming) if incoming else []
+            dead = await self._commit(messages, incoming) if incoming else []
         except UnreadableCommit as error:
             if len(incoming) > 1:  # one of them is to blame, and its neighbours must not wait for it
-                return Processed((await self._process(messages[:1])).buried, messages[1:])
-            buried = await self._commit_unreadable(messages[0], incoming[0], error)
+                return Processed((await self._process(messages[:1])).dead, messages[1:])
+            dead = await self._commit_unreadable(messages[0], incoming[0], error)
         if held is not None:
-            raise await self._hold(*held, buried)
-        return Processed(buried, messages[len(incoming) :])
+            raise await self._hold(*held, dead)
+        return Processed(dead, messages[len(incoming) :])
 
-    async def _commit_unreadable(self, message: Message, incoming: Incoming, error: RebaserError) -> list[Buried]:
+    async def _commit_unreadable(
+        self, message: Message, incoming: Incoming, error: RebaserError
+    ) -> list[PendingDeadLetter]:
         """Declare a request dead whose commit could not be read back, if that was tried often enough; else hold it."""
-        problem = NotYet(incoming, RebaserError(error.message, code=OURS[0]))
+        problem = DeferredRequest(incoming, RebaserError(error.message, code=INTERNAL_CODES[0]))
         tried = self._tried(problem, message)
         late = self._give_up(problem, tried)
         if late is None:
             raise await self._hold(problem, tried, [])
         return await self._commit([message], [late])
 
-    async def _commit(self, messages: Sequence[Message], incoming: list[Incoming]) -> list[Buried]:
+    async def _commit(self, messages: Sequence[Message], incoming: list[Incoming]) -> list[PendingDeadLetter]:
         commits = self._commits
-        async with commits.turn():
+        async with commits.append_lock():
             state = commits.state
             decided = decide(state, self.epoch, incoming)
             sequence = state.last
@@ -164,21 +166,21 @@ class Processor:
 
     async def _answer_all(
         self, messages: Sequence[Message], answers: Sequence[tuple[Decision, int | None]], sequence: int
-    ) -> list[Buried]:
-        buried: list[Buried] = []
+    ) -> list[PendingDeadLetter]:
+        dead: list[PendingDeadLetter] = []
         done: list[int] = []
         for message, (decision, earlier) in zip(messages, answers, strict=False):
             commit = sequence if earlier is None else earlier
             if decision.outcome is Outcome.DEAD and decision.sequence == message.stream_sequence:
-                self._burying[decision.sequence] = Buried(message, decision, commit)
-                buried.append(self._burying[decision.sequence])
-            elif (original := self._burying.get(decision.sequence)) is not None:
+                self._pending_dead[decision.sequence] = PendingDeadLetter(message, decision, commit)
+                dead.append(self._pending_dead[decision.sequence])
+            elif (original := self._pending_dead.get(decision.sequence)) is not None:
                 original.again.append(message)
             else:
                 await self.answer(message, decision, commit)
                 done.append(message.stream_sequence)
         self._context.deleter.add(done)
-        return buried
+        return dead
 
     async def answer(self, message: Message, decision: Decision, commit: int) -> None:
         """Send the reply, if one is asked for and may be sent. A failure is logged: the commit stands."""
@@ -194,28 +196,28 @@ class Processor:
         except RebaserError as error:
             log.warning("reply_failed", **self._names(), seq=message.stream_sequence, reason=error.message)
 
-    async def bury(self, buried: Buried) -> None:
+    async def publish_dead_letter(self, pending: PendingDeadLetter) -> None:
         """Copy a dead request to the dead letters, answer it, delete it; raises `TransientError` to be tried again."""
-        decision = buried.decision
-        await self._context.dead_letters.bury(self._key, buried.message, decision, self._context.now_ms())
+        context, decision = self._context, pending.decision
+        await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())
         names = {**self._names(), "seq": decision.sequence, "id": decision.request_id}
         log.warning("request_dead", **names, code=decision.code, reason=decision.message)
-        self._burying.pop(decision.sequence, None)  # from here on its like are answered at once
-        for message in (buried.message, *buried.again):
-            await self.answer(message, decision, buried.commit)
+        self._pending_dead.pop(decision.sequence, None)  # from here on its like are answered at once
+        for message in (pending.message, *pending.again):
+            await self.answer(message, decision, pending.commit)
             self._context.deleter.add([message.stream_sequence])
 
-    def _tried(self, problem: NotYet, message: Message) -> Attempt:
+    def _tried(self, problem: DeferredRequest, message: Message) -> Attempt:
         """How often a request was held before, and since when it waits."""
         attempt = self._commits.state.attempts.get(message.stream_sequence)
         if attempt is not None and attempt.count:
             return attempt
         stored = message.timestamp_ns // 1_000_000
         return Attempt(
-            message.stream_sequence, 0, self._patience.since(problem.error.code, stored, self._context.now_ms())
+            message.stream_sequence, 0, self._budget.wait_start(problem.error.code, stored, self._context.now_ms())
         )
 
-    def _give_up(self, problem: NotYet, tried: Attempt) -> Incoming | None:
+    def _give_up(self, problem: DeferredRequest, tried: Attempt) -> Incoming | None:
         """A request that was held too long, as dead; None if it may wait. An outage or a deploy kills nobody."""
         state, settings, error, request = self._commits.state, self._context.settings, problem.error, problem.incoming
         if known(state, self.epoch, request.request_id, request.sequence, request.redrive) is not None:
@@ -223,24 +225,24 @@ class Processor:
         now = self._context.now_ms()
         waited = (now - tried.first_ms) / 1000
         # A defect of ours, or a hostile payload: time would not mend it, and a new version may.
-        if tried.count < settings.max_attempts if error.code in OURS else waited < settings.retry_for:
+        if tried.count < settings.max_attempts if error.code in INTERNAL_CODES else waited < settings.retry_for:
             return None
-        self._patience.give_up(error.code, now)
+        self._budget.record_exhausted(error.code, now)
         text = f"{error.message} (given up after {waited:.0f} s and {tried.count} tries)"
         return replace(request, error=UnprocessableError(text, code=error.code), attempts=tried.count)
 
-    async def _hold(self, problem: NotYet, tried: Attempt, buried: list[Buried]) -> Held:
+    async def _hold(self, problem: DeferredRequest, tried: Attempt, dead: list[PendingDeadLetter]) -> QueueBlocked:
         """Record one more try, so that the time a request may wait is bounded whoever owns it."""
         commits, settings, sequence = self._commits, self._context.settings, tried.sequence
         # A clock that is behind the one that noted the first try counts from its own now.
         count, first = tried.count + 1, min(tried.first_ms, self._context.now_ms())
-        async with commits.turn():
-            attempt = Attempt(sequence, count, first, self._probation.deaths_before(sequence))
+        async with commits.append_lock():
+            attempt = Attempt(sequence, count, first, self._detector.deaths_before(sequence))
             await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
         reason = problem.error.message
         log.warning("request_held", **self._names(), seq=sequence, attempt=count, reason=reason)
         left = max(settings.retry_for - (self._context.now_ms() - first) / 1000, 0.0)
-        return Held(problem.error, min(0.25 * 2 ** min(count, 10), 5.0, left + 0.05), left, buried)
+        return QueueBlocked(problem.error, min(0.25 * 2 ** min(count, 10), 5.0, left + 0.05), left, dead)
 
     def _names(self) -> dict[str, str]:
         return {"workspace": self._key.workspace, "change_set": self._key.change_set}

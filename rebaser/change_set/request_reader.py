@@ -1,7 +1,8 @@
 """Reads one queued request: headers, payload, the blob that holds its updates.
 
-Invariant: whatever stands in a message, reading it ends: in a request or the reason why it is none, in `NotYet` for
-what may become readable, in `TransientError` for an outage. What takes longer than `apply_timeout` is a failed try.
+Invariant: whatever a message holds, reading it ends: in a request, in the reason why it is none, in `DeferredRequest`
+for what may become readable, or in `TransientError` for an outage. An attempt that takes longer than `apply_timeout`
+fails.
 """
 
 from collections.abc import Callable
@@ -31,10 +32,10 @@ Ts = TypeVarTuple("Ts")
 log = structlog.get_logger(__name__)
 
 LOOKED_AT_HERE = 1000  # updates that are looked at on the event loop
-OURS = ("internal", "too_slow")  # codes of what more tries bound: time would not mend it
+INTERNAL_CODES = ("internal", "too_slow")  # codes of what more tries bound: time would not mend it
 
 
-class NotYet(Exception):  # noqa: N818 - a state of a request
+class DeferredRequest(Exception):  # noqa: N818 - a state of a request
     """A request that cannot be read now; `incoming` has the error."""
 
     def __init__(self, incoming: Incoming, error: RebaserError) -> None:
@@ -52,7 +53,7 @@ class RequestReader:
         self._key = key
 
     async def read(self, message: Message) -> Incoming:
-        """The request in `message`; raises `NotYet`, or `TransientError` in an outage."""
+        """The request in `message`; raises `DeferredRequest`, or `TransientError` in an outage."""
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
         # Where a message gives no id that can be trusted, it is recorded under one that no request can have.
@@ -74,15 +75,15 @@ class RequestReader:
         except UnprocessableError as error:
             return Incoming(sequence, request_id, error=error, redrive=redrive, digest=digest)
         except (UnsupportedVersion, BlobMissing) as error:
-            raise NotYet(Incoming(sequence, request_id, error=error, redrive=redrive), error) from error
+            raise DeferredRequest(Incoming(sequence, request_id, error=error, redrive=redrive), error) from error
         except RebaserError as error:
-            if error.code in OURS:
-                raise NotYet(Incoming(sequence, request_id, error=error, redrive=redrive), error) from error
+            if error.code in INTERNAL_CODES:
+                raise DeferredRequest(Incoming(sequence, request_id, error=error, redrive=redrive), error) from error
             raise
         except Exception as error:
             log.exception("request_unreadable", workspace=self._key.workspace, change_set=self._key.change_set)
             internal = RebaserError(f"reading it failed: {type(error).__name__}", code="internal")
-            raise NotYet(Incoming(sequence, request_id, error=internal, redrive=redrive), internal) from error
+            raise DeferredRequest(Incoming(sequence, request_id, error=internal, redrive=redrive), internal) from error
         return Incoming(
             sequence,
             request_id,

@@ -11,23 +11,23 @@ from rebaser_core.commit import Outcome
 from rebaser_core.state.change_set import Recorded
 
 
-class Patience:
+class RetryBudget:
     """Times are Unix milliseconds. `outcomes`: what the log still knows of earlier requests."""
 
     def __init__(self, retry_for: int, outcomes: Iterable[Recorded]) -> None:
         self._retry_for = retry_for
-        self._given_up: dict[str, int] = {}  # by code: when that of the newest such request was
+        self._exhausted: dict[str, int] = {}  # by code: when that of the newest such request was
         for one in outcomes:
             if one.decision.outcome is Outcome.DEAD:
-                self.give_up(one.decision.code, one.at_ms)
+                self.record_exhausted(one.decision.code, one.at_ms)
 
-    def give_up(self, code: str, at: int) -> None:
+    def record_exhausted(self, code: str, at: int) -> None:
         """A request was given up because of `code`."""
-        self._given_up[code] = max(at, self._given_up.get(code, 0))
+        self._exhausted[code] = max(at, self._exhausted.get(code, 0))
 
-    def since(self, code: str, stored: int, now: int) -> int:
+    def wait_start(self, code: str, stored: int, now: int) -> int:
         """When the wait of a request began that was `stored` then, and is tried for the first time now."""
-        until = self._given_up.get(code)
+        until = self._exhausted.get(code)
         # Twice, since the queue may have been held for something else in between.
         if until is None or not 0 <= now - until < 2 * self._retry_for:
             return now

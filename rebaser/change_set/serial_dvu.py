@@ -4,9 +4,9 @@ Invariant: the commit's `covers` is the log sequence the update was planned at, 
 meanwhile is owed; and it holds no result for a value whose definition changed since.
 
 An update may kill or hang its owner: it may need more memory than there is. What is counted is as for requests (see
-`probation`): an owner whose task was delivered again announces its updates until one lands, and the log keeps how many
-were announced and never ended. An update cannot be given up, so one that ended `max_deaths` servers is put off, longer
-each time, while requests are applied as ever.
+`poison`): an owner whose task was redelivered records its updates as attempts until one lands, and the log keeps how
+many attempts never ended. An update cannot be given up, so one that ended `max_deaths` servers is deferred, longer each
+time, while requests are applied as ever.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import anyio
 import structlog
 
 from rebaser.change_set.commit_log import CommitLog
-from rebaser.change_set.poison import announced
+from rebaser.change_set.poison import recorded_attempt
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.update import still_valid, update
 from rebaser.runtime.context import Context
@@ -29,8 +29,8 @@ from rebaser_core.state.computed_table import ComputedTable
 
 log = structlog.get_logger(__name__)
 
-PUT_OFF = 10.0  # seconds until an update that ended `max_deaths` servers is tried again; doubled for each one more
-PUT_OFF_MAX = 600.0  # seconds
+DEFERRAL = 10.0  # seconds until an update that ended `max_deaths` servers is tried again; doubled for each one more
+DEFERRAL_MAX = 600.0  # seconds
 CRASHED_NAMED = 10  # values of one update whose function ended a process, in the server's log
 
 
@@ -49,17 +49,17 @@ class SerialDvu:
         self.progress: Progress | None = None
         self._announces = redelivered or DVU_ATTEMPT in commits.state.attempts
 
-    def put_off(self) -> float:
+    def deferral(self) -> float:
         """Seconds until the first one may start; tells the operator if that is not now."""
         context, tried = self._context, self._tried()
         more = tried.deaths - context.settings.max_deaths
         if more < 0 or not self._commits.state.owes:
             return 0.0
-        delay = min(PUT_OFF * 2.0 ** min(more, 10), PUT_OFF_MAX)
+        delay = min(DEFERRAL * 2.0 ** min(more, 10), DEFERRAL_MAX)
         # From when it was tried last, whoever owned it since; no clock makes it longer.
         delay = min(max(delay - (context.now_ms() - tried.first_ms) / 1000, 0.0), delay)
         text = f"{tried.deaths} of the servers that tried the update of {self._commits.key} died or hung: it is put off"
-        context.troubles.note(context.now(), DvuError(text), delay)
+        context.health.record(context.now(), DvuError(text), delay)
         log.error("dvu_put_off", **self._names, deaths=tried.deaths, seconds=round(delay, 1))
         return delay
 
@@ -101,7 +101,7 @@ class SerialDvu:
                 raise DvuError("another update that servers may have died of is being tried", code="suspect") from None
             stack.callback(self._context.suspect_dvus.release)
             log.warning("dvu_suspected", **self._names, deaths=before.deaths)
-        await stack.enter_async_context(announced(self._commits, before, self._hung))
+        await stack.enter_async_context(recorded_attempt(self._commits, before, self._hung))
 
     def _tried(self) -> Attempt:
         return self._commits.state.attempts.get(DVU_ATTEMPT) or Attempt(DVU_ATTEMPT, 0, 0)
@@ -109,10 +109,10 @@ class SerialDvu:
     async def _run(self) -> None:
         context, commits = self._context, self._commits
         started = context.now()
-        async with AsyncExitStack() as turn:
+        async with AsyncExitStack() as lock:
             async with commits.view() as view:
                 computed = await self._compute(view)
-                await turn.enter_async_context(commits.turn())
+                await lock.enter_async_context(commits.append_lock())
                 # Results name rows, and which id a row is may change as soon as the view is closed.
                 valid = still_valid(commits.state, computed, view.sequence)
                 debt = commits.state.debt_after(view.sequence)
@@ -143,6 +143,6 @@ class SerialDvu:
         label = str(self._commits.key)
         try:
             with anyio.fail_after(seconds):
-                return await update(view, context.engine, label=label, progress=self.progress.note)
+                return await update(view, context.engine, label=label, progress=self.progress.record)
         except TimeoutError:
             raise DvuError(f"the update of {label} took longer than {seconds:g} s", code="late") from None

@@ -10,7 +10,7 @@ from rebaser_core.errors import RebaserError
 T = TypeVar("T")
 
 
-async def side_by_side(items: Iterable[T], do: Callable[[T], Awaitable[object]], at_once: int) -> None:
+async def run_concurrently(items: Iterable[T], do: Callable[[T], Awaitable[object]], at_once: int) -> None:
     """Await `do` for each of `items`, `at_once` of them at a time.
 
     After a `RebaserError` no more are begun, and it is raised as it is, free of any group, when those at work are done.

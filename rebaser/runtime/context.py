@@ -10,10 +10,10 @@ import anyio
 
 from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.spark import Jvm
-from rebaser.runtime.dead_letters import DeadLetters
-from rebaser.runtime.health import Troubles
-from rebaser.runtime.request_deleter import Deleter
-from rebaser.runtime.stream_watch import Streams
+from rebaser.runtime.dead_letters import DeadLetterPublisher
+from rebaser.runtime.health import HealthStatus
+from rebaser.runtime.request_deleter import RequestDeleter
+from rebaser.runtime.stream_watch import StreamWatch
 from rebaser.settings import Settings
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.jetstream import Connection, JetStream
@@ -33,17 +33,17 @@ class Context:
     settings: Settings
     connection: Connection
     js: JetStream
-    streams: Streams
+    stream_watch: StreamWatch
     subjects: Subjects
     blobs: BlobStore
     reader: LogReader
     engine: Engine
-    deleter: Deleter
-    dead_letters: DeadLetters
+    deleter: RequestDeleter
+    dead_letters: DeadLetterPublisher
     now: Callable[[], float]
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
-    troubles: Troubles = field(default_factory=Troubles)
+    health: HealthStatus = field(default_factory=HealthStatus)
     suspects: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvus: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -63,8 +63,8 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
             )
         )
         js = JetStream(connection)
-        streams = Streams(js, subjects, settings.topology())
-        await streams.make()
+        stream_watch = StreamWatch(js, subjects, settings.topology())
+        await stream_watch.ensure()
         blobs = open_blobs(settings.blobs, js, subjects.blobs_bucket)
         engine = await stack.enter_async_context(
             Engine(
@@ -85,13 +85,13 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
             settings=settings,
             connection=connection,
             js=js,
-            streams=streams,
+            stream_watch=stream_watch,
             subjects=subjects,
             blobs=blobs,
             reader=LogReader(js, subjects, blobs),
             engine=engine,
-            deleter=Deleter(js, subjects.requests_stream),
-            dead_letters=DeadLetters(js, subjects, blobs, settings.server_id),
+            deleter=RequestDeleter(js, subjects.requests_stream),
+            dead_letters=DeadLetterPublisher(js, subjects, blobs, settings.server_id),
             now=time.monotonic,
             now_ms=lambda: time.time_ns() // 1_000_000,
             new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),

@@ -16,7 +16,7 @@ from rebaser_core.subjects import Subjects
 AT_ONCE = 64  # copies under way: a flood of bad requests must not become one of publishes that time out together
 
 
-class DeadLetters:
+class DeadLetterPublisher:
     """Writes to the dead letters of one installation, as server `server_id`."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, server_id: str) -> None:
@@ -26,7 +26,7 @@ class DeadLetters:
         self._server_id = server_id
         self._room = anyio.Semaphore(AT_ONCE, fast_acquire=True)
 
-    async def bury(self, key: ChangeSetKey, message: Message, decision: Decision, at_ms: int) -> None:
+    async def publish(self, key: ChangeSetKey, message: Message, decision: Decision, at_ms: int) -> None:
         """Store the copy and await its ack; raises `TransientError` if it could not be stored for now."""
         async with self._room:
             headers = dead_headers(

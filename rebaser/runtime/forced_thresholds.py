@@ -46,7 +46,7 @@ def parse(text: str) -> Thresholds:
     return Thresholds(**given)
 
 
-def take() -> None:
+def apply_from_environment() -> None:
     """Begin with what the environment says, if it says anything."""
     if text := os.environ.get(VARIABLE):
         thresholds.now = parse(text)

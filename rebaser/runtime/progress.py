@@ -16,8 +16,8 @@ from rebaser_core.messages import DvuProgress, encode
 
 log = structlog.get_logger(__name__)
 
-TOLD = 1000  # updates at once, those that take longest
-LOGGED = 10  # the same: if Spark is away, all that there are take long
+MAX_REPORTED = 1000  # updates at once, those that take longest
+MAX_LOGGED = 10  # the same: if Spark is away, all that there are take long
 
 
 @dataclass(slots=True)
@@ -32,14 +32,14 @@ class Progress:
     done: int = 0
     total: int | None = None
 
-    def note(self, done: int, total: int) -> None:
+    def record(self, done: int, total: int) -> None:
         self.done, self.total = done, total
 
 
 Running = Callable[[], Iterable[tuple[ChangeSetKey, Progress]]]
 
 
-class ProgressTeller:
+class ProgressReporter:
     """`running` gives the updates of this server that are at work; call `run` in a task group."""
 
     def __init__(self, context: Context, running: Running) -> None:
@@ -56,7 +56,7 @@ class ProgressTeller:
             if (seconds := now - one.started) >= context.settings.progress_every
         ]
         found.sort(key=lambda one: -one.seconds)
-        return found[:TOLD]
+        return found[:MAX_REPORTED]
 
     async def run(self) -> None:
         """Tell, every `progress_every`, until cancelled."""
@@ -64,7 +64,7 @@ class ProgressTeller:
         while True:
             await anyio.sleep(context.settings.progress_every)
             for place, one in enumerate(self.slow()):
-                if place < LOGGED:
+                if place < MAX_LOGGED:
                     log.info(
                         "dvu_progress",
                         workspace=one.workspace_id,

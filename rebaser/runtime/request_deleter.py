@@ -19,7 +19,7 @@ GATHER = 0.05  # seconds; many deletes cost the connection as much as one
 RETRY = 1.0  # seconds
 
 
-class Deleter:
+class RequestDeleter:
     """Deletes from `stream`; call `run` in a task group."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
@@ -33,7 +33,7 @@ class Deleter:
         self._queue.extend(sequences)
         self._wake.set()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """The stream is another now: what was added tells of messages that are gone with the one before."""
         self._queue.clear()
 

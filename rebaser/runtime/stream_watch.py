@@ -34,20 +34,20 @@ PAUSE = 0.25  # seconds between two looks, however many do
 TOLD = 12  # losses that are told of, the newest ones
 
 
-class Holders(Protocol):
+class StreamLossListener(Protocol):
     """Who holds anything of streams. The names are those of streams."""
 
-    def lost(self, streams: frozenset[str]) -> None:
+    def streams_lost(self, streams: frozenset[str]) -> None:
         """What `streams` held is gone; they may not be there again yet."""
         ...
 
-    def made_again(self, streams: frozenset[str]) -> None:
+    def streams_recreated(self, streams: frozenset[str]) -> None:
         """`streams`, which were lost, are there again, empty."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StreamSnapshot:
     """A stream as it was `at` (UTC) a look: when it was made, what it held, the sequence of its newest message."""
 
     created: str
@@ -56,10 +56,10 @@ class Seen:
     at: str
 
 
-NEVER = Seen("", 0, 0, "no time")
+NEVER = StreamSnapshot("", 0, 0, "no time")
 
 
-class Streams:
+class StreamWatch:
     """The streams of one installation; call `make` to have them, then `run` in a task group.
 
     `problem`: why the server is not ready, or empty. `losses`: what disappeared while this server ran, for people.
@@ -70,40 +70,40 @@ class Streams:
         self._subjects = subjects
         self._options = options
         self._names = [config["name"] for config in topology.streams(subjects, options)]
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, StreamSnapshot] = {}
         self._lost: frozenset[str] = frozenset()  # and not made again yet
         self._suspected = anyio.Event()
         self.problem = ""
         self.losses: deque[str] = deque(maxlen=TOLD)
 
-    async def make(self) -> None:
+    async def ensure(self) -> None:
         """Make sure of streams and consumers; raises as `ensure_topology`."""
         await ensure_topology(self._js, self._subjects, self._options)
         self._seen = await self._look()
 
-    def suspect(self) -> None:
+    def check_soon(self) -> None:
         """Something failed as it would if a stream were gone: look soon."""
         self._suspected.set()
 
-    async def run(self, holders: Holders) -> None:
+    async def run(self, listener: StreamLossListener) -> None:
         """Look after the streams until cancelled."""
         connection = self._js.connection
         async with AsyncExitStack() as stack:
-            stack.callback(connection.on_reconnect(self.suspect))
-            stack.push_async_callback((await connection.listen(DELETED, lambda *_: self.suspect())).close)
+            stack.callback(connection.on_reconnect(self.check_soon))
+            stack.push_async_callback((await connection.listen(DELETED, lambda *_: self.check_soon())).close)
             while True:
                 with anyio.move_on_after(LOOK):
                     await self._suspected.wait()
                 self._suspected = anyio.Event()
                 try:
-                    await self._look_after(holders)
+                    await self._look_after(listener)
                     self._set_problem("")
                 except RebaserError as error:
                     self._set_problem(f"the streams cannot be made sure of: {error.message}")
-                    self.suspect()
+                    self.check_soon()
                 await anyio.sleep(PAUSE)
 
-    async def _look_after(self, holders: Holders) -> None:
+    async def _look_after(self, listener: StreamLossListener) -> None:
         found = await self._look()
         gone = [name for name in self._names if name not in found]
         others = [name for name in found if name in self._seen and found[name].created != self._seen[name].created]
@@ -111,7 +111,7 @@ class Streams:
         if lost := frozenset([*gone, *others]) - self._lost:
             self._tell_lost(lost)
             self._lost |= lost
-            holders.lost(lost)
+            listener.streams_lost(lost)
         if gone or without:
             self._set_problem(self.problem or f"not there: {', '.join([*gone, *without])}")
             ends = {name: self._seen.get(name, NEVER).last for name in gone}
@@ -121,9 +121,9 @@ class Streams:
         self._seen |= found
         if self._lost and len(found) == len(self._names):
             made, self._lost = self._lost, frozenset()
-            holders.made_again(made)
+            listener.streams_recreated(made)
 
-    async def _look(self) -> dict[str, Seen]:
+    async def _look(self) -> dict[str, StreamSnapshot]:
         """Those that are there."""
         found = {}
         for name in self._names:
@@ -133,7 +133,7 @@ class Streams:
                 if error.err_code != STREAM_NOT_FOUND:
                     raise
             else:
-                found[name] = Seen(info.created, info.messages, info.last_sequence, _now())
+                found[name] = StreamSnapshot(info.created, info.messages, info.last_sequence, _now())
         return found
 
     async def _without_consumer(self) -> list[str]:

@@ -18,31 +18,30 @@ import anyio
 import structlog
 from anyio.lowlevel import checkpoint
 
-from rebaser.change_set.known_functions import found_functions, load_functions
-from rebaser.runtime.concurrency import side_by_side
-from rebaser.sweeper.unroutable import Strays
+from rebaser.runtime.concurrency import run_concurrently
+from rebaser.sweeper.debts import DebtTracker
+from rebaser.sweeper.unroutable import UnroutableMessages
 from rebaser_client.admin.provisioning import retire_old_sweep
-from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, PullConsumer, PullMessage
+from rebaser_client.jetstream import ApiError, JetStream, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
 from rebaser_client.requests.tasks import publish_task
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, is_key
-from rebaser_core.messages import read_sweep_headers, read_unknown
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP_GROUP
 
 log = structlog.get_logger(__name__)
 
 AT_ONCE = 32  # tasks published at once
-CHUNK = 512  # commits whose headers are read before others get a turn
-SILENCE = 1.0  # seconds without a header until we ask whether there is one
+
+
 GIVE_BACK_BOUND = 2.0  # seconds
 
 
 class Sweeper:
     """Sweeps each `interval` (seconds) while this server is the one pinned; call `run` in a task group.
 
-    `suspect` is called when something fails as it would if a stream were gone.
+    `on_stream_error` is called when something fails as it would if a stream were gone.
     """
 
     def __init__(
@@ -50,16 +49,16 @@ class Sweeper:
         js: JetStream,
         subjects: Subjects,
         interval: float,
-        strays: Strays,
-        suspect: Callable[[], None] = lambda: None,
+        unroutable: UnroutableMessages,
+        on_stream_error: Callable[[], None] = lambda: None,
     ) -> None:
         self._js = js
         self._subjects = subjects
         self._interval = interval
         self._lease = max(interval, MIN_SWEEP_LEASE)
-        self._debts = Debts(js, subjects)
-        self._strays = strays
-        self._suspect = suspect
+        self._debts = DebtTracker(js, subjects)
+        self._unroutable = unroutable
+        self._on_stream_error = on_stream_error
         self._alone = False  # no server of a release that kept its sweep message in TASKS waits any more
         self.pinned = False
 
@@ -72,7 +71,7 @@ class Sweeper:
             group=SWEEP_GROUP,
             expires=max(self._lease / 2, 1.0),
             idle_heartbeat=max(self._lease / 4, 0.5),
-            on_warning=lambda _: self._suspect(),
+            on_warning=lambda _: self._on_stream_error(),
             on_pinned=self._on_pinned,
             on_unpinned=self._on_unpinned,
         )
@@ -94,7 +93,7 @@ class Sweeper:
         subjects = self._subjects
         # What waits is read before the tasks: an owner that comes in between is seen, and left alone.
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
-        strays = not all(map(is_key, waiting))
+        has_unroutable = not all(map(is_key, waiting))
         waiting |= await self._debts.read()
         if not waiting:
             return 0
@@ -102,8 +101,8 @@ class Sweeper:
         published = await self._publish(waiting)
         if published:
             log.warning("stranded_change_sets", count=published, example=next(iter(waiting)))
-        if strays:
-            await self._strays.move()
+        if has_unroutable:
+            await self._unroutable.move()
         return published
 
     async def _names(self, stream: str, head: str, tail: str) -> set[str]:
@@ -124,7 +123,7 @@ class Sweeper:
             had_none = await publish_task(self._js, self._subjects, key)
             published += had_none
 
-        await side_by_side(names, publish, AT_ONCE)
+        await run_concurrently(names, publish, AT_ONCE)
         return published
 
     async def _turn(self, message: PullMessage) -> None:
@@ -137,7 +136,7 @@ class Sweeper:
                     await self.sweep()
                     await self._retire_old()
                 except RebaserError as error:
-                    self._suspect()
+                    self._on_stream_error()
                     log.warning("sweep_failed", code=error.code, reason=error.message)
                 group.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
@@ -174,7 +173,7 @@ class Sweeper:
                 if not is_subject_full(error):
                     log.warning("sweep_message_failed", reason=error.message)
             except RebaserError as error:
-                self._suspect()
+                self._on_stream_error()
                 log.warning("sweep_message_failed", reason=error.message)
             await anyio.sleep(self._interval)
 
@@ -191,59 +190,3 @@ class Sweeper:
     def _on_unpinned(self) -> None:
         self.pinned = False
         log.info("sweeper_unpinned")
-
-
-class Debts:
-    """Change sets whose newest commit owes a dependent values update, or was written by a server that lacked a function
-    which this one has; followed through the log's headers."""
-
-    def __init__(self, js: JetStream, subjects: Subjects) -> None:
-        self._js = js
-        self._subjects = subjects
-        self._all = f"{subjects.root}.commits.*.*"
-        self._created = ""
-        self._read = 0  # log sequence up to which the headers are known
-        self._names: set[str] = set()
-
-    async def read(self) -> set[str]:
-        """Those that owe now, as `ws.cs`. First it reads one header a change set, later what was added since."""
-        info = await self._js.stream_info(self._subjects.commits_stream)
-        if info.created != self._created or info.last_sequence < self._read:
-            self._created, self._read, self._names = info.created, 0, set()
-        if info.messages and info.last_sequence > self._read:
-            await self._read_to(info.last_sequence)
-        return self._names
-
-    async def _read_to(self, last: int) -> None:
-        await load_functions()
-        consumer = OrderedConsumer(
-            self._js,
-            self._subjects.commits_stream,
-            self._all,
-            start=self._read + 1 if self._read else "last_per_subject",
-            headers_only=True,
-        )
-        async with consumer:
-            while self._read < last:
-                with anyio.move_on_after(SILENCE):
-                    await consumer.wait()
-                if not consumer.pending and await self._nothing_behind():
-                    self._read = last  # what stood there was deleted
-                for message in consumer.take(CHUNK):
-                    self._note(message.subject, message.headers)
-                    self._read = message.stream_sequence
-                await checkpoint()
-
-    async def _nothing_behind(self) -> bool:
-        return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None
-
-    def _note(self, subject: str, headers: dict[str, str]) -> None:
-        try:
-            _, debt = read_sweep_headers(headers)
-        except UnprocessableError:
-            return  # no commit: the fold skips it as well
-        name = subject[len(self._all) - len("*.*") :]
-        if debt or found_functions(read_unknown(headers)):
-            self._names.add(name)
-        else:
-            self._names.discard(name)

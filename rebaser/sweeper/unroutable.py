@@ -1,8 +1,9 @@
-"""Strays: messages in REQUESTS whose subject names no change set, so that nobody can ever own them.
+"""UnroutableMessages: messages in REQUESTS whose subject names no change set, so that nobody can ever own them.
 
 NATS stores what matches the stream's subjects whatever a token is made of: a wildcard, bytes that are no text, too many
-letters. The sweeper moves such a message to the dead letters of the change set `STRAY`, with its subject as the reason,
-and deletes it. Invariant: the copy is confirmed first; a message is looked at once, unless moving it failed.
+letters. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`, with its subject as
+the reason, and deletes it.
+Invariant: the copy is confirmed first; a message is looked at once, unless moving it failed.
 """
 
 from collections.abc import Callable
@@ -11,8 +12,8 @@ import anyio
 import structlog
 from anyio.lowlevel import checkpoint
 
-from rebaser.runtime.concurrency import side_by_side
-from rebaser.runtime.dead_letters import DeadLetters
+from rebaser.runtime.concurrency import run_concurrently
+from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError
@@ -21,17 +22,19 @@ from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-STRAY = ChangeSetKey("-", "-")
+UNROUTABLE_KEY = ChangeSetKey("-", "-")
 MOST = 256  # and the rest of a chunk, moved in one sweep: stranded change sets wait for the next
 AT_ONCE = 32
 CHUNK = 256  # subjects that are looked at before others get a turn
 SILENCE = 1.0  # seconds without a message until the rest was deleted meanwhile
 
 
-class Strays:
+class UnroutableMessages:
     """Moves the strays of one installation; `now_ms` gives Unix time."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, letters: DeadLetters, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, js: JetStream, subjects: Subjects, letters: DeadLetterPublisher, now_ms: Callable[[], int]
+    ) -> None:
         self._js = js
         self._subjects = subjects
         self._letters = letters
@@ -57,12 +60,12 @@ class Strays:
                     self._seen = info.last_sequence
                 messages = consumer.take(CHUNK)
                 strays = [(message, error) for message in messages if (error := self._problem(message))]
-                await side_by_side(strays, self._move_one, AT_ONCE)
+                await run_concurrently(strays, self._move_one, AT_ONCE)
                 moved += len(strays)
                 self._seen = messages[-1].stream_sequence if messages else self._seen
                 await checkpoint()
         if moved:
-            log.error("requests_without_change_set", count=moved, dlq=str(STRAY))
+            log.error("requests_without_change_set", count=moved, dlq=str(UNROUTABLE_KEY))
         return moved
 
     def _problem(self, message: Message) -> UnprocessableError | None:
@@ -81,5 +84,5 @@ class Strays:
             return
         whole = Message(message.subject, message.reply, stored.data, stored.headers)
         decision = Decision(sequence, sequence_id(sequence), Outcome.DEAD, 0, error.code, error.message)
-        await self._letters.bury(STRAY, whole, decision, self._now_ms())
+        await self._letters.publish(UNROUTABLE_KEY, whole, decision, self._now_ms())
         await self._js.delete_message(stream, sequence)

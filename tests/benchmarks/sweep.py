@@ -13,9 +13,9 @@ from pathlib import Path
 import anyio
 
 from rebaser.embedded.nats import embedded_nats
-from rebaser.runtime.dead_letters import DeadLetters
+from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.sweeper.sweeper import Sweeper
-from rebaser.sweeper.unroutable import Strays
+from rebaser.sweeper.unroutable import UnroutableMessages
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
@@ -79,12 +79,12 @@ async def run(count: int) -> dict[str, tuple[int, float, float]]:
                     published = await sweeper.sweep()
                     found[name] = published, time.perf_counter() - began, beat.longest
 
-                letters = DeadLetters(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "bench")
-                strays = Strays(js, subjects, letters, lambda: 1)
-                first = Sweeper(js, subjects, 10, strays)
+                letters = DeadLetterPublisher(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "bench")
+                unroutable = UnroutableMessages(js, subjects, letters, lambda: 1)
+                first = Sweeper(js, subjects, 10, unroutable)
                 await measure("all stranded", first)
                 await measure("nothing changed", first)
-                await measure("a new sweeper", Sweeper(js, subjects, 10, strays))
+                await measure("a new sweeper", Sweeper(js, subjects, 10, unroutable))
                 group.cancel_scope.cancel()
     return found
 

@@ -22,7 +22,7 @@ import anyio
 import cbor2
 
 from rebaser.embedded.nats import embedded_nats
-from rebaser.sweeper.unroutable import STRAY
+from rebaser.sweeper.unroutable import UNROUTABLE_KEY
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_core.errors import RebaserError
@@ -275,7 +275,7 @@ async def _left(js: JetStream, fuzz: Fuzz) -> None:
 async def _letters(js: JetStream) -> tuple[int, int]:
     """Dead letters of requests that named no change set, and of all others."""
     counts = await js.subject_counts(SUBJECTS.dlq_stream, ">")
-    strays = counts.pop(SUBJECTS.dlq(STRAY), 0)
+    strays = counts.pop(SUBJECTS.dlq(UNROUTABLE_KEY), 0)
     return strays, sum(counts.values())
 
 

@@ -5,9 +5,9 @@ import time
 from typing import Any, cast
 
 from rebaser.runtime.context import Context
-from rebaser.runtime.dead_letters import DeadLetters
-from rebaser.runtime.request_deleter import Deleter
-from rebaser.runtime.stream_watch import Streams
+from rebaser.runtime.dead_letters import DeadLetterPublisher
+from rebaser.runtime.request_deleter import RequestDeleter
+from rebaser.runtime.stream_watch import StreamWatch
 from rebaser.settings import Settings
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
@@ -23,13 +23,13 @@ def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: ob
         settings=settings,
         connection=js.connection,
         js=js,
-        streams=Streams(js, subjects, settings.topology()),
+        stream_watch=StreamWatch(js, subjects, settings.topology()),
         subjects=subjects,
         blobs=blobs,
         reader=LogReader(js, subjects, blobs),
         engine=cast("Any", engine),
-        deleter=Deleter(js, subjects.requests_stream),
-        dead_letters=DeadLetters(js, subjects, blobs, settings.server_id),
+        deleter=RequestDeleter(js, subjects.requests_stream),
+        dead_letters=DeadLetterPublisher(js, subjects, blobs, settings.server_id),
         now=time.monotonic,
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: ulid(next(numbers), bytes(10)),

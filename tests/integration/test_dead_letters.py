@@ -6,7 +6,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rebaser.runtime.dead_letters import AT_ONCE, DeadLetters
+from rebaser.runtime.dead_letters import AT_ONCE, DeadLetterPublisher
 from rebaser_client import DeadLetter, QueueFull, RebaserClient, Set
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
@@ -35,7 +35,7 @@ class Cemetery:
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self.js = js
         self.subjects = subjects
-        self.letters = DeadLetters(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "server-1")
+        self.letters = DeadLetterPublisher(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "server-1")
         self.count = 0
 
     async def bury(
@@ -48,7 +48,7 @@ class Cemetery:
         reply = f"$JS.ACK.S.C.1.{self.count}.{self.count}.1.0"
         message = Message(self.subjects.requests(key), reply, data, headers)
         decision = Decision(self.count, request_id, Outcome.DEAD, 0, code, "why", attempts=3)
-        await self.letters.bury(key, message, decision, 1234)
+        await self.letters.publish(key, message, decision, 1234)
         return data
 
 

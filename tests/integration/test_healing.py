@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rebaser.dvu.functions.registry import GROUP, registry
-from rebaser.sweeper.sweeper import Debts
+from rebaser.sweeper.debts import DebtTracker
 from rebaser_client import Derive, RebaserClient, Set, State
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects
@@ -59,11 +59,11 @@ async def test_a_change_set_that_sleeps_is_woken_and_heals_once(
         await client.enqueue_updates_with_reply("ws", "cs", edits, wait="derived")
     values = await client.values("ws", "cs")
     assert [fault.code for id_ in "bc" if (fault := values[id_].error)] == ["unknown_function", "failed_input"]
-    assert await Debts(js, subjects).read() == set()
+    assert await DebtTracker(js, subjects).read() == set()
     last = (await client.state("ws", "cs")).last
 
     install(plugins, "healing_plugin")
-    assert await Debts(js, subjects).read() == {"ws.cs"}
+    assert await DebtTracker(js, subjects).read() == {"ws.cs"}
     async with serving(js, subjects, engine()):
         await client.wait_covered("ws", "cs", last + 1)
     values = await client.values("ws", "cs")
@@ -72,7 +72,7 @@ async def test_a_change_set_that_sleeps_is_woken_and_heals_once(
         "b": (State.OK, 42),
         "c": (State.OK, 42),
     }
-    assert await Debts(js, subjects).read() == set()
+    assert await DebtTracker(js, subjects).read() == set()
 
     async with serving(js, subjects, engine()):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("other", 1)], wait="derived")
@@ -90,5 +90,5 @@ async def test_one_that_uses_it_no_more_is_left_alone_from_then_on(
     install(plugins, "useless_plugin")
     async with serving(js, subjects, engine()):
         await client.wait_covered("ws", "cs", last + 1)
-    assert await Debts(js, subjects).read() == set()
+    assert await DebtTracker(js, subjects).read() == set()
     assert (await client.state("ws", "cs")).last == last + 1

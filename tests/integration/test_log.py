@@ -71,7 +71,7 @@ class Log:
         return self
 
     async def append(self, *updates: Update) -> int:
-        async with self.commits.turn():
+        async with self.commits.append_lock():
             return await self.commits.append(self.commits.draft(Kind.REBASE, delta=updates))
 
     async def write_checkpoint(self) -> CheckpointRef:
@@ -283,16 +283,16 @@ async def test_a_delta_or_a_checkpoint_that_is_something_else_is_damaged_for_now
     """No reader may take it for a request that nobody can process."""
     log = await open_log().load()
     commits, garbage = log.commits, await log.blobs.put(b"garbage")
-    async with commits.turn():
+    async with commits.append_lock():
         await commits.append(commits.draft(Kind.REBASE, delta_blob=BlobRef(garbage, 7)))
     with pytest.raises(TransientError, match=r"commit 1 is damaged: .*; see `rebaser doctor ws cs`"):
         await log.reader.load(KEY)
-    async with commits.turn():
+    async with commits.append_lock():
         await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=CheckpointRef(garbage, 1, 7)))
     with pytest.raises(TransientError, match=rf"checkpoint {garbage} is damaged: .*; see `rebaser doctor ws cs`"):
         await log.reader.load(KEY)
     missing = f"sha256:{'0' * 64}"
-    async with commits.turn():
+    async with commits.append_lock():
         await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=CheckpointRef(missing, 2, 7)))
     with pytest.raises(BlobMissing, match=r"there is no blob .*; see `rebaser doctor ws cs`"):
         await log.reader.load(KEY)
@@ -443,7 +443,7 @@ async def test_what_an_update_found_stands_in_its_commit_unless_it_is_much(open_
     kinds = np.full(count, FLOAT, np.uint8)
     kinds[7] = TRUE
     found = ComputedTable([f"v{at}" for at in range(count)], kinds, numbers.view(np.int64))
-    async with commits.turn():
+    async with commits.append_lock():
         covers = commits.state.last
         await commits.append(commits.draft(Kind.DVU, covers=covers, delta=found))
     last = await log.reader.last(KEY)

@@ -15,15 +15,15 @@ from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Reason
 from rebaser.change_set.owner import Owner
-from rebaser.change_set.poison import Probation
+from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.request_reader import RequestReader
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.context import Context
-from rebaser.runtime.dead_letters import DeadLetters
+from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser.sweeper.sweeper import Sweeper
-from rebaser.sweeper.unroutable import STRAY
+from rebaser.sweeper.unroutable import UNROUTABLE_KEY
 from rebaser_client import Derive, RebaserClient, Set, cooperative
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message, PullMessage
@@ -164,7 +164,7 @@ async def test_a_whole_checkpoint_that_could_not_be_written_is_tried_again(
     async with serving(js, subjects, Engine()) as server:
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         monkeypatch.setattr(rebaser.change_set.checkpointer, "write", fail_at_first)
-        server._owners[KEY].save()
+        server._owners[KEY].save_full_checkpoint()
         with anyio.fail_after(30):
             await written.wait()
     assert tries == [True, True]
@@ -261,15 +261,15 @@ async def test_a_task_that_names_no_change_set_goes_to_the_dead_letters(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If that fails, the server goes on, and the task comes again."""
-    real, failing = DeadLetters.bury, [True]
+    real, failing = DeadLetterPublisher.publish, [True]
 
-    async def bury(self: DeadLetters, *args: object) -> None:
+    async def publish(self: DeadLetterPublisher, *args: object) -> None:
         if failing:
             failing.pop()
             raise NotConnectedError("there is no connection to NATS")
         await real(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(DeadLetters, "bury", bury)
+    monkeypatch.setattr(DeadLetterPublisher, "publish", publish)
     await js.publish(f"{subjects.root}.tasks.ws.$.process", b"", {"X-Mine": "kept"})
     async with serving(js, subjects, Engine()):
         await events.wait_for(lambda entry: entry["event"] == "task_refusal_failed")
@@ -277,7 +277,7 @@ async def test_a_task_that_names_no_change_set_goes_to_the_dead_letters(
         await js.publish(f"{subjects.root}.tasks.$.cs.process", b"")
         while await js.last(subjects.tasks_stream, f"{subjects.root}.tasks.$.cs.process"):
             await checkpoint()
-    letter = await js.last(subjects.dlq_stream, subjects.dlq(STRAY))
+    letter = await js.last(subjects.dlq_stream, subjects.dlq(UNROUTABLE_KEY))
     assert letter is not None
     assert letter.headers["X-Original-Subject"] == f"{subjects.root}.tasks.$.cs.process"
     assert letter.headers["X-Reason-Code"] == "invalid_id"
@@ -314,7 +314,7 @@ async def test_what_did_not_fit_into_a_commit_is_decided_next(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else has to come for it."""
-    monkeypatch.setattr(Probation, "innocent", lambda *_: 1)
+    monkeypatch.setattr(PoisonDetector, "batchable_prefix", lambda *_: 1)
     for id_ in ("a", "b", "c"):
         headers, payload = encode(EnqueueUpdatesRequest(id_, "ws", "cs", (Set(id_, 1),)))
         await js.publish(subjects.requests(KEY), payload, headers)
@@ -458,7 +458,7 @@ async def test_an_owner_that_stood_still_counts_as_a_death_of_what_it_tried_and_
     deaths: int,
 ) -> None:
     commits = await open_log(context_of(js, subjects, Settings(server_id="test")), KEY)
-    async with commits.turn():
+    async with commits.append_lock():
         await commits.append(commits.draft(Kind.ATTEMPT, attempt=Attempt(1, 0, 1, deaths=1)))
     trying = anyio.Event()
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rebaser.change_set.processor import Held
+from rebaser.change_set.processor import QueueBlocked
 from rebaser_client.jetstream import JetStream
 from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Kind
@@ -14,7 +14,7 @@ from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
-from tests.integration.test_probation import KEY, Fleet
+from tests.integration.test_poison import KEY, Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -59,11 +59,11 @@ async def test_a_dead_request_sent_again_is_answered_when_its_copy_is_stored(fle
     with anyio.fail_after(30):
         async with connection.subscribe(inbox) as replies, fleet.owner(redelivered=False) as owner:
             first, again = owner.queued
-            [buried] = (await owner.processor.process([first])).buried
-            assert (await owner.processor.process([again])).buried == []
+            [pending] = (await owner.processor.process([first])).dead
+            assert (await owner.processor.process([again])).dead == []
             await connection.publish(inbox, b"nobody was told before this")
             assert (await anext(replies)).data == b"nobody was told before this"
-            await owner.processor.bury(buried)
+            await owner.processor.publish_dead_letter(pending)
             assert len([await anext(replies) for _ in range(2)]) == 2
             await fleet.context.deleter.flush()
             assert await fleet.js.last(fleet.subjects.requests_stream, fleet.subjects.requests(KEY)) is None
@@ -78,15 +78,15 @@ async def test_a_request_under_the_id_of_another_is_copied_before_it_is_answered
     await send_blob(fleet, "once", encode_updates_blob([Set("other", 1)]), inbox)
     with anyio.fail_after(30):
         async with connection.subscribe(inbox) as replies, fleet.owner(redelivered=False) as owner:
-            [buried] = (await owner.processor.process(owner.queued)).buried
-            assert (buried.decision.code, buried.commit) == ("request_id_reused", 1)
+            [pending] = (await owner.processor.process(owner.queued)).dead
+            assert (pending.decision.code, pending.commit) == ("request_id_reused", 1)
             await connection.publish(inbox, b"nobody was told before this")
             assert (await anext(replies)).data == b"nobody was told before this"
-            assert await fleet.js.get(subjects.requests_stream, buried.message.stream_sequence) is not None
-            await owner.processor.bury(buried)
+            assert await fleet.js.get(subjects.requests_stream, pending.message.stream_sequence) is not None
+            await owner.processor.publish_dead_letter(pending)
             copy = await fleet.js.last(subjects.dlq_stream, subjects.dlq(KEY))
             assert copy is not None
-            assert copy.data == buried.message.data
+            assert copy.data == pending.message.data
             await anext(replies)
     assert await fleet.log() == [(Kind.REBASE, ["once"])]
 
@@ -96,7 +96,7 @@ async def test_what_stood_behind_a_request_that_was_given_up_waits_no_longer(fle
     fleet.now_ms = time.time_ns() // 1_000_000
     await fleet.send("new", "newer", X_MESSAGE_VERSION="99")
     async with fleet.owner(redelivered=False) as owner:
-        with pytest.raises(Held):
+        with pytest.raises(QueueBlocked):
             await owner.decide_all()
     await fleet.send("good")
     fleet.now_ms += int((fleet.context.settings.retry_for + 1) * 1000)
@@ -113,9 +113,9 @@ async def test_a_request_that_time_may_mend_waits_for_its_time_in_all_however_of
     for waited in (0.0, 0.5, 0.9, 0.99):
         fleet.now_ms = started + int(waited * seconds * 1000)
         async with fleet.owner(redelivered=False) as owner:
-            with pytest.raises(Held) as held:
+            with pytest.raises(QueueBlocked) as blocked:
                 await owner.decide_all()
-            assert held.value.left == pytest.approx((1 - waited) * seconds, abs=0.01)
+            assert blocked.value.left == pytest.approx((1 - waited) * seconds, abs=0.01)
     fleet.now_ms = started + int(seconds * 1000)
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == ["unsupported_version"]

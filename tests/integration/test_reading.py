@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from rebaser.change_set import request_reader
-from rebaser.change_set.request_reader import NotYet, RequestReader
+from rebaser.change_set.request_reader import DeferredRequest, RequestReader
 from rebaser.settings import Settings
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
@@ -55,12 +55,12 @@ async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch
     over = threading.Event()
     monkeypatch.setattr(request_reader, "decode_updates_blob", lambda *_: over.wait(60))
     try:
-        with anyio.fail_after(30), pytest.raises(NotYet) as not_yet:
+        with anyio.fail_after(30), pytest.raises(DeferredRequest) as deferred:
             await reader(bytes(thresholds.now.decode_here)).read(message())
     finally:
         over.set()
-    assert not_yet.value.error.code in request_reader.OURS
-    request = not_yet.value.incoming
+    assert deferred.value.error.code in request_reader.INTERNAL_CODES
+    request = deferred.value.incoming
     assert (request.sequence, request.request_id, request.redrive) == (7, "r", 2)
 
 

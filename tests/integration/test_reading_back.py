@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.change_set import commit_log
 from rebaser.change_set.commit_log import CommitLog, UnreadableCommit, open_log
-from rebaser.change_set.processor import Held
+from rebaser.change_set.processor import QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
@@ -24,7 +24,7 @@ from rebaser_core.updates import Derive, Set
 from tests.conftest import Events
 from tests.integration.contexts import context_of
 from tests.integration.test_owner import Engine
-from tests.integration.test_probation import KEY, Fleet
+from tests.integration.test_poison import KEY, Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -48,7 +48,7 @@ def context(js: JetStream, subjects: Subjects) -> Context:
 
 
 async def append(commits: CommitLog, delta: Delta, kind: Kind = Kind.REBASE) -> int:
-    async with commits.turn():
+    async with commits.append_lock():
         return await commits.append(commits.draft(kind, delta=delta))
 
 
@@ -119,7 +119,7 @@ async def test_an_update_whose_results_do_not_read_back_is_tried_again(
 ) -> None:
     commits = await open_log(context, KEY)
     derived = [Derive(f"d{at}", "sum", {"of": ("a", "a")}) for at in range(300)]
-    async with commits.turn():
+    async with commits.append_lock():
         await commits.append(commits.draft(Kind.REBASE, covers=0, delta=(Set("a", 1), *derived), debt=301))
     assert isinstance(context.engine, Engine)
     context.engine.go.set()
@@ -153,7 +153,7 @@ async def test_a_request_whose_commit_does_not_read_back_pays_alone(
     monkeypatch.setattr(commit_log, "encode_commit", garbled)
     for _ in range(fleet.context.settings.max_attempts):
         async with fleet.owner(redelivered=False) as owner:
-            with pytest.raises(Held, match="cannot be read back"):
+            with pytest.raises(QueueBlocked, match="cannot be read back"):
                 await owner.decide_all()
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == ["internal"]

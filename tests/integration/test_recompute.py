@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from rebaser.sweeper.sweeper import Debts
+from rebaser.sweeper.debts import DebtTracker
 from rebaser_client import Derive, RebaserClient, Recompute, RequestRejected, Set, State, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Kind
@@ -37,13 +37,13 @@ async def test_it_is_still_owed_when_its_owner_has_gone(
         await held.asked.wait()
     values = await client.values("ws", "cs")
     assert {id_: value.state for id_, value in values.items()} == {"a": State.OK, "b": State.STALE, "c": State.STALE}
-    assert await Debts(js, subjects).read() == {"ws.cs"}
+    assert await DebtTracker(js, subjects).read() == {"ws.cs"}
 
     engine.asked = anyio.Event()
     async with serving(js, subjects, engine):
         await client.wait_covered("ws", "cs", commit)
     assert engine.asked.is_set()
-    assert await Debts(js, subjects).read() == set()
+    assert await DebtTracker(js, subjects).read() == set()
     state = await client.state("ws", "cs")
     assert (state.owes, state.stale(), state.covers >= commit) == (False, set(), True)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rebaser.change_set import serial_dvu
 from rebaser.change_set.commit_log import CommitLog, open_log
-from rebaser.change_set.serial_dvu import PUT_OFF, PUT_OFF_MAX, SerialDvu
+from rebaser.change_set.serial_dvu import DEFERRAL, DEFERRAL_MAX, SerialDvu
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
@@ -68,7 +68,7 @@ class Fleet:
     async def edit(self, number: int) -> None:
         commits = await open_log(self.context, KEY)
         delta = (Set("a", number), Derive("double", "sum", {"of": ("a", "a")}))
-        async with commits.turn():
+        async with commits.append_lock():
             await commits.append(commits.draft(Kind.REBASE, covers=commits.state.covers, delta=delta, debt=2))
 
     async def owner(self, *, redelivered: bool = True, hung: bool = False) -> tuple[CommitLog, SerialDvu]:
@@ -87,10 +87,10 @@ class Fleet:
         tried = (await open_log(self.context, KEY)).state.attempts.get(DVU_ATTEMPT)
         return tried.deaths if tried else 0
 
-    async def put_off(self) -> float:
+    async def deferral(self) -> float:
         """What the next owner does about it."""
         _, dvu = await self.owner(redelivered=False)
-        return dvu.put_off()
+        return dvu.deferral()
 
 
 @pytest.fixture
@@ -194,25 +194,25 @@ async def cancelled(scope: anyio.CancelScope) -> list[list[bytes]]:
 
 
 async def test_a_dvu_that_ends_its_owners_is_put_off_longer_each_time(fleet: Fleet, events: Events) -> None:
-    expected = [0.0, PUT_OFF, 2 * PUT_OFF, 4 * PUT_OFF]
+    expected = [0.0, DEFERRAL, 2 * DEFERRAL, 4 * DEFERRAL]
     for deaths, seconds in enumerate(expected, start=1):
         await fleet.owner_ends(Death(), Death)
         assert await fleet.deaths() == deaths
-        assert await fleet.put_off() == seconds
+        assert await fleet.deferral() == seconds
     fleet.now_ms += 15_000
-    assert await fleet.put_off() == 4 * PUT_OFF - 15
+    assert await fleet.deferral() == 4 * DEFERRAL - 15
     await fleet.owner_ends(DvuError("Spark is away"), DvuError)
-    assert await fleet.put_off() == 4 * PUT_OFF, "an end that is none of its doing neither counts nor forgives"
+    assert await fleet.deferral() == 4 * DEFERRAL, "an end that is none of its doing neither counts nor forgives"
     fleet.now_ms -= 3_600_000
-    assert await fleet.put_off() == 4 * PUT_OFF, "a clock that is behind"
+    assert await fleet.deferral() == 4 * DEFERRAL, "a clock that is behind"
     for _ in range(4):
         await fleet.owner_ends(Death(), Death)
-    assert await fleet.put_off() == PUT_OFF_MAX
+    assert await fleet.deferral() == DEFERRAL_MAX
     assert events.named("dvu_put_off")[-1]["deaths"] == 8
     _, dvu = await fleet.owner()
     await dvu.run()
     assert await fleet.deaths() == 0
-    assert await fleet.put_off() == 0
+    assert await fleet.deferral() == 0
 
 
 async def test_a_process_tries_one_suspect_at_a_time(fleet: Fleet) -> None:
@@ -236,13 +236,13 @@ async def test_requests_go_on_while_a_dvu_is_put_off_and_it_is_tried_again(
     fleet.now_ms = time.time_ns() // 1_000_000
     for _ in range(MAX_DEATHS):
         await fleet.owner_ends(Death(), Death)
-    monkeypatch.setattr(serial_dvu, "PUT_OFF", 500.0)
+    monkeypatch.setattr(serial_dvu, "DEFERRAL", 500.0)
     async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
         async with serving(js, subjects, fleet.engine, max_deaths=MAX_DEATHS) as server:
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 21)])
             assert "2 of the servers that tried the update of ws.cs died or hung" in str(server.describe()["trouble"])
         assert Kind.DVU not in await kinds(fleet.context)
-        monkeypatch.setattr(serial_dvu, "PUT_OFF", 0.1)
+        monkeypatch.setattr(serial_dvu, "DEFERRAL", 0.1)
         async with serving(js, subjects, fleet.engine, max_deaths=MAX_DEATHS):
             await client.enqueue_updates_with_reply("ws", "cs", [Set("b", 1)], wait="derived")
         assert (await client.values("ws", "cs"))["double"].value == 42

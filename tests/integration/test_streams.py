@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from rebaser.runtime import stream_watch as module
-from rebaser.runtime.stream_watch import Streams
+from rebaser.runtime.stream_watch import StreamWatch
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects
@@ -24,18 +24,18 @@ class Holder:
         self.told: list[tuple[str, frozenset[str]]] = []
         self.made = anyio.Event()
 
-    def lost(self, streams: frozenset[str]) -> None:
+    def streams_lost(self, streams: frozenset[str]) -> None:
         self.told.append(("lost", streams))
 
-    def made_again(self, streams: frozenset[str]) -> None:
+    def streams_recreated(self, streams: frozenset[str]) -> None:
         self.told.append(("made", streams))
         self.made.set()
 
 
 @asynccontextmanager
-async def watched(js: JetStream, subjects: Subjects) -> AsyncIterator[tuple[Streams, Holder]]:
-    streams, holder = Streams(js, subjects, TopologyOptions()), Holder()
-    await streams.make()
+async def watched(js: JetStream, subjects: Subjects) -> AsyncIterator[tuple[StreamWatch, Holder]]:
+    streams, holder = StreamWatch(js, subjects, TopologyOptions()), Holder()
+    await streams.ensure()
     async with anyio.create_task_group() as group:
         group.start_soon(streams.run, holder)
         with anyio.fail_after(60):
@@ -49,7 +49,7 @@ async def test_a_consumer_that_is_deleted_is_made_again_and_nothing_is_lost(
     async with watched(js, subjects) as (streams, holder), anyio.create_task_group() as group:
         group.start_soon(events.wait_for, lambda entry: entry["event"] == "server_ready_again")
         await js.delete_consumer(subjects.tasks_stream, TASKS_CONSUMER)
-        streams.suspect()
+        streams.check_soon()
     assert (await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)).name == TASKS_CONSUMER
     assert not holder.told
     assert not streams.losses
@@ -66,7 +66,7 @@ async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(
     async with watched(js, subjects) as (streams, holder):
         await js.delete_stream(name)
         await ensure_topology(js, subjects, TopologyOptions(), {name: 5})
-        streams.suspect()
+        streams.check_soon()
         await holder.made.wait()
         assert holder.told == [("lost", frozenset([name])), ("made", frozenset([name]))]
         assert len(streams.losses) == 1
@@ -81,7 +81,7 @@ async def test_a_stream_that_is_lost_again_is_told_of_again(js: JetStream, subje
         for _ in range(2):
             holder.made = anyio.Event()
             await js.delete_stream(name)
-            streams.suspect()
+            streams.check_soon()
             await holder.made.wait()
         assert holder.told == 2 * [("lost", frozenset([name])), ("made", frozenset([name]))]
         assert len(streams.losses) == 2

@@ -7,9 +7,9 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rebaser.runtime.dead_letters import DeadLetters
+from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.sweeper.sweeper import Sweeper
-from rebaser.sweeper.unroutable import STRAY, Strays
+from rebaser.sweeper.unroutable import UNROUTABLE_KEY, UnroutableMessages
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
@@ -54,8 +54,8 @@ class Log:
 
 
 def new_sweeper(js: JetStream, subjects: Subjects) -> Sweeper:
-    letters = DeadLetters(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "test")
-    return Sweeper(js, subjects, 0.5, Strays(js, subjects, letters, lambda: 1))
+    letters = DeadLetterPublisher(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "test")
+    return Sweeper(js, subjects, 0.5, UnroutableMessages(js, subjects, letters, lambda: 1))
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ async def test_headers_that_are_late_are_waited_for(
     def take_late(self: OrderedConsumer, count: int) -> list[Message]:
         return [] if late and late.pop() else take(self, count)
 
-    monkeypatch.setattr("rebaser.sweeper.sweeper.SILENCE", 0.0)
+    monkeypatch.setattr("rebaser.sweeper.debts.SILENCE", 0.0)
     monkeypatch.setattr(OrderedConsumer, "pending", 0)
     monkeypatch.setattr(OrderedConsumer, "take", take_late)
     await log.append(A, debt=1)
@@ -280,7 +280,7 @@ async def test_what_names_no_change_set_is_moved_to_the_dead_letters(
     assert await sweeper.sweep() == 2
     assert await tasks(js, subjects) == {A, B}
     assert await js.subject_counts(subjects.requests_stream, ">") == {subjects.requests(A): 1, subjects.requests(B): 1}
-    assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(STRAY): len(strange)}
+    assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(UNROUTABLE_KEY): len(strange)}
     first = (await js.stream_info(subjects.dlq_stream)).first_sequence
     letters = [await js.get(subjects.dlq_stream, first + at) for at in range(len(strange))]  # moved side by side
     found = {letter.data: letter.headers for letter in letters if letter is not None}
@@ -297,7 +297,7 @@ async def test_strays_that_come_later_are_found_too(sweeper: Sweeper, js: JetStr
             await js.publish(f"{subjects.root}.requests.ws.$", b"")
         await sweeper.sweep()
         assert not await js.subject_counts(subjects.requests_stream, ">")
-    assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(STRAY): 3}
+    assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(UNROUTABLE_KEY): 3}
 
 
 async def test_strays_are_found_in_a_stream_that_was_made_again(
@@ -341,5 +341,5 @@ async def test_what_fails_while_many_are_at_work_is_tried_again_in_the_next_swee
             break
     await sweeper.sweep()
     assert await tasks(js, subjects) == {A, B, C}
-    assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(STRAY): 3}
+    assert await js.subject_counts(subjects.dlq_stream, ">") == {subjects.dlq(UNROUTABLE_KEY): 3}
     assert sum((await js.subject_counts(subjects.requests_stream, ">")).values()) == 3

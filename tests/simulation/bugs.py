@@ -107,11 +107,11 @@ BUGS = (
         "gentle",
         6,
         "rebaser.change_set.checkpointer",
-        """        async with commits.turn():
+        """        async with commits.append_lock():
 """,
         """        subjects = context.subjects
         await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=chain.last + 1)
-        async with commits.turn():
+        async with commits.append_lock():
 """,
     ),
     bug(
@@ -198,7 +198,7 @@ BUGS = (
         "gentle",
         2,
         PROCESSOR,
-        "        await self._context.dead_letters.bury(self._key, buried.message, decision, self._context.now_ms())\n",
+        "        await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())\n",
         "",
     ),
     bug(
@@ -206,9 +206,9 @@ BUGS = (
         "gentle",
         2,
         PROCESSOR,
-        "        await self._context.dead_letters.bury(self._key, buried.message, decision, self._context.now_ms())\n",
-        """        await self.answer(buried.message, decision, buried.commit)
-        await self._context.dead_letters.bury(self._key, buried.message, decision, self._context.now_ms())
+        "        await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())\n",
+        """        await self.answer(pending.message, decision, pending.commit)
+        await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())
 """,
     ),
     bug(
@@ -274,8 +274,8 @@ BUGS = (
         "harsh",
         2,
         LIFECYCLE,
-        "if life.owes and (life.dvu is Dvu.IDLE or (life.dvu is Dvu.WAITING and now >= life.retry_at)):",
-        "if life.owes and (life.dvu is not Dvu.WAITING or now >= life.retry_at):",
+        "if state.owes and (state.dvu is Dvu.IDLE or (state.dvu is Dvu.WAITING and now >= state.retry_at)):",
+        "if state.owes and (state.dvu is not Dvu.WAITING or now >= state.retry_at):",
     ),
     bug(
         "an update covers the log up to its end",
@@ -333,8 +333,8 @@ BUGS = (
         "gentle",
         8,
         LIFECYCLE,
-        "return replace(life, phase=Phase.LOOKING), (Do.LOOK,)",
-        "return replace(life, phase=Phase.DONE), ()",
+        "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
+        "return replace(state, phase=Phase.DONE), ()",
     ),
     bug(
         "the last look does not wait until the task is gone",
@@ -451,7 +451,7 @@ BUGS = (
         "calm",
         2,
         PROCESSOR,
-        "self._burying.pop(decision.sequence, None)",
+        "self._pending_dead.pop(decision.sequence, None)",
         "pass",
     ),
     bug(

@@ -81,7 +81,7 @@ class Left:
         owners = [
             f"{process} owns {owner.key} no more: its owner has {what}"
             for process, owner in self._owners
-            if process.state is State.RUNNING and owner.life.phase is Phase.DONE
+            if process.state is State.RUNNING and owner.state.phase is Phase.DONE
             for what in _in_owner(owner)
         ]
         return connections + servers + owners
@@ -132,7 +132,7 @@ def _in_connection(connection: Connection) -> Iterator[str]:
 def _in_server(server: Server) -> Iterator[str]:
     context, owners = server._context, server._owners
     yield from (f"a task of {key} that nobody took" for key in server._next)
-    holders = sum(owner.life.holds_slot for owner in owners.values())
+    holders = sum(owner.state.holds_slot for owner in owners.values())
     if server._taken != holders:
         yield f"{server._taken} slots taken, by {holders} owners"
     if server._taken + server._credit < context.settings.concurrency:
@@ -146,14 +146,14 @@ def _in_server(server: Server) -> Iterator[str]:
 
 
 def _in_owner(owner: Owner) -> Iterator[str]:
-    life, commits, processor = owner.life, owner._commits, owner._processor
-    if life.busy or life.jobs or owner._work or owner.progress is not None:
-        yield f"{life.jobs} jobs and {len(owner._work)} scopes of work"
+    state, commits, processor = owner.state, owner._commits, owner._processor
+    if state.busy or state.jobs or owner._work or owner.progress is not None:
+        yield f"{state.jobs} jobs and {len(owner._work)} scopes of work"
     if commits is not None and (commits.state.frozen or commits._lock.locked() or commits._viewing.locked()):
         yield "a view or a turn"
-    if life.stopping in (None, Reason.YIELD) and processor is not None and processor._burying:
-        yield f"requests to bury: {list(processor._burying)}"
-    if life.stopping is None and owner._rest:
+    if state.stopping in (None, Reason.YIELD) and processor is not None and processor._pending_dead:
+        yield f"requests to bury: {list(processor._pending_dead)}"
+    if state.stopping is None and owner._rest:
         yield f"{len(owner._rest)} undecided requests"
     if commits is not None and commits.state.applied is not None:
         passed = commits.state.applied.sequence

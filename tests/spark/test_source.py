@@ -45,7 +45,7 @@ class Writer:
             now_ms=lambda: 1_700_000_000_123,
             new_id=lambda: next(self._ids),
         )
-        async with log.turn():
+        async with log.append_lock():
             return await log.append(log.draft(kind, delta=delta, **more))
 
 

@@ -10,7 +10,7 @@ from rebaser.cli.entry_format import progress_line, progress_object
 from rebaser.cli.wording import update_text
 from rebaser.dvu import update
 from rebaser.dvu.worker.evaluate import evaluate_packet
-from rebaser.runtime.progress import TOLD, Progress, ProgressTeller
+from rebaser.runtime.progress import MAX_REPORTED, Progress, ProgressReporter
 from rebaser.settings import Settings
 from rebaser_core import thresholds
 from rebaser_core.ids import ChangeSetKey
@@ -22,14 +22,14 @@ from tests.spark.graphs import Book
 TELLER = Settings(server_id="one", progress_every=3)
 
 
-def teller(now: float, *running: tuple[str, Progress]) -> ProgressTeller:
+def teller(now: float, *running: tuple[str, Progress]) -> ProgressReporter:
     context = SimpleNamespace(settings=TELLER, now=lambda: now)
-    return ProgressTeller(cast("Any", context), lambda: [(ChangeSetKey("ws", name), one) for name, one in running])
+    return ProgressReporter(cast("Any", context), lambda: [(ChangeSetKey("ws", name), one) for name, one in running])
 
 
 def test_updates_that_take_long_are_told_and_the_longest_come_first() -> None:
     planned = Progress(7, 100.0)
-    planned.note(3, 10)
+    planned.record(3, 10)
     found = teller(106.0, ("a", Progress(5, 103.1)), ("b", Progress(6, 103.0)), ("c", planned)).slow()
     assert found == [
         DvuProgress("ws", "c", "one", 7, 3, 10, 6.0),
@@ -38,9 +38,9 @@ def test_updates_that_take_long_are_told_and_the_longest_come_first() -> None:
 
 
 def test_no_more_are_told_than_anybody_could_read() -> None:
-    many = [(f"c{at}", Progress(1, float(at))) for at in range(TOLD + 5)]
+    many = [(f"c{at}", Progress(1, float(at))) for at in range(MAX_REPORTED + 5)]
     found = teller(10_000.0, *many).slow()
-    assert [one.change_set_id for one in found] == [f"c{at}" for at in range(TOLD)]
+    assert [one.change_set_id for one in found] == [f"c{at}" for at in range(MAX_REPORTED)]
 
 
 class Engine:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser.change_set.retry_budget import Patience
+from rebaser.change_set.retry_budget import RetryBudget
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.state.change_set import Recorded
 
@@ -22,10 +22,10 @@ GIVEN_UP = 1000
     ],
 )
 def test_the_time_behind_one_that_was_given_up_counts(stored: int, now: int, waited: int) -> None:
-    patience = Patience(RETRY_FOR, ())
-    patience.give_up("newer", GIVEN_UP)
-    assert now - patience.since("newer", stored, now) == waited
-    assert patience.since("other", stored, now) == now
+    budget = RetryBudget(RETRY_FOR, ())
+    budget.record_exhausted("newer", GIVEN_UP)
+    assert now - budget.wait_start("newer", stored, now) == waited
+    assert budget.wait_start("other", stored, now) == now
 
 
 def test_the_newest_one_that_the_log_knows_counts() -> None:
@@ -33,15 +33,15 @@ def test_the_newest_one_that_the_log_knows_counts() -> None:
         return Recorded(Decision(1, f"r{at}", outcome, code="newer"), 1, at)
 
     known = [recorded(GIVEN_UP, Outcome.DEAD), recorded(900, Outcome.DEAD), recorded(1050, Outcome.ERROR)]
-    assert Patience(RETRY_FOR, known).since("newer", 0, GIVEN_UP + 1) == GIVEN_UP + 1 - RETRY_FOR
+    assert RetryBudget(RETRY_FOR, known).wait_start("newer", 0, GIVEN_UP + 1) == GIVEN_UP + 1 - RETRY_FOR
 
 
 def test_requests_that_come_one_after_the_other_wait_no_longer_than_the_first() -> None:
     """Each is given up `retry_for` after it was stored, if there is one in front of it all the time."""
-    patience = Patience(RETRY_FOR, ())
+    budget = RetryBudget(RETRY_FOR, ())
     now = 0
     for stored in range(0, 300, 7):
         now = max(now, stored)
-        now = max(now, patience.since("newer", stored, now) + RETRY_FOR)
+        now = max(now, budget.wait_start("newer", stored, now) + RETRY_FOR)
         assert now == stored + RETRY_FOR
-        patience.give_up("newer", now)
+        budget.record_exhausted("newer", now)

@@ -11,8 +11,8 @@ import pytest
 
 from rebaser.change_set import processor as processing
 from rebaser.change_set.commit_log import CommitLog, open_log
-from rebaser.change_set.poison import Probation
-from rebaser.change_set.processor import Held, Processor
+from rebaser.change_set.poison import PoisonDetector
+from rebaser.change_set.processor import Processor, QueueBlocked
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Applied, Attempt, Kind
@@ -53,7 +53,7 @@ class Fleet:
         stream = await self.js.stream_info(self.subjects.requests_stream)
         after = commits.state.applied.sequence if commits.state.applied else 0
         until = stream.last_sequence
-        probation = Probation(
+        detector = PoisonDetector(
             self.context, commits, redelivered=redelivered, after=after, until=until, hung=lambda: hung
         )
         subject = self.subjects.requests(KEY)
@@ -64,7 +64,7 @@ class Fleet:
                 while not queued or queued[-1].stream_sequence < until:
                     await consumer.wait()
                     queued += consumer.take(100)
-        yield Owner(Processor(self.context, commits, Applied(stream.created, after), probation), commits, queued)
+        yield Owner(Processor(self.context, commits, Applied(stream.created, after), detector), commits, queued)
 
     async def log(self) -> list[tuple[Kind, list[str]]]:
         """Kinds of all commits, with the requests that each decided."""
@@ -95,7 +95,7 @@ class Owner:
         codes = []
         while self.queued:
             done = await self.processor.process(self.queued)
-            codes += [one.decision.code for one in done.buried]
+            codes += [one.decision.code for one in done.dead]
             self.queued = done.rest
         return codes
 
@@ -228,7 +228,7 @@ async def test_a_held_request_is_no_suspect(fleet: Fleet) -> None:
     await fleet.send("new", X_MESSAGE_VERSION="99")
     for number in range(1, 6):
         async with fleet.owner(redelivered=True) as owner:
-            with pytest.raises(Held):
+            with pytest.raises(QueueBlocked):
                 await owner.decide_all()
             assert owner.commits.state.attempts == {1: Attempt(1, number, 1_000)}
 
@@ -241,7 +241,7 @@ async def test_a_suspect_that_has_to_wait_stays_one(fleet: Fleet) -> None:
             with pytest.raises(ZeroDivisionError):
                 await owner.decide_all()
     async with fleet.owner(redelivered=True) as owner:
-        with pytest.raises(Held):
+        with pytest.raises(QueueBlocked):
             await owner.decide_all()
         assert owner.commits.state.attempts == {1: Attempt(1, 1, 1_000, 1)}
 
@@ -308,7 +308,7 @@ async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fl
     await fleet.send("old")
     fleet.now_ms = time.time_ns() // 1_000_000
     async with fleet.owner(redelivered=False) as owner:
-        with pytest.raises(Held):
+        with pytest.raises(QueueBlocked):
             await owner.decide_all()
     fleet.now_ms += 30_000
     async with fleet.owner(redelivered=False) as owner:
@@ -320,6 +320,6 @@ async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fl
     fleet.now_ms += 60_000  # long ago: there may be a newer server by now
     await fleet.send("new5", X_MESSAGE_VERSION="99")
     async with fleet.owner(redelivered=False) as owner:
-        with pytest.raises(Held) as held:
+        with pytest.raises(QueueBlocked) as blocked:
             await owner.decide_all()
-        assert held.value.left == 30
+        assert blocked.value.left == 30

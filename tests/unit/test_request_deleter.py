@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from rebaser.runtime import request_deleter as deleting
-from rebaser.runtime.request_deleter import GROUP, Deleter
+from rebaser.runtime.request_deleter import GROUP, RequestDeleter
 from rebaser_core.errors import TransientError
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ class Stream:
 async def test_a_group_that_failed_is_deleted_later(monkeypatch: pytest.MonkeyPatch, fails: set[int]) -> None:
     monkeypatch.setattr(deleting, "RETRY", 0.0)
     stream = Stream(fails)
-    deleter = Deleter(cast("Any", stream), "requests")
+    deleter = RequestDeleter(cast("Any", stream), "requests")
     sequences = range(1, 2 * GROUP + 2)
     deleter.add(sequences)
     with anyio.fail_after(30):
@@ -49,7 +49,7 @@ async def test_what_is_added_while_others_are_deleted_is_deleted_too(monkeypatch
     monkeypatch.setattr(deleting, "RETRY", 0.0)
     monkeypatch.setattr(deleting, "GATHER", 0.0)
     stream = Stream({1})
-    deleter = Deleter(cast("Any", stream), "requests")
+    deleter = RequestDeleter(cast("Any", stream), "requests")
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(deleter.run)

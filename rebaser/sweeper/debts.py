@@ -1,0 +1,69 @@
+"""Change sets that owe a dependent values update, followed through the headers of the log."""
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from rebaser.change_set.known_functions import any_available, load_functions
+from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.messages import read_sweep_headers, read_unknown
+from rebaser_core.subjects import Subjects
+
+CHUNK = 512  # commits whose headers are read before others get a turn
+SILENCE = 1.0  # seconds without a header until we ask whether there is one
+
+
+class DebtTracker:
+    """Change sets whose newest commit owes a dependent values update, or was written by a server that lacked a function
+    which this one has; followed through the log's headers."""
+
+    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._all = f"{subjects.root}.commits.*.*"
+        self._created = ""
+        self._read = 0  # log sequence up to which the headers are known
+        self._names: set[str] = set()
+
+    async def read(self) -> set[str]:
+        """Those that owe now, as `ws.cs`. First it reads one header a change set, later what was added since."""
+        info = await self._js.stream_info(self._subjects.commits_stream)
+        if info.created != self._created or info.last_sequence < self._read:
+            self._created, self._read, self._names = info.created, 0, set()
+        if info.messages and info.last_sequence > self._read:
+            await self._read_to(info.last_sequence)
+        return self._names
+
+    async def _read_to(self, last: int) -> None:
+        await load_functions()
+        consumer = OrderedConsumer(
+            self._js,
+            self._subjects.commits_stream,
+            self._all,
+            start=self._read + 1 if self._read else "last_per_subject",
+            headers_only=True,
+        )
+        async with consumer:
+            while self._read < last:
+                with anyio.move_on_after(SILENCE):
+                    await consumer.wait()
+                if not consumer.pending and await self._nothing_behind():
+                    self._read = last  # what stood there was deleted
+                for message in consumer.take(CHUNK):
+                    self._record(message.subject, message.headers)
+                    self._read = message.stream_sequence
+                await checkpoint()
+
+    async def _nothing_behind(self) -> bool:
+        return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None
+
+    def _record(self, subject: str, headers: dict[str, str]) -> None:
+        try:
+            _, debt = read_sweep_headers(headers)
+        except UnprocessableError:
+            return  # no commit: the fold skips it as well
+        name = subject[len(self._all) - len("*.*") :]
+        if debt or any_available(read_unknown(headers)):
+            self._names.add(name)
+        else:
+            self._names.discard(name)
