@@ -233,6 +233,19 @@ async def test_one_of_many_sweeps_again_and_again(
         assert info.num_ack_pending <= 1
 
 
+async def test_a_message_to_hold_that_somebody_deletes_is_made_again(
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions
+) -> None:
+    async with sweeping(nats_url, subjects) as (one, _):
+        await until_one_is_pinned(one)
+        await js.purge(subjects.sweep_stream)
+        with anyio.fail_after(60):
+            while await js.last(subjects.sweep_stream, subjects.sweep) is None:  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.02)
+        await js.publish(subjects.requests(A), b"")
+        await until_task(js, subjects, A)
+
+
 async def test_when_the_pinned_one_leaves_another_sweeps(
     nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions
 ) -> None:
