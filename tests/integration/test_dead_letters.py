@@ -8,9 +8,11 @@ import pytest
 
 from rebaser.runtime.dead_letters import AT_ONCE, DeadLetterPublisher
 from rebaser_client import DeadLetter, QueueFull, RebaserClient, Set
+from rebaser_client.admin.dead_letters import TRIES
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
-from rebaser_client.jetstream import JetStream, Message
+from rebaser_client.jetstream import JetStream, Message, RequestTimeoutError
+from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -146,6 +148,40 @@ async def test_an_interrupted_redrive_leaves_the_dead_letter_and_sends_the_reque
     await js.purge(subjects.requests_stream)  # decided, and past the duplicate window
     assert await client.dead_letters.redrive(replace(letter))
     assert await found(client) == []
+
+
+@pytest.mark.parametrize("lost", [1, TRIES - 1, TRIES])
+async def test_a_redrive_that_is_not_confirmed_is_sent_again_and_stored_once(
+    client: RebaserClient,
+    cemetery: Cemetery,
+    js: JetStream,
+    subjects: Subjects,
+    monkeypatch: pytest.MonkeyPatch,
+    lost: int,
+) -> None:
+    await cemetery.bury("a")
+    [letter] = await found(client)
+    real, tries = JetStream.publish, 0
+
+    async def publish(self: JetStream, subject: str, *args: object, **more: object) -> PubAck:
+        nonlocal tries
+        ack = await real(self, subject, *args, **more)  # type: ignore[arg-type]
+        if subject == subjects.requests(KEY):
+            tries += 1
+            if tries <= lost:
+                raise RequestTimeoutError("the answer was lost")
+        return ack
+
+    monkeypatch.setattr(JetStream, "publish", publish)
+    if lost < TRIES:
+        assert await client.dead_letters.redrive(letter)
+        assert await found(client) == []
+    else:
+        with pytest.raises(RequestTimeoutError):
+            await client.dead_letters.redrive(letter)
+        assert await found(client) == [letter]
+    assert tries == min(lost + 1, TRIES)
+    assert (await js.stream_info(subjects.requests_stream)).messages == 1
 
 
 async def test_a_full_queue_keeps_the_dead_letter(
