@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from rebaser.change_set.lease import Lease, Task
+from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
@@ -52,6 +53,29 @@ async def test_what_was_acked_when_the_lease_was_lost_is_waited_for_and_not_acke
     lease = Lease(Task(ChangeSetKey("ws", "cs"), cast("Any", task), cast("Any", Server())), Subjects(""))
     await lease.release()
     assert (stands, acks) == ([], 1)
+
+
+@pytest.mark.parametrize("fails", ["ack_sync", "last"])
+async def test_an_ack_is_repeated_until_the_task_is_seen_to_be_gone(fails: str) -> None:
+    """Else the next owner's task is refused for this one, which then goes: nobody is woken before the sweep."""
+    said: list[str] = []
+
+    class Server:
+        async def ack_sync(self, _: object) -> None:
+            self._say("ack_sync")
+
+        async def last(self, *_: object) -> None:
+            self._say("last")
+
+        def _say(self, what: str) -> None:
+            said.append(what)
+            if what == fails and said.count(what) == 1:
+                raise TransientError("NATS is away")
+
+    task = SimpleNamespace(stream_sequence=7)
+    await Lease(Task(ChangeSetKey("ws", "cs"), cast("Any", task), cast("Any", Server())), Subjects("")).release()
+    assert said[-2:] == ["ack_sync", "last"]
+    assert said.count(fails) == 2
 
 
 async def test_while_it_is_held_it_is_acked_or_given_back() -> None:
