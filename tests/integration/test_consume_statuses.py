@@ -138,6 +138,25 @@ async def test_heartbeats_do_nothing_but_their_absence_does() -> None:
         assert messages.outstanding == 499
 
 
+async def test_an_inbox_that_cannot_be_listened_on_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    listen, refused = Connection.listen, 0
+
+    async def listens(self: Connection, *args: object, **more: object) -> object:
+        nonlocal refused
+        if refused < 2:
+            refused += 1
+            raise NotConnectedError("just now")
+        return await listen(self, *args, **more)  # type: ignore[arg-type]
+
+    options = {"max_messages": 10, "expires": 1.0, "idle_heartbeat": 0.5}
+    async with scripted() as (server, consumer), consumer.consume(**options) as messages:
+        await server.pull()
+        monkeypatch.setattr(Connection, "listen", listens)
+        await (await server.pull()).message(1)
+        assert (await anext(messages)).stream_sequence == 1
+    assert refused == 2
+
+
 async def test_a_message_larger_than_max_bytes_is_told_of_and_waited_out() -> None:
     told: list[Warn] = []
     async with scripted() as (server, consumer), consumer.consume(max_bytes=500, on_warning=told.append) as messages:
