@@ -325,6 +325,7 @@ OF_TWO = [
     *("a + b", "a - b", "a * b", "a / b", "a % b", "-a", "math.abs(a)", "math.greatest(a, b)", "math.least(a, b)"),
     *("a > b ? a : b", "a == b ? a + 1 : b - 1", "a <= b && !(a >= -b) ? a : b", "a != b || a < 0 ? b : a * 2"),
     *("math.round(a) + math.floor(b)", "int(a) - 1", "a == b", "(a * b + 1) / 2", "a + b > 0.5 ? a : -1.5"),
+    *("-0.0", "a * -0.0", "a > b ? -0.0 : 0.0"),
 ]
 
 

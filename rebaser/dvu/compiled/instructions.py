@@ -154,7 +154,7 @@ def _typed(
         result = gives(op, types[left], types.get(right))
         if result is None or (op not in (RETURN, JUMP_IF_NOT) and types.setdefault(to, result) != result):
             return None
-    return Program(program.instructions, [number(one or 0) for one in program.constants])
+    return Program(program.instructions, [number(0 if one is None else one) for one in program.constants])
 
 
 def _type_of_integers(op: int, left: int | None, right: int | None) -> int | None:
