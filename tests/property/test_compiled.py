@@ -268,7 +268,7 @@ def every_way(packet: Packet, patch: pytest.MonkeyPatch, rng: random.Random) -> 
     found = evaluate_packet(data, PLUG_INS)
     with patch.context() as way:
         for those in (Thresholds.lowest(), Thresholds.highest(), Thresholds.drawn(rng)):
-            way.setattr(thresholds, "now", replace(those, result_bytes=thresholds.now.result_bytes))
+            way.setattr(thresholds, "now", those)
             assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
         few = {"group_most": rng.choice([1, 2, 7, 100]), "group_again": rng.choice([1, 3, 50])}
         way.setattr(thresholds, "now", replace(ALWAYS, group=rng.choice([1, 2, 5]), **few))
@@ -283,11 +283,12 @@ def every_way(packet: Packet, patch: pytest.MonkeyPatch, rng: random.Random) -> 
     return found
 
 
-def shown(results: list[bytes]) -> list[Any]:
+def shown(results: list[bytes]) -> tuple[list[Any], list[Any]]:
+    """Changed nodes with their values, and faults, in however many parts they come."""
     parts = [Results.decode(data) for data in results]
-    return [
-        [(node, repr(item)) for node, item in zip(part.nodes.tolist(), part.values, strict=True)] for part in parts
-    ] + [part.faults for part in parts]
+    assert [(part.part, part.last) for part in parts] == [(at, at == len(parts) - 1) for at in range(len(parts))]
+    values = [(node, repr(item)) for part in parts for node, item in zip(part.nodes.tolist(), part.values, strict=True)]
+    return values, [fault for part in parts for fault in part.faults]
 
 
 ALWAYS = Thresholds(cold=0, warm=0, formula=0, stretch_longest=1, reorder=1 << 40)
