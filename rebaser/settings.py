@@ -104,7 +104,7 @@ class Settings(BaseSettings):
         None, description="What data survives, see README; not given: `fast`, and existing streams stay as they are."
     )
     replicas: int | None = Field(None, ge=1, le=5, description="Copies of each stream; by default as durability needs.")
-    # Not given, each of these leaves the streams as they are; what new ones begin with stands in the README.
+    # Not given, each of these leaves the streams as they are; deploy/docs/limits.md tells what new ones begin with.
     max_requests_per_change_set: int | None = Field(
         None, ge=1, description="Requests that may wait in one change set; 100,000 in a new stream."
     )

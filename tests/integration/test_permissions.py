@@ -1,4 +1,4 @@
-"""The rights that deploy/README.md tells operators to give: all that clients and servers need, and no more."""
+"""The rights that deploy/docs/operating.md tells operators to give: all that clients and servers need, and no more."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ from tests.conftest import Events
 
 pytestmark = pytest.mark.anyio
 
-README = Path(__file__).parents[2] / "deploy" / "README.md"
+GUIDE = Path(__file__).parents[2] / "deploy" / "docs" / "operating.md"
 WORD = "password-of-everybody"
 WS, CS = "shop", "main"
 EDITS = [Set("a", 1), Derive("b", "cel", {"a": "a"}, {"expr": "a + 1"})]
@@ -62,7 +62,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[tuple[str, str]]]:
 
 def block() -> str:
     """The part of nats.conf in the guide."""
-    [text] = re.findall(r"^```\n(authorization \{.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    [text] = re.findall(r"^```conf.*\n(authorization \{.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
     return text.replace("$CLIENT_PASSWORD", WORD).replace("$SERVER_PASSWORD", WORD)
 
 

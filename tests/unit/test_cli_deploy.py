@@ -73,7 +73,7 @@ def test_every_variable_is_a_setting(compose: dict[str, Any]) -> None:
     used = set(compose["services"]["rebaser"]["environment"])
     used |= set(re.findall(r"\bREBASER_[A-Z_]+\b", (ROOT / "Dockerfile").read_text()))
     used |= set(re.findall(r"\bREBASER_[A-Z_]+\b", (DEPLOY / "entrypoint").read_text()))
-    used |= set(re.findall(r"\bREBASER_[A-Z_]+\b", (DEPLOY / "README.md").read_text())) - {
+    used |= set(re.findall(r"\bREBASER_[A-Z_]+\b", (DEPLOY / "docs" / "operating.md").read_text())) - {
         "REBASER_DLQ",
         "REBASER_BLOBS",
         "REBASER_REQUESTS",
@@ -125,7 +125,7 @@ def test_the_cluster_takes_the_place_of_the_one_spark(compose: dict[str, Any], c
 
 
 def test_what_workers_need_is_what_they_are_asked_for() -> None:
-    [line] = re.findall(r"^    pip install (cbor2 .+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    [line] = re.findall(r"^pip install (cbor2 .+)$", (DEPLOY / "docs" / "operating.md").read_text(), re.MULTILINE)
     assert line.replace("==VERSION", "").split() == sorted(
         requirements.NEEDED + requirements.USEFUL + requirements.STORE
     )

@@ -54,7 +54,7 @@ def test_all_errors_of_the_client_are_exported() -> None:
 
 
 def test_all_errors_are_documented() -> None:
-    guide = (ROOT / "rebaser_client" / "README.md").read_text()
+    guide = (ROOT / "deploy" / "docs" / "client.md").read_text()
     for name in rebaser_client.__all__:
         one = getattr(rebaser_client, name)
         if isinstance(one, type) and issubclass(one, Exception):
