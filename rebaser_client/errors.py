@@ -36,7 +36,8 @@ class NotAllowed(RebaserError):  # noqa: N818 - as above
     def __init__(self, operation: Operation, subject: str) -> None:
         right = "publish to" if operation == "publish" else "subscribe to"
         super().__init__(
-            f"NATS does not allow this user to {right} {subject}: give it that right (deploy/docs/operating.md lists them)"
+            f"NATS does not allow this user to {right} {subject}: "
+            "give it that right (deploy/docs/operating.md lists them)"
         )
         self.operation = operation
         self.subject = subject
