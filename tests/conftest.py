@@ -14,6 +14,7 @@ import anyio
 import pytest
 import structlog
 from anyio.from_thread import start_blocking_portal
+from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 from structlog.typing import EventDict
 
@@ -33,6 +34,13 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 # A machine at work on something else is no defect: no example has a deadline, nor is making one ever too slow.
 settings.register_profile("rebaser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rebaser")
+
+# Small local files: of a server that starts, and credentials, which nats-py reads whenever it connects.
+SMALL_FILES = {
+    "rebaser/embedded/nats.py": {"embedded_nats", "find_binary", "start", "_watch"},
+    "rebaser_client/nats/access.py": {"_read"},
+    "nats/aio/client.py": {"_get_nkeys_seed", "_read_creds_user_jwt", "_read_creds_user_nkey"},
+}
 
 IN_TIME = 0.8  # of a test's timeout: the rest is for its fixtures
 
@@ -111,6 +119,25 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def nothing_blocks_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A call of the product that blocks the event loop fails the test: it would hold up all change sets of a server.
+
+    Looking at a file's metadata counts as no such call; structlog does so for each traceback that it shows.
+    """
+    if "anyio" not in request.keywords:
+        yield
+        return
+    with blockbuster_ctx(["rebaser_core", "rebaser_client", "rebaser"]) as found:
+        for name, function in found.functions.items():
+            if name.startswith("os.") and name not in {"os.read", "os.write", "os.sendfile"}:
+                function.deactivate()
+            elif name.startswith("io."):
+                for file, functions in SMALL_FILES.items():
+                    function.can_block_in(file, functions)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
