@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rebaser_core.commit import Applied, BlobRef, Decision, Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import RequestId
-from rebaser_core.state.change_set import ChangeSetState, Recorded
+from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 REQUEST_ID_REUSED = "request_id_reused"  # the code of a request that has the id of another
@@ -23,7 +23,7 @@ MAX_CONFLICTS = 100  # that an answer names: it has to fit in a message
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class QueuedRequest:
     """A queued request, read: either `updates` or the `error` that makes it unprocessable.
 
     `request_id` is `@<sequence>` where the message gives none that can be read, so that no two are ever confused.
@@ -44,7 +44,7 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecidedBatch:
     """`decisions`, `delta` and `recompute` go into the commit; there is none to write without a decision.
 
     `delta_blob` is where the delta stands already, being that of one request alone.
@@ -62,7 +62,7 @@ class Decided:
     delta_blob: BlobRef | None = None
 
 
-def floor(state: ChangeSetState, stream: str, last_sequence: int) -> int:
+def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
     """The highest request sequence that is decided, 0 in a new epoch.
 
     Another stream (by creation time), or one whose last sequence is below what was decided (restored from an older
@@ -73,21 +73,21 @@ def floor(state: ChangeSetState, stream: str, last_sequence: int) -> int:
     return state.applied.sequence
 
 
-def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) -> Decided:
+def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[QueuedRequest]) -> DecidedBatch:
     """Decide `incoming`, in order. `epoch` is the current stream and the highest sequence decided in it so far."""
     decisions: list[Decision] = []
     delta: list[Update] = []
     answers: list[tuple[Decision, int | None]] = []
     here: dict[RequestId, Decision] = {}
     recompute: dict[Recompute, None] = {}
-    branch = _Branch(state, delta)
+    branch = _PendingState(state, delta)
     highest, skipped = epoch.sequence, 0
     for request in incoming:
         again = here.get(request.request_id)
         if again is not None and not _tried_anew(again, request.sequence, request.redrive, epoch):
             answers.append((_again(again, request), None))
             continue
-        recorded = known(state, epoch, request.request_id, request.sequence, request.redrive)
+        recorded = recorded_outcome(state, epoch, request.request_id, request.sequence, request.redrive)
         if again is None and recorded is not None:
             answers.append((_again(recorded.decision, request), recorded.commit))
             continue
@@ -113,10 +113,12 @@ def decide(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) 
         answers.append((decision, None))
     reached = Applied(epoch.stream, highest)
     blob = incoming[0].blob if len(incoming) == 1 and delta else None
-    return Decided(tuple(decisions), tuple(delta), tuple(answers), reached, skipped, tuple(recompute), blob)
+    return DecidedBatch(tuple(decisions), tuple(delta), tuple(answers), reached, skipped, tuple(recompute), blob)
 
 
-def known(state: ChangeSetState, epoch: Applied, request_id: RequestId, sequence: int, redrive: int) -> Recorded | None:
+def recorded_outcome(
+    state: ChangeSetState, epoch: Applied, request_id: RequestId, sequence: int, redrive: int
+) -> RecordedOutcome | None:
     """The outcome that a request is answered with instead of being decided; None if it is to be decided."""
     recorded = state.recorded(request_id)
     if recorded is None or _tried_anew(recorded.decision, sequence, redrive, epoch):
@@ -124,7 +126,7 @@ def known(state: ChangeSetState, epoch: Applied, request_id: RequestId, sequence
     return recorded
 
 
-def _again(decision: Decision, request: Incoming) -> Decision:
+def _again(decision: Decision, request: QueuedRequest) -> Decision:
     """The answer to a request whose id was decided: the same again, unless it asks for something else now.
 
     Then it is dead, which no commit records: it changes nothing, and the id keeps its outcome. So whichever of the two
@@ -142,7 +144,7 @@ def _tried_anew(decision: Decision, sequence: int, redrive: int, epoch: Applied)
     return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > epoch.sequence
 
 
-def _decide_one(branch: "_Branch", request: Incoming, delta: list[Update]) -> Decision:
+def _decide_one(branch: "_PendingState", request: QueuedRequest, delta: list[Update]) -> Decision:
     outcome, performed, code, message = Outcome.SUCCESS, len(request.updates), "", ""
     gone: list[str] = []
     if request.error is not None:
@@ -171,7 +173,7 @@ def _decide_one(branch: "_Branch", request: Incoming, delta: list[Update]) -> De
     )
 
 
-class _Branch:
+class _PendingState:
     """What is here: which ids exist, for edits that come from another change set, and which functions are used.
 
     An edit made right here is forgiving (removing twice is removing once); one replayed from another branch rests on

@@ -14,16 +14,16 @@ from rebaser_core.cel import INVALID_FORMULA
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Update
 
-Names = tuple[str, ...] | None  # None: any will do
+AllowedNames = tuple[str, ...] | None  # None: any will do
 INVALID: Final = "invalid_definition"  # the code of the error
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class FunctionSignature:
     """The names of inputs and parameters that a function knows, and whether it takes a `pattern` at least."""
 
-    inputs: Names = None
-    params: Names = ()
+    inputs: AllowedNames = None
+    params: AllowedNames = ()
     pattern: bool = False
 
 
@@ -31,18 +31,18 @@ BY_ID: Final = "by_id"  # who plans gives it ids
 NO_PATTERN: Final = "takes a pattern among its inputs (object takes ids, by name)"
 _OF_VALUES = "abs concat count keys length list max mean merge min product sum union values"
 
-BUILTINS: Final[Mapping[str, Signature]] = MappingProxyType(
+BUILTINS: Final[Mapping[str, FunctionSignature]] = MappingProxyType(
     {
-        **dict.fromkeys(_OF_VALUES.split(), Signature()),
-        BY_ID: Signature(pattern=True),
-        "cel": Signature(params=("expr",)),
-        "coalesce": Signature(params=("default",)),
-        "format": Signature(params=("template",)),
-        "if": Signature(("condition", "then", "else"), ("then", "else")),
-        "join": Signature(params=("separator",)),
-        "lookup": Signature(("in", "key"), ("key", "default")),
-        "object": Signature(params=None),
-        "round": Signature(params=("digits",)),
+        **dict.fromkeys(_OF_VALUES.split(), FunctionSignature()),
+        BY_ID: FunctionSignature(pattern=True),
+        "cel": FunctionSignature(params=("expr",)),
+        "coalesce": FunctionSignature(params=("default",)),
+        "format": FunctionSignature(params=("template",)),
+        "if": FunctionSignature(("condition", "then", "else"), ("then", "else")),
+        "join": FunctionSignature(params=("separator",)),
+        "lookup": FunctionSignature(("in", "key"), ("key", "default")),
+        "object": FunctionSignature(params=None),
+        "round": FunctionSignature(params=("digits",)),
     }
 )
 
@@ -97,7 +97,7 @@ def _reader() -> Callable[[object, tuple[str, ...]], str]:
     return problem
 
 
-def _unknown(function: str, what: str, given: Collection[str], known: Names) -> str:
+def _unknown(function: str, what: str, given: Collection[str], known: AllowedNames) -> str:
     if known is None or not given:
         return ""
     other = next((name for name in given if name not in known), None)

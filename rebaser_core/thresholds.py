@@ -28,7 +28,7 @@ def _share(default: float, lowest: float = 0.0, highest: float = 1.0) -> Any:
 T = TypeVar("T")
 
 
-class Dice(Protocol):
+class RandomSource(Protocol):
     """As `random.Random` has it."""
 
     def choice(self, seq: Sequence[T], /) -> T: ...
@@ -195,7 +195,7 @@ class Thresholds:
         return cls(**{one.name: one.metadata["highest"] for one in fields(cls)})
 
     @classmethod
-    def drawn(cls, rng: Dice) -> "Thresholds":
+    def drawn(cls, rng: RandomSource) -> "Thresholds":
         """Each by itself: lowest, highest, small, or as it is by default."""
         return cls(**{one.name: _drawn(rng, **one.metadata, default=one.default) for one in fields(cls)})
 
@@ -214,7 +214,7 @@ class Thresholds:
         return max(1, self.share // 4)
 
 
-def _drawn(rng: Dice, lowest: Any, highest: Any, default: Any) -> Any:
+def _drawn(rng: RandomSource, lowest: Any, highest: Any, default: Any) -> Any:
     small = rng.random() if type(default) is float else min(max(rng.choice(_SMALL), lowest), highest)
     return rng.choice((lowest, highest, small, default))
 

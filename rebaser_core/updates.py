@@ -12,7 +12,7 @@ from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.values import Json, JsonInput, check_json
 
 # In front of a pattern where it stands among ids: no id has it, because it is not printable.
-MARK: Final = "\0"
+PATTERN_PREFIX: Final = "\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Match:
     @property
     def key(self) -> str:
         """What stands for it among ids."""
-        return MARK + self.glob
+        return PATTERN_PREFIX + self.glob
 
 
 Input: TypeAlias = str | Match

@@ -11,7 +11,7 @@ from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import aside
 from rebaser_core.checkpoint import Chain
-from rebaser_core.checkpoint.writer import Draft
+from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import CheckpointRef, Kind
 
 log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ async def store(blobs: BlobStore, commits: CommitLog, *, whole: bool = False) ->
     """Store the state as it is now and name it in a commit. `whole`: see `write`."""
     async with commits.view() as view:
         weight = commits.weight
-        draft = Draft(commits.state, view, Chain() if whole else commits.chain)
+        draft = CheckpointDraft(commits.state, view, Chain() if whole else commits.chain)
         try:
             await aside(draft.rows * ROW, view.run, draft.copy)
         except BaseException:

@@ -105,13 +105,13 @@ class CommitLog:
     async def view(self) -> AsyncIterator[View]:
         """A view of the state as it is then. One is open at a time: who comes second waits."""
         async with self._viewing:
-            while self.state.frozen:  # noqa: ASYNC110 - by a thread that nobody waits for, and that knows no event
+            while self.state.pinned:  # noqa: ASYNC110 - by a thread that nobody waits for, and that knows no event
                 await anyio.sleep(THREAD_WAIT)
-            while self.state.settle(thresholds.now.settle):
+            while self.state.merge_overlay(thresholds.now.settle):
                 await anyio.lowlevel.checkpoint()
             with self.state.view() as view:
                 yield view
-        while self.state.settle(thresholds.now.settle):
+        while self.state.merge_overlay(thresholds.now.settle):
             await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:

@@ -19,7 +19,7 @@ def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
     """Functions of values here that this server has not got, as many as a header should hold."""
     room = NAMED_CHARACTERS
     names: list[str] = []
-    for name in sorted(state.cells.unknown(registry().functions)):
+    for name in sorted(state.cells.unknown_functions(registry().functions)):
         room -= len(name)
         if room < 0 or len(names) == NAMED:
             break

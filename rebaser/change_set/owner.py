@@ -47,7 +47,7 @@ from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
 from rebaser_client.jetstream import Message, OrderedConsumer
 from rebaser_core.commit import Applied
-from rebaser_core.decide import floor
+from rebaser_core.decide import decided_through
 from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 
 log = structlog.get_logger(__name__)
@@ -183,7 +183,7 @@ class Owner(Actor):
                 self._commits = await open_log(context, key)
                 await heal(self._commits)
                 state = self._commits.state
-                start = floor(state, stream.created, stream.last_sequence)
+                start = decided_through(state, stream.created, stream.last_sequence)
                 again = self.lease.task.message.delivered > 1
                 detector = PoisonDetector(
                     context,

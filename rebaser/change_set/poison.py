@@ -27,7 +27,7 @@ from rebaser.runtime.context import Context
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Attempt, Kind
 from rebaser_core.dead_letter import claimed_id, read_redrive
-from rebaser_core.decide import Incoming
+from rebaser_core.decide import QueuedRequest
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import sequence_id
 
@@ -73,7 +73,7 @@ class PoisonDetector:
                     return number
         return len(messages)
 
-    def known_poison(self, message: Message) -> Incoming | None:
+    def known_poison(self, message: Message) -> QueuedRequest | None:
         """The rejection of a request that was rejected as poison before, or None.
 
         Such a request comes again if its client resends it, or if an owner died before it deleted the message. A
@@ -86,7 +86,7 @@ class PoisonDetector:
         return None
 
     @asynccontextmanager
-    async def attempt_alone(self, message: Message) -> AsyncIterator[Incoming | None]:
+    async def attempt_alone(self, message: Message) -> AsyncIterator[QueuedRequest | None]:
         """Decide `message` alone, inside. Yields its rejection if its attempts are used up: then do not read it.
 
         Raises what appending a commit raises.
@@ -123,9 +123,9 @@ class PoisonDetector:
     def _recorded(self, sequence: int) -> Attempt | None:
         return self._commits.state.attempts.get(sequence)
 
-    def _rejection(self, message: Message, reason: str, tried: Attempt | None = None) -> Incoming:
+    def _rejection(self, message: Message, reason: str, tried: Attempt | None = None) -> QueuedRequest:
         sequence = message.stream_sequence
-        return Incoming(
+        return QueuedRequest(
             sequence,
             claimed_id(message.headers, self._commits.key) or sequence_id(sequence),
             error=UnprocessableError(reason, code=POISON),

@@ -19,7 +19,7 @@ from rebaser.runtime.context import Context
 from rebaser_client.cooperative import turn
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
-from rebaser_core.decide import Incoming, decide, known
+from rebaser_core.decide import QueuedRequest, decide, recorded_outcome
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
@@ -98,7 +98,7 @@ class Processor:
             return Processed(done.dead, messages[1:])
 
     async def _process(self, messages: Sequence[Message]) -> Processed:
-        incoming: list[Incoming] = []
+        incoming: list[QueuedRequest] = []
         held: tuple[DeferredRequest, Attempt] | None = None
         self._reader.room = self._context.settings.batch_max_bytes
         until = await turn()
@@ -127,7 +127,7 @@ class Processor:
         return Processed(dead, messages[len(incoming) :])
 
     async def _commit_unreadable(
-        self, message: Message, incoming: Incoming, error: RebaserError
+        self, message: Message, incoming: QueuedRequest, error: RebaserError
     ) -> list[PendingDeadLetter]:
         """Declare a request dead whose commit could not be read back, if that was tried often enough; else hold it."""
         problem = DeferredRequest(incoming, RebaserError(error.message, code=INTERNAL_CODES[0]))
@@ -137,7 +137,7 @@ class Processor:
             raise await self._hold(problem, tried, [])
         return await self._commit([message], [late])
 
-    async def _commit(self, messages: Sequence[Message], incoming: list[Incoming]) -> list[PendingDeadLetter]:
+    async def _commit(self, messages: Sequence[Message], incoming: list[QueuedRequest]) -> list[PendingDeadLetter]:
         commits = self._commits
         async with commits.append_lock():
             state = commits.state
@@ -217,10 +217,10 @@ class Processor:
             message.stream_sequence, 0, self._budget.wait_start(problem.error.code, stored, self._context.now_ms())
         )
 
-    def _give_up(self, problem: DeferredRequest, tried: Attempt) -> Incoming | None:
+    def _give_up(self, problem: DeferredRequest, tried: Attempt) -> QueuedRequest | None:
         """A request that was held too long, as dead; None if it may wait. An outage or a deploy kills nobody."""
         state, settings, error, request = self._commits.state, self._context.settings, problem.error, problem.incoming
-        if known(state, self.epoch, request.request_id, request.sequence, request.redrive) is not None:
+        if recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive) is not None:
             return request
         now = self._context.now_ms()
         waited = (now - tried.first_ms) / 1000

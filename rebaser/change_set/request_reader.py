@@ -19,7 +19,7 @@ from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef
 from rebaser_core.content_digest import digest_of
 from rebaser_core.dead_letter import read_redrive
-from rebaser_core.decide import Incoming
+from rebaser_core.decide import QueuedRequest
 from rebaser_core.definitions import check_definitions
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, sequence_id
@@ -38,7 +38,7 @@ INTERNAL_CODES = ("internal", "too_slow")  # codes of what more tries bound: tim
 class DeferredRequest(Exception):  # noqa: N818 - a state of a request
     """A request that cannot be read now; `incoming` has the error."""
 
-    def __init__(self, incoming: Incoming, error: RebaserError) -> None:
+    def __init__(self, incoming: QueuedRequest, error: RebaserError) -> None:
         super().__init__(error.message)
         self.incoming = incoming
         self.error = error
@@ -52,7 +52,7 @@ class RequestReader:
         self._context = context
         self._key = key
 
-    async def read(self, message: Message) -> Incoming:
+    async def read(self, message: Message) -> QueuedRequest:
         """The request in `message`; raises `DeferredRequest`, or `TransientError` in an outage."""
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
@@ -63,7 +63,7 @@ class RequestReader:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
                 elsewhere = UnprocessableError("the request names another change set", code="wrong_change_set")
-                return Incoming(sequence, request_id, error=elsewhere, redrive=redrive)
+                return QueuedRequest(sequence, request_id, error=elsewhere, redrive=redrive)
             request_id = request.id
             updates, blob = request.updates, None
             if updates is None:
@@ -73,18 +73,22 @@ class RequestReader:
             digest = await _run(here, digest_of, updates, request.from_change_set_id, request.recompute)
             await _run(here, check_definitions, updates)
         except UnprocessableError as error:
-            return Incoming(sequence, request_id, error=error, redrive=redrive, digest=digest)
+            return QueuedRequest(sequence, request_id, error=error, redrive=redrive, digest=digest)
         except (UnsupportedVersion, BlobMissing) as error:
-            raise DeferredRequest(Incoming(sequence, request_id, error=error, redrive=redrive), error) from error
+            raise DeferredRequest(QueuedRequest(sequence, request_id, error=error, redrive=redrive), error) from error
         except RebaserError as error:
             if error.code in INTERNAL_CODES:
-                raise DeferredRequest(Incoming(sequence, request_id, error=error, redrive=redrive), error) from error
+                raise DeferredRequest(
+                    QueuedRequest(sequence, request_id, error=error, redrive=redrive), error
+                ) from error
             raise
         except Exception as error:
             log.exception("request_unreadable", workspace=self._key.workspace, change_set=self._key.change_set)
             internal = RebaserError(f"reading it failed: {type(error).__name__}", code="internal")
-            raise DeferredRequest(Incoming(sequence, request_id, error=internal, redrive=redrive), internal) from error
-        return Incoming(
+            raise DeferredRequest(
+                QueuedRequest(sequence, request_id, error=internal, redrive=redrive), internal
+            ) from error
+        return QueuedRequest(
             sequence,
             request_id,
             updates,

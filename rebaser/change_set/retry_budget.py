@@ -8,13 +8,13 @@ however many of them there are, what stands behind them waits for `retry_for` in
 from collections.abc import Iterable
 
 from rebaser_core.commit import Outcome
-from rebaser_core.state.change_set import Recorded
+from rebaser_core.state.change_set import RecordedOutcome
 
 
 class RetryBudget:
     """Times are Unix milliseconds. `outcomes`: what the log still knows of earlier requests."""
 
-    def __init__(self, retry_for: int, outcomes: Iterable[Recorded]) -> None:
+    def __init__(self, retry_for: int, outcomes: Iterable[RecordedOutcome]) -> None:
         self._retry_for = retry_for
         self._exhausted: dict[str, int] = {}  # by code: when that of the newest such request was
         for one in outcomes:

@@ -130,7 +130,7 @@ def _tell(progress: Callable[[int, int], None], upto: Sequence[int], size: int, 
 def _is_little(view: View) -> bool:
     columns, limits = view.columns, thresholds.now
     return (
-        columns.count + columns.refs_used - columns.refs_lost <= limits.little
+        columns.count + columns.refs_used - columns.dead_refs <= limits.little
         and all(type(value) is str and len(value) <= limits.little_text for value in columns.other.values())
         and registry.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # the first plan loads them
     )
@@ -155,4 +155,4 @@ def still_valid(state: ChangeSetState, computed: ComputedTable, planned_at: int)
     touched = {id_ for id_, at in state.roots.items() if at > planned_at}
     if not touched:
         return computed
-    return computed.keep(np.array([id_ not in touched for id_ in computed.ids], np.bool_))
+    return computed.filter(np.array([id_ not in touched for id_ in computed.ids], np.bool_))

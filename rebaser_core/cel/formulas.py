@@ -31,7 +31,7 @@ _SHOWN_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Formula:
+class ParsedFormula:
     """What a text says: its syntax, and its tree as the library serializes it."""
 
     syntax: cel_syntax.Syntax
@@ -56,7 +56,7 @@ class Formula:
 
 
 @lru_cache(KEPT)
-def read(expression: str) -> Formula | str:
+def read(expression: str) -> ParsedFormula | str:
     """The formula, or why there is none: both are worth keeping."""
     if len(expression) > MAX_LENGTH:
         return f"the formula is longer than {MAX_LENGTH} characters"
@@ -73,7 +73,7 @@ def read(expression: str) -> Formula | str:
         return "a formula cannot build protocol buffer messages"
     if not syntax.times:
         return "the separator of join has to be text that stands in the formula"
-    return Formula(syntax, tree)
+    return ParsedFormula(syntax, tree)
 
 
 def problem(expression: object, names: tuple[str, ...]) -> str:

@@ -29,11 +29,11 @@ Version 1 (`v1`) was one CBOR sequence; it is still read.
 from collections.abc import Sequence
 from typing import Protocol
 
-from rebaser_core.checkpoint.chain import Chain, Part
+from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.v1 import V1Reader
 from rebaser_core.state.change_set import ChangeSetState
 
-__all__ = ["Chain", "CheckpointReader", "Part", "open_checkpoint", "read_checkpoint"]
+__all__ = ["Chain", "CheckpointReader", "PartRef", "open_checkpoint", "read_checkpoint"]
 
 ARROW = b"ARROW1"
 
@@ -45,7 +45,7 @@ class CheckpointReader(Protocol):
     format.
     """
 
-    before: tuple[Part, ...]
+    before: tuple[PartRef, ...]
 
     def add(self, data: bytes) -> None:
         """Read the next part."""

@@ -6,7 +6,7 @@ from rebaser_core import thresholds
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartRef:
     """A blob of a checkpoint, and its size in bytes."""
 
     address: str
@@ -18,8 +18,8 @@ class Chain:
     """The parts of the checkpoint at log sequence `last`, oldest first; without a base there is none."""
 
     last: int = 0
-    base: tuple[Part, ...] = ()
-    deltas: tuple[Part, ...] = ()
+    base: tuple[PartRef, ...] = ()
+    deltas: tuple[PartRef, ...] = ()
 
     @property
     def size(self) -> int:
@@ -27,7 +27,7 @@ class Chain:
         return sum(part.size for part in self.base + self.deltas)
 
     @property
-    def newest(self) -> Part:
+    def newest(self) -> PartRef:
         """The part that names the others."""
         return (self.base + self.deltas)[-1]
 

@@ -12,16 +12,16 @@ from rebaser_core import thresholds
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.kinds import ABSENT, ERROR, OTHER, UNDEFINED
-from rebaser_core.updates import MARK
+from rebaser_core.updates import PATTERN_PREFIX
 from rebaser_core.values import Fault, Json
 
 SAID_ELSEWHERE = 255  # the state of a row that is only named
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Some rows of a part. `others` and `faults` are by position; `shapes` are the columns'; `refs` rows of the part,
-    those of one after those of another.
+class RowBatch:
+    """Some rows of a part. `others` and `faults` are by position; `templates` are the columns'; `refs` rows of the
+    part, those of one after those of another.
     """
 
     ids: list[str]
@@ -30,11 +30,11 @@ class Rows:
     bits: NDArray[np.int64]
     others: dict[int, Json]
     faults: dict[int, Fault]
-    shapes: NDArray[np.int32]
+    templates: NDArray[np.int32]
     refs: NDArray[np.int32]
 
 
-class Layer:
+class PartLoader:
     """A part on its way into `columns`: `add` its rows, in order, then `close`.
 
     Both raise `UnprocessableError` where the rows contradict each other; the columns are of no use then.
@@ -48,22 +48,26 @@ class Layer:
         self._dropped: list[NDArray[np.int32]] = []  # inputs of definitions that are no more
         self.count = 0
 
-    def add(self, some: Rows) -> None:
+    def add(self, some: RowBatch) -> None:
         columns = self._columns
         rows = self._rows_of(some.ids)
         self._rows.append(rows)
         self.count += len(rows)
         said = some.states != SAID_ELSEWHERE
         bare = np.flatnonzero(~said | (some.states == ABSENT))
-        if (some.shapes[bare] >= 0).any() or some.kinds[bare].any() or not some.faults.keys().isdisjoint(bare.tolist()):
+        if (
+            (some.templates[bare] >= 0).any()
+            or some.kinds[bare].any()
+            or not some.faults.keys().isdisjoint(bare.tolist())
+        ):
             raise malformed("there is a value where there is none")
         for at in bare.tolist():
-            if some.ids[at][0] == MARK:
+            if some.ids[at][0] == PATTERN_PREFIX:
                 columns.add_pattern(some.ids[at])
         self._forget(rows[said])
         there = rows[said]
         columns.state[there], columns.kind[there] = some.states[said], some.kinds[said]
-        columns.num[there] = some.bits[said]
+        columns.bits[there] = some.bits[said]
         for at, value in some.others.items():
             columns.other[int(rows[at])] = value
         for at, fault in some.faults.items():
@@ -91,30 +95,33 @@ class Layer:
         if columns.faults:
             for row in rows[columns.state[rows] == ERROR].tolist():
                 columns.faults.pop(row, None)
-        defined = rows[columns.shape[rows] >= 0]
+        defined = rows[columns.template[rows] >= 0]
         if len(defined):
-            if ((columns.in_at[defined] >= self._first_ref) & (columns.shapes.arity[columns.shape[defined]] > 0)).any():
+            if (
+                (columns.first_input[defined] >= self._first_ref)
+                & (columns.templates.arity[columns.template[defined]] > 0)
+            ).any():
                 raise malformed("an id stands twice in a part")
-            inputs = columns.refs[columns.places(defined)[0]]
+            inputs = columns.refs[columns.input_places(defined)[0]]
             self._count(inputs, -1)
             self._dropped.append(inputs)
-            columns.refs_lost += len(inputs)
-            columns.shape[defined] = UNDEFINED
-            columns.defined += len(defined)
+            columns.dead_refs += len(inputs)
+            columns.template[defined] = UNDEFINED
+            columns.definition_generation += len(defined)
 
-    def _define(self, rows: NDArray[np.int32], some: Rows) -> None:
+    def _define(self, rows: NDArray[np.int32], some: RowBatch) -> None:
         columns = self._columns
-        defined = some.shapes >= 0
+        defined = some.templates >= 0
         if not defined.any():
             return
-        owners, shapes = rows[defined], some.shapes[defined]
-        columns.defined += len(owners)
-        counts = columns.shapes.arity[shapes].astype(np.int64)
+        owners, templates = rows[defined], some.templates[defined]
+        columns.definition_generation += len(owners)
+        counts = columns.templates.arity[templates].astype(np.int64)
         at = columns.refs_used
         columns.reserve_refs(len(some.refs))
         columns.refs[at : at + len(some.refs)] = some.refs
         columns.refs_used = at + len(some.refs)
-        columns.shape[owners], columns.in_at[owners] = shapes, at + np.cumsum(counts) - counts
+        columns.template[owners], columns.first_input[owners] = templates, at + np.cumsum(counts) - counts
 
     def close(self) -> None:
         """Resolve inputs, free what nobody needs."""
@@ -129,7 +136,7 @@ class Layer:
                 raise malformed("an input is no row of its part")
             refs[:] = rows[refs]
             self._count(refs, 1)
-        columns.edges.behind = True
+        columns.edges.stale = True
         dropped = np.unique(np.concatenate([np.zeros(0, np.int32), *self._dropped]))
         for some in (rows, dropped):
             for row in some[(columns.state[some] == ABSENT) & (columns.uses[some] == 0)].tolist():

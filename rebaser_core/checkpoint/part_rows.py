@@ -17,19 +17,19 @@ from rebaser_core.state.change_set import View
 from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
 
 
-class Rows:
+class PartRows:
     """`rows` of the columns of `view`, then ids that are `gone`, then rows that are only `named`.
 
-    `count` of all, `known` shapes. Inputs are not copied: where they stand nothing is ever written again.
+    `count` of all, `known` templates. Inputs are not copied: where they stand nothing is ever written again.
     """
 
     def __init__(self, view: View, rows: NDArray[Any], gone: list[str], named: NDArray[Any]) -> None:
         columns = view.columns
         self._gone, self._named = len(rows), len(rows) + len(gone)  # where these begin
         self.count = self._named + len(named)
-        self.known, self._refs = columns.shapes, columns.refs
-        self._state, self._kind, self._num = columns.state[rows], columns.kind[rows], columns.num[rows]
-        self._shape, self._in_at = columns.shape[rows], columns.in_at[rows]
+        self.known, self._refs = columns.templates, columns.refs
+        self._state, self._kind, self._bits = columns.state[rows], columns.kind[rows], columns.bits[rows]
+        self._template, self._first_input = columns.template[rows], columns.first_input[rows]
         self._names, self._name_at = _names(columns.ids, rows, gone, named)
         self._places = np.full(columns.count, -1, np.int32)  # of rows in the part
         self._places[rows] = np.arange(len(rows), dtype=np.int32)
@@ -56,13 +56,13 @@ class Rows:
     def _ids(self, at: int, end: int) -> list[str]:
         return list(map(self._names.__getitem__, self._name_at[at:end].tolist()))
 
-    def shapes(self, at: int, count: int) -> NDArray[Any]:
+    def templates(self, at: int, count: int) -> NDArray[Any]:
         """Those of `count` rows from `at` on."""
-        found = np.unique(self._shape[at : at + count])
+        found = np.unique(self._template[at : at + count])
         return found[found >= 0]
 
-    def batch(self, at: int, most: int, shapes: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
-        """The next batch, from row `at` on, of at most `most` rows; `definitions` are those of `shapes`."""
+    def batch(self, at: int, most: int, templates: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
+        """The next batch, from row `at` on, of at most `most` rows; `definitions` are those of `templates`."""
         end = min(
             at + most,
             at + thresholds.now.batch_rows,
@@ -78,13 +78,13 @@ class Rows:
         columns["id"] = self._ids(at, end)
         if self._roots is not None:
             columns["root"] = pa.array(self._roots[at:end], mask=self._roots[at:end] == 0)
-        return made(columns, end - at, shapes, definitions)
+        return made(columns, end - at, templates, definitions)
 
     def _cells(self, at: int, end: int) -> dict[str, Any] | None:
         """Columns of rows `at` to `end`; None if it is too much for one batch."""
-        shape, kind, num = self._shape[at:end], self._kind[at:end], self._num[at:end]
-        defined = shape >= 0
-        places, _, counts = self.known.places(shape[defined], self._in_at[at:end][defined])
+        template, kind, bits = self._template[at:end], self._kind[at:end], self._bits[at:end]
+        defined = template >= 0
+        places, _, counts = self.known.input_places(template[defined], self._first_input[at:end][defined])
         if len(places) > thresholds.now.batch_inputs and end - at > 1:
             return None
         others = self._texts(at, end)
@@ -100,10 +100,10 @@ class Rows:
         )
         return {
             "state": self._state[at:end],
-            "integer": pa.array(np.where(kind == INT, num, 0), mask=kind != INT),
-            "double": pa.array(np.where(kind == FLOAT, num, 0).view(np.float64), mask=kind != FLOAT),
+            "integer": pa.array(np.where(kind == INT, bits, 0), mask=kind != INT),
+            "double": pa.array(np.where(kind == FLOAT, bits, 0).view(np.float64), mask=kind != FLOAT),
             "boolean": pa.array(kind == TRUE, mask=(kind != TRUE) & (kind != FALSE)),
-            "definition": shape,
+            "definition": template,
             "inputs": inputs,
             **others,
             **faults,
@@ -135,11 +135,11 @@ class Rows:
         }
 
 
-def made(columns: dict[str, Any], count: int, shapes: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
+def made(columns: dict[str, Any], count: int, templates: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
     """The batch of these columns, and nulls where there is none."""
-    shape = columns.pop("definition", np.full(count, -1))
+    template = columns.pop("definition", np.full(count, -1))
     columns["definition"] = pa.DictionaryArray.from_arrays(
-        pa.array(np.searchsorted(shapes, shape).astype(np.int32), mask=shape < 0), definitions
+        pa.array(np.searchsorted(templates, template).astype(np.int32), mask=template < 0), definitions
     )
     state = columns.pop("state", None)
     columns["state"] = pa.DictionaryArray.from_arrays(

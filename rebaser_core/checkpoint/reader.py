@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from rebaser_core.blob_address import check_address
 from rebaser_core.checkpoint import schema
-from rebaser_core.checkpoint.chain import Chain, Part
-from rebaser_core.checkpoint.part_loader import Layer, Rows
-from rebaser_core.checkpoint.schema import COLUMNS, SCHEMA, listed, natural, read_json, read_shape, text
+from rebaser_core.checkpoint.chain import Chain, PartRef
+from rebaser_core.checkpoint.part_loader import PartLoader, RowBatch
+from rebaser_core.checkpoint.schema import COLUMNS, SCHEMA, listed, natural, read_json, read_template, text
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import add_digests, read_decision
-from rebaser_core.state.change_set import ChangeSetState, Recorded
+from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.state.kinds import FALSE, FLOAT, INT, OTHER
 from rebaser_core.updates import parse_recompute
 from rebaser_core.values import Fault, Json
@@ -35,11 +35,11 @@ class ChainReader:
     """A `CheckpointReader`."""
 
     def __init__(self, newest: bytes, address: str) -> None:
-        self._newest = Part(address, len(newest))
+        self._newest = PartRef(address, len(newest))
         self._state = ChangeSetState()
-        self._layer: Layer | None = None
+        self._layer: PartLoader | None = None
         self._whole = True  # whether the layer is the base
-        self._shape_of: dict[str, int] = {}
+        self._template_of: dict[str, int] = {}
         self._texts: dict[str, str] = {}
         self._head = _reading(lambda: _Head(_File(newest)))
         self.before = self._head.base + self._head.deltas
@@ -55,7 +55,7 @@ class ChainReader:
         if file.first == 0:
             self._whole = self._layer is None
             self._close()
-            self._layer = Layer(columns)
+            self._layer = PartLoader(columns)
         if (file.layer == "base") != self._whole:
             raise malformed("a checkpoint is a base, then deltas")
         if self._layer is None or file.first != self._layer.count:
@@ -72,7 +72,7 @@ class ChainReader:
         decisions = [read_decision(decided) for _, _, decided in rows]
         add_digests(decisions, text(read_json(metadata.get(schema.DIGESTS, b'""'))))
         for (commit, at_ms, _), decision in zip(rows, decisions, strict=True):
-            self._state.remember(Recorded(decision, natural(commit), natural(at_ms)))
+            self._state.remember(RecordedOutcome(decision, natural(commit), natural(at_ms)))
 
     def _close(self) -> None:
         if self._layer is not None:
@@ -96,7 +96,7 @@ class ChainReader:
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def _rows(self, batch: pa.RecordBatch) -> Rows:
+    def _rows(self, batch: pa.RecordBatch) -> RowBatch:
         def column(name: str) -> Any:
             return batch.column(COLUMNS[name])
 
@@ -107,14 +107,16 @@ class ChainReader:
         at = np.flatnonzero(_there(column("root"))).tolist()
         roots = column("root").drop_null().to_pylist()
         self._state.roots.update(zip([ids[one] for one in at], map(natural, roots), strict=True))
-        shapes = self._shapes(column("definition"))
+        templates = self._templates(column("definition"))
         inputs = column("inputs")
         lengths = _filled(inputs.value_lengths(), 0, np.int32)
         refs = inputs.flatten()
-        arity = self._state.cells.columns.shapes.arity
-        if refs.null_count or (lengths != np.where(shapes >= 0, arity[shapes], 0)).any():
+        arity = self._state.cells.columns.templates.arity
+        if refs.null_count or (lengths != np.where(templates >= 0, arity[templates], 0)).any():
             raise malformed("inputs do not fit their definitions")
-        return Rows(ids, _states(column("state")), kinds, bits, others, self._faults(column), shapes, refs.to_numpy())
+        return RowBatch(
+            ids, _states(column("state")), kinds, bits, others, self._faults(column), templates, refs.to_numpy()
+        )
 
     def _values(self, column: Callable[[str], Any], count: int) -> tuple[NDArray[Any], NDArray[Any], dict[int, Json]]:
         kinds, bits, said = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
@@ -144,16 +146,16 @@ class ChainReader:
                 others.update(zip(places, map(read, texts) if read else texts, strict=True))
         return kinds, bits, others
 
-    def _shapes(self, column: pa.DictionaryArray) -> NDArray[np.int32]:
-        """The shapes of the definitions in `column`, as the columns number them; -1 where there is none."""
-        columns, known = self._state.cells.columns, self._shape_of
+    def _templates(self, column: pa.DictionaryArray) -> NDArray[np.int32]:
+        """The templates of the definitions in `column`, as the columns number them; -1 where there is none."""
+        columns, known = self._state.cells.columns, self._template_of
         indices = _filled(column.indices, -1, np.int64)
         used = np.unique(indices[indices >= 0])
         places = np.full(len(column.dictionary) + 1, -1, np.int32)  # the last one is for -1
         for at, definition in zip(used.tolist(), _texts(column.dictionary.take(pa.array(used))), strict=True):
             if definition not in known:
-                shape = read_shape(definition)
-                known[definition] = columns.shapes.place(shape.function, shape.inputs, shape.params)
+                template = read_template(definition)
+                known[definition] = columns.templates.place(template.function, template.inputs, template.params)
             places[at] = known[definition]
         found: NDArray[np.int32] = places[indices]
         return found
@@ -215,11 +217,11 @@ class _Head:
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
 
 
-def _parts(raw: object) -> tuple[Part, ...]:
+def _parts(raw: object) -> tuple[PartRef, ...]:
     if len(rows := listed(raw)) > MOST_PARTS:
         raise malformed("a checkpoint has too many parts")
     pairs = [listed(row, 2) for row in rows]
-    return tuple(Part(check_address(address), natural(size)) for address, size in pairs)
+    return tuple(PartRef(check_address(address), natural(size)) for address, size in pairs)
 
 
 def _reading(read: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from rebaser_core.encoding.payload import JSON, loads, malformed
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.state.templates import Shape
+from rebaser_core.state.templates import Template
 
 FORMAT = "rebaser-checkpoint"
 VERSION = 2
@@ -46,14 +46,14 @@ def read_json(text: bytes) -> Any:
     return loads(JSON, text, COMMIT_LIMITS)
 
 
-def write_shape(shape: Shape) -> str:
+def write_template(template: Template) -> str:
     """A definition without its ids."""
-    inputs = {name: None if count < 0 else count for name, count in shape.inputs}
-    return write_json({"function": shape.function, "inputs": inputs, "params": dict(shape.params)})
+    inputs = {name: None if count < 0 else count for name, count in template.inputs}
+    return write_json({"function": template.function, "inputs": inputs, "params": dict(template.params)})
 
 
-def read_shape(text: str) -> Shape:
-    """The inverse of `write_shape`; raises `UnprocessableError`."""
+def read_template(text: str) -> Template:
+    """The inverse of `write_template`; raises `UnprocessableError`."""
     raw = read_json(text.encode())
     if type(raw) is not dict or raw.keys() != {"function", "inputs", "params"}:
         raise malformed("a definition is a map of function, inputs and params")
@@ -63,7 +63,7 @@ def read_shape(text: str) -> Shape:
     inputs = tuple((name, -1 if count is None else natural(count)) for name, count in given.items())
     if sum(abs(count) for _, count in inputs) > COMMIT_LIMITS.max_inputs:
         raise malformed("a definition has too many inputs")
-    return Shape(function, inputs, params)
+    return Template(function, inputs, params)
 
 
 def natural(item: object) -> int:

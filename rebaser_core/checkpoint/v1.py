@@ -7,14 +7,14 @@ then a trailer that counts what must have come.
 from io import BytesIO
 from typing import Any
 
-from rebaser_core.checkpoint.chain import Chain, Part
+from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import check_tree, malformed, read_item, read_unchecked
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import read_decision
-from rebaser_core.state.change_set import ChangeSetState, Recorded
-from rebaser_core.state.kinds import CODES
+from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
+from rebaser_core.state.kinds import STATE_CODES
 from rebaser_core.updates import Derive, Input
 from rebaser_core.values import Fault, State
 
@@ -27,7 +27,7 @@ _STATES = {"o": State.OK, "s": State.STALE, "e": State.ERROR, "u": State.UNSET}
 class V1Reader:
     """A `CheckpointReader`."""
 
-    before: tuple[Part, ...] = ()
+    before: tuple[PartRef, ...] = ()
 
     def __init__(self) -> None:
         self._state = ChangeSetState()
@@ -89,7 +89,7 @@ class V1Reader:
                 here.derive(definition)
             row = here.index[id_]
             here.put(row, value, fault_at.get(position))
-            here.state[row] = CODES[_STATES[letter]]
+            here.state[row] = STATE_CODES[_STATES[letter]]
 
     def _read_fault(self, row: object) -> tuple[int, Fault]:
         position, *texts = _list(row, exactly=4)
@@ -123,7 +123,7 @@ class V1Reader:
     def _read_outcomes(self, columns: list[Any]) -> None:
         for row in _list(*_list(columns, exactly=1)):
             commit, at_ms, decided = _list(row, exactly=3)
-            self._state.remember(Recorded(read_decision(decided), _natural(commit), _natural(at_ms)))
+            self._state.remember(RecordedOutcome(read_decision(decided), _natural(commit), _natural(at_ms)))
 
     def _read_attempts(self, columns: list[Any]) -> None:
         for row in _list(*_list(columns, exactly=1)):

@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of
 from rebaser_core.checkpoint import schema
-from rebaser_core.checkpoint.chain import Chain, Part
-from rebaser_core.checkpoint.part_rows import Rows, made
-from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_shape
+from rebaser_core.checkpoint.chain import Chain, PartRef
+from rebaser_core.checkpoint.part_rows import PartRows, made
+from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_template
 from rebaser_core.ids import RequestId
 from rebaser_core.messages.commit import write_decision, write_digests
-from rebaser_core.state.change_set import ChangeSetState, Recorded, View
+from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenCheckpoint:
     """The parts to store, oldest first, and the chain that ends with them."""
 
     parts: list[bytes]
     chain: Chain
 
 
-class Draft:
+class CheckpointDraft:
     """The checkpoint of `state` at `view`, that follows `chain`; to be made before anything is folded after `view`.
 
     All else than cells is copied at once. `rows`: about how many it has; `whole`: whether that is all there are. Then
@@ -52,7 +52,7 @@ class Draft:
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         self._outcomes = [*_since(chain.last, state.outcomes), *_since(chain.last, state.redriven)]
         self._kept = [len(state.outcomes), len(state.redriven)]
-        self._copied: Rows | None = None
+        self._copied: PartRows | None = None
         self._values = view.columns.size
 
     def discard(self) -> None:
@@ -61,9 +61,9 @@ class Draft:
 
     def copy(self) -> None:
         """Copy what is to be written."""
-        self._copied = Rows(self._view, *self._select())
+        self._copied = PartRows(self._view, *self._select())
 
-    def write(self) -> Written:
+    def write(self) -> WrittenCheckpoint:
         """The checkpoint as bytes."""
         view, rows = self._view, self._copied
         assert rows is not None  # noqa: S101 - it was copied
@@ -79,14 +79,14 @@ class Draft:
             else:
                 self._write_rest(out, chain)
                 data = out.close()
-            part = Part(address_of(data), len(data))
+            part = PartRef(address_of(data), len(data))
             parts.append(data)
             if self.whole:
                 chain = replace(chain, base=(*chain.base, part))
             else:
                 chain = replace(chain, deltas=(*chain.deltas, part))
             if at >= rows.count:
-                return Written(parts, chain)
+                return WrittenCheckpoint(parts, chain)
 
     def _select(self) -> tuple[NDArray[Any], list[str], NDArray[Any]]:
         """Rows to write, ids that have none and are gone, rows that are only named."""
@@ -106,7 +106,7 @@ class Draft:
                 gone.append(id_)
         rows = np.flatnonzero(touched[:count])
         rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # else it is free
-        named = np.unique(columns.refs[columns.places(rows[columns.shape[rows] >= 0])[0]])
+        named = np.unique(columns.refs[columns.input_places(rows[columns.template[rows] >= 0])[0]])
         return rows, gone, named[~np.isin(named, rows)]
 
     def _write_rest(self, out: "_File", chain: Chain) -> None:
@@ -132,13 +132,13 @@ class Draft:
         out.note({schema.HEAD: head})
 
 
-def _since(last: int, outcomes: dict[RequestId, Recorded]) -> list[Recorded]:
+def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
     """Those recorded after log sequence `last`: they come last.
 
     Who reads them forgets the oldest until the number fits. Those are the right ones, because an id that once came
     back from the dead letters is never again among the others.
     """
-    found: list[Recorded] = []
+    found: list[RecordedOutcome] = []
     for one in reversed(outcomes.values()):
         if one.commit <= last:
             break
@@ -149,7 +149,7 @@ def _since(last: int, outcomes: dict[RequestId, Recorded]) -> list[Recorded]:
 class _File:
     """An Arrow IPC file with rows of `rows` from `first` on."""
 
-    def __init__(self, layer: str, rows: Rows, first: int) -> None:
+    def __init__(self, layer: str, rows: PartRows, first: int) -> None:
         about = {"format": schema.FORMAT, "version": schema.VERSION, "layer": layer, "first": first}
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_file(
@@ -162,23 +162,23 @@ class _File:
         self._rows = rows
         self._first = first
         self._end = min(first + thresholds.now.part_rows, rows.count)  # at most
-        self._shapes = rows.shapes(first, self._end - first)
+        self._templates = rows.templates(first, self._end - first)
         self._definitions = pa.array(
-            [write_shape(rows.known[place]) for place in self._shapes.tolist()], pa.large_string()
+            [write_template(rows.known[place]) for place in self._templates.tolist()], pa.large_string()
         )
 
     def fill(self) -> int:
         """Write as many rows as there are, or as a file has. Returns where the next file begins."""
         at, most = self._first, thresholds.now.part_bytes
         while at < self._end and (at == self._first or self._sink.tell() < most):
-            batch = self._rows.batch(at, self._end - at, self._shapes, self._definitions)
+            batch = self._rows.batch(at, self._end - at, self._templates, self._definitions)
             self._writer.write_batch(batch)
             at += batch.num_rows
         return at
 
     def note(self, said: dict[bytes, Any]) -> None:
         """Write a batch without rows that says this."""
-        empty = made({"id": []}, 0, self._shapes, self._definitions)
+        empty = made({"id": []}, 0, self._templates, self._definitions)
         self._writer.write_batch(empty, custom_metadata={key: write_json(value) for key, value in said.items()})
 
     def close(self) -> bytes:

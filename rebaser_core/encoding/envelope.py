@@ -18,8 +18,25 @@ from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 
 __all__ = [
-    "APPLIED", "CBOR", "CONTENT_TYPE", "DEBT", "DIGESTS", "JSON", "MESSAGE_ID", "MESSAGE_TYPE", "MESSAGE_VERSION",
-    "REDRIVE", "REPLY_INBOX", "UNKNOWN", "Body", "ContentType", "Headers", "MessageType", "Peeked", "Registry", "dumps",
+    "APPLIED",
+    "CBOR",
+    "CONTENT_TYPE",
+    "DEBT",
+    "DIGESTS",
+    "JSON",
+    "MESSAGE_ID",
+    "MESSAGE_TYPE",
+    "MESSAGE_VERSION",
+    "REDRIVE",
+    "REPLY_INBOX",
+    "UNKNOWN",
+    "Body",
+    "ContentType",
+    "Headers",
+    "MessageRegistry",
+    "MessageType",
+    "Peeked",
+    "dumps",
     "loads",
 ]  # fmt: skip
 
@@ -96,7 +113,7 @@ def content_type_of(headers: Headers | None) -> ContentType:
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
-class Registry:
+class MessageRegistry:
     """All message types a program knows; reads and writes their messages."""
 
     def __init__(self, types: Iterable[MessageType[Any]]) -> None:

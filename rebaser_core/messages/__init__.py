@@ -7,7 +7,7 @@ because only current messages leave this package.
 from dataclasses import replace
 
 from rebaser_core.commit import Commit
-from rebaser_core.encoding.envelope import CBOR, DIGESTS, ContentType, Headers, Peeked, Registry
+from rebaser_core.encoding.envelope import CBOR, DIGESTS, ContentType, Headers, MessageRegistry, Peeked
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import (
@@ -65,7 +65,7 @@ __all__ = [
     "read_unknown",
 ]
 
-REGISTRY = Registry((REQUEST, RESPONSE, COMMIT, PROGRESS))
+REGISTRY = MessageRegistry((REQUEST, RESPONSE, COMMIT, PROGRESS))
 
 peek = REGISTRY.peek
 decode = REGISTRY.decode

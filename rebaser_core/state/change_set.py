@@ -31,7 +31,7 @@ from rebaser_core.state.overlay import UNSET_CELL, Cell, Cells
 from rebaser_core.updates import Derive, Recompute, Remove, Update, functions_of
 from rebaser_core.values import State, Value
 
-__all__ = ["REDRIVE_MEMORY_MS", "UNSET_CELL", "BrokenChain", "Cell", "ChangeSetState", "Recorded", "View"]
+__all__ = ["REDRIVE_MEMORY_MS", "UNSET_CELL", "BrokenChain", "Cell", "ChangeSetState", "RecordedOutcome", "View"]
 
 
 class BrokenChain(TransientError):  # noqa: N818 - what it is, not who is to blame
@@ -41,7 +41,7 @@ class BrokenChain(TransientError):  # noqa: N818 - what it is, not who is to bla
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedOutcome:
     """The outcome of a request, kept to answer it again."""
 
     decision: Decision
@@ -74,8 +74,8 @@ class ChangeSetState:
         self.roots: dict[str, int] = {}
         self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
-        self.outcomes: dict[RequestId, Recorded] = {}
-        self.redriven: dict[RequestId, Recorded] = {}
+        self.outcomes: dict[RequestId, RecordedOutcome] = {}
+        self.redriven: dict[RequestId, RecordedOutcome] = {}
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None
         self.unknown: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class ChangeSetState:
             return 0
         return sum(1 for owed in (self.roots, self.recompute) for at in owed.values() if at > covered)
 
-    def recorded(self, request_id: RequestId) -> Recorded | None:
+    def recorded(self, request_id: RequestId) -> RecordedOutcome | None:
         """The outcome of `request_id`, if it is decided and not forgotten."""
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
@@ -121,18 +121,18 @@ class ChangeSetState:
         return View(self)
 
     @property
-    def frozen(self) -> bool:
+    def pinned(self) -> bool:
         """Whether a view is open, or a thread still at work on one."""
-        return self.cells.frozen > 0
+        return self.cells.pins > 0
 
-    def settle(self, at_most: int) -> bool:
+    def merge_overlay(self, at_most: int) -> bool:
         """Work up to `at_most` values that were folded beside a view into the columns. Whether there are more."""
-        return self.cells.work_in(at_most)
+        return self.cells.merge_overlay(at_most)
 
     def stale(self) -> set[str]:
         """Ids of derived values that a DVU has yet to bring up to date; costs what they number, or, if some are to be
         recomputed, what there are."""
-        self._work_in()
+        self._merge_all()
         if not self.recompute:
             return self.cells.reached(self.roots)
         functions = functions_of(self.recompute)
@@ -152,7 +152,8 @@ class ChangeSetState:
         """All values by id, derived ones that are not yet up to date as `stale`."""
         stale = self.stale()
         return {
-            id_: Value(value.value, State.STALE, None) if id_ in stale else value for id_, value in self.cells.shown()
+            id_: Value(value.value, State.STALE, None) if id_ in stale else value
+            for id_, value in self.cells.iter_values()
         }
 
     def updates(self) -> Iterator[Update]:
@@ -171,7 +172,7 @@ class ChangeSetState:
         if commit.kind is Kind.DVU:
             self._apply_computed(commit)
         else:
-            self.cells.work_in(thresholds.now.fold)
+            self.cells.merge_overlay(thresholds.now.fold)
             apply, roots = self.cells.apply, self.roots
             for update in commit.delta:
                 if apply(update):  # type: ignore[arg-type] # updates, in what is no DVU
@@ -196,7 +197,7 @@ class ChangeSetState:
         self.last = sequence
 
     def _apply_computed(self, commit: Commit) -> None:
-        self._work_in()
+        self._merge_all()
         if isinstance(commit.delta, ComputedTable):
             self.cells.compute_all(commit.delta)
             return
@@ -205,8 +206,8 @@ class ChangeSetState:
             assert type(item) is Computed  # noqa: S101 - the decoder gives a DVU nothing else
             compute(item.id, item.value, item.fault)  # its writer drops what is gone; no reader must invent a value
 
-    def _work_in(self) -> None:
-        while self.cells.work_in(thresholds.now.fold):
+    def _merge_all(self) -> None:
+        while self.cells.merge_overlay(thresholds.now.fold):
             pass
 
     def _record(self, sequence: int, commit: Commit) -> None:
@@ -220,7 +221,7 @@ class ChangeSetState:
         if commit.kind is Kind.DVU:
             self.attempts.pop(DVU_ATTEMPT, None)
         for decision in commit.requests:
-            self.remember(Recorded(decision, sequence, commit.at_ms))
+            self.remember(RecordedOutcome(decision, sequence, commit.at_ms))
         if commit.attempt is not None:
             if commit.attempt.count or commit.attempt.deaths:
                 self.attempts[commit.attempt.sequence] = commit.attempt
@@ -231,7 +232,7 @@ class ChangeSetState:
         _forget(self.outcomes, commit.forget_before_ms)
         _forget(self.redriven, commit.forget_before_ms - REDRIVE_MEMORY_MS)
 
-    def remember(self, recorded: Recorded) -> None:
+    def remember(self, recorded: RecordedOutcome) -> None:
         """Record an outcome as the youngest; for `fold`, and for who reads a checkpoint."""
         request_id = recorded.decision.request_id
         if request_id:
@@ -240,7 +241,7 @@ class ChangeSetState:
             (self.redriven if recorded.decision.redrive else self.outcomes)[request_id] = recorded
 
 
-def _forget(outcomes: dict[RequestId, Recorded], before_ms: int) -> None:
+def _forget(outcomes: dict[RequestId, RecordedOutcome], before_ms: int) -> None:
     while outcomes:
         oldest = next(iter(outcomes.values()))
         if oldest.at_ms >= before_ms:
@@ -257,10 +258,10 @@ class View:
 
     def __init__(self, state: ChangeSetState) -> None:
         cells = state.cells
-        if cells.frozen and not cells.untouched:
+        if cells.pins and not cells.overlay_empty:
             raise RuntimeError("a view of an older commit is open")
-        state._work_in()  # noqa: SLF001 - view and state are two halves of one thing
-        cells.frozen += 1
+        state._merge_all()  # noqa: SLF001 - view and state are two halves of one thing
+        cells.pins += 1
         self.sequence = state.last
         self.covers = state.covers
         self.roots = dict(state.roots)
@@ -287,7 +288,7 @@ class View:
             return
         with suppress(IndexError):
             self._hold.pop()
-            self._cells.frozen -= 1
+            self._cells.pins -= 1
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
         """`function(*args)`, for another thread. Raises `RuntimeError` if the view was closed before that."""
@@ -302,7 +303,7 @@ class View:
 
     def cell(self, id_: str) -> Cell | None:
         """The cell at `id_`, or None."""
-        return self._cells.under(id_)
+        return self._cells.base_cell(id_)
 
     def ids(self) -> list[str]:
         """Every id that exists in this view."""

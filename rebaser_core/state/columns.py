@@ -1,9 +1,10 @@
-"""The values of a change set and their definitions in columns, and who depends on whom.
+"""The values of a change set and their definitions in columns, and which definitions depend on which value.
 
-`refs` holds the inputs of all definitions, one after another, as rows; `in_at[row]` is where those of a row begin, and
-its shape says how many they are. The way back (`rebaser_core.state.dependents`) may name a row that no longer has that
-input, never the other way round: whoever follows it and must be exact asks `uses_input`. An input that is a pattern has
-a row of its own, and no value (`rebaser_core.state.patterns.matches`).
+`refs` holds the inputs of all definitions as rows, one definition after another. The inputs of a row begin at
+`first_input[row]`, and its template says how many there are. `edges` (`rebaser_core.state.dependents`) leads from an
+input back to the rows that name it. It may list a row that no longer has that input, but never misses one that has:
+a caller that needs the exact answer checks with `uses_input`. A pattern among the inputs has a row of its own, without
+a value (`rebaser_core.state.patterns.matches`).
 """
 
 from typing import Any, ClassVar
@@ -14,39 +15,43 @@ from numpy.typing import NDArray
 from rebaser_core import thresholds
 from rebaser_core.state.dependents import Edges
 from rebaser_core.state.kinds import ABSENT, OK, STALE, UNDEFINED, UNSET
-from rebaser_core.state.patterns.matches import Matching
-from rebaser_core.state.templates import Shapes
+from rebaser_core.state.patterns.matches import PatternMatches
+from rebaser_core.state.templates import Templates
 from rebaser_core.state.value_columns import ValueColumns
-from rebaser_core.updates import MARK, Derive, Input, Match
+from rebaser_core.updates import PATTERN_PREFIX, Derive, Input, Match
 from rebaser_core.values import Json
 
 
 class Columns(ValueColumns):
-    """By row, beside the values: `shape` (int32, a position in `shapes`), `in_at` (int64), `uses` (int32: how often
-    definitions name it).
+    """Arrays by row, besides those of the values: `template` (int32, a position in `templates`), `first_input` (int64)
+    and `uses` (int32, how often definitions name the row).
 
-    `defined` counts definitions that came or went: while it stays, so do all inputs, and the rows they are.
-    `patterns` is None or empty where no input is a pattern.
+    `definition_generation` counts definitions that were added or removed. While it stays the same, so do all inputs and
+    the rows they occupy. `patterns` is None or empty if no input is a pattern.
     """
 
-    TYPES: ClassVar[dict[str, Any]] = ValueColumns.TYPES | {"shape": np.int32, "in_at": np.int64, "uses": np.int32}
+    TYPES: ClassVar[dict[str, Any]] = ValueColumns.TYPES | {
+        "template": np.int32,
+        "first_input": np.int64,
+        "uses": np.int32,
+    }
 
-    shape: NDArray[np.int32]
-    in_at: NDArray[np.int64]
+    template: NDArray[np.int32]
+    first_input: NDArray[np.int64]
     uses: NDArray[np.int32]
 
     def __init__(self) -> None:
         super().__init__()
-        self.shapes = Shapes()
+        self.templates = Templates()
         self.edges = Edges()
-        self.patterns: Matching | None = None
-        self.defined = self.refs_used = self.refs_lost = 0
+        self.patterns: PatternMatches | None = None
+        self.definition_generation = self.refs_used = self.dead_refs = 0
         self.refs: NDArray[np.int32] = np.zeros(64, np.int32)
         self._refs = self.refs.data
 
     def _views(self) -> None:
         super()._views()
-        self._shape, self._in_at, self._uses = self.shape.data, self.in_at.data, self.uses.data
+        self._template, self._first_input, self._uses = self.template.data, self.first_input.data, self.uses.data
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -57,9 +62,9 @@ class Columns(ValueColumns):
 
     def inputs(self, row: int) -> list[int]:
         """The rows that the definition of `row` names, in declared order, repeats included."""
-        shape = self._shape[row]
-        at = self._in_at[row]
-        return self._refs[at : at + self.shapes.arity[shape]].tolist() if shape >= 0 else []
+        template = self._template[row]
+        at = self._first_input[row]
+        return self._refs[at : at + self.templates.arity[template]].tolist() if template >= 0 else []
 
     def uses_input(self, row: int, input_row: int) -> bool:
         """Whether the definition of `row` names `input_row`."""
@@ -67,51 +72,53 @@ class Columns(ValueColumns):
 
     def dependents(self, row: int) -> list[int]:
         """Rows whose definitions name `row`, each once."""
-        return [one for one in dict.fromkeys(self._edges().of(row)) if self.uses_input(one, row)]
+        return [one for one in dict.fromkeys(self._edges().candidates(row)) if self.uses_input(one, row)]
 
     def definition(self, row: int) -> Derive | None:
         """The definition of a row."""
-        if self._shape[row] < 0:
+        if self._template[row] < 0:
             return None
-        shape = self.shapes[self._shape[row]]
+        template = self.templates[self._template[row]]
         ids: list[Any] = [self.ids[one] for one in self.inputs(row)]
         if self.patterns:
-            ids = [Match(one[1:]) if one[0] == MARK else one for one in ids]
+            ids = [Match(one[1:]) if one[0] == PATTERN_PREFIX else one for one in ids]
         given: dict[str, Input | tuple[Input, ...]] = {}
         at = 0
-        for name, count in shape.inputs:
+        for name, count in template.inputs:
             alone = count < 0 or (count == 1 and type(ids[at]) is Match)
             given[name] = ids[at] if alone else tuple(ids[at : at + count])
             at += abs(count)
-        return Derive(self.ids[row], shape.function, given, shape.params)
+        return Derive(self.ids[row], template.function, given, template.params)
 
-    def places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Where in `refs` the inputs of `rows`, all defined, are; then, of each, where its own begin among these, and
-        how many they are.
+    def input_places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Positions in `refs` of the inputs of `rows`, which all have definitions.
+
+        Returns all positions, one row after another; then for each row where its own begin among these, and how many
+        there are.
         """
-        return self.shapes.places(self.shape[rows], self.in_at[rows])
+        return self.templates.input_places(self.template[rows], self.first_input[rows])
 
     def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
         """The rows of all values that are derived, or of those that are by one of `functions`; costs what there are."""
-        shape = self.shape[: self.count]
-        found = (shape >= 0) & (self.state[: self.count] != ABSENT)
+        template = self.template[: self.count]
+        found = (template >= 0) & (self.state[: self.count] != ABSENT)
         if functions is not None:
-            asked = np.zeros(len(self.shapes) + 1, np.bool_)  # the last one is that of rows without a definition
-            asked[:-1] = [one.function in functions for one in self.shapes]
-            found &= asked[shape]
+            asked = np.zeros(len(self.templates) + 1, np.bool_)  # the last one is that of rows without a definition
+            asked[:-1] = [one.function in functions for one in self.templates]
+            found &= asked[template]
         return np.flatnonzero(found)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def set(self, id_: str, value: Json) -> None:
         """Give `id_` a value by hand."""
-        row = self._undefined(id_)
+        row = self._row_undefined(id_)
         self._state[row] = OK
         self.put(row, value)
 
     def unset(self, id_: str) -> None:
         """Take the value and the definition of `id_` away."""
-        row = self._undefined(id_)
+        row = self._row_undefined(id_)
         self._state[row] = UNSET
         self.put(row, None)
 
@@ -119,27 +126,27 @@ class Columns(ValueColumns):
         """Take `id_` away."""
         row = self.find(id_)
         if row >= 0:
-            self._undefined(id_)
+            self._row_undefined(id_)
             self.put(row, None)
             self._state[row] = ABSENT
             self.size -= 1
             if self.patterns is not None:
-                self.patterns.went(id_)
+                self.patterns.value_removed(id_)
             self.gone.add(id_)
             if not self._uses[row]:
                 self.release(row)
 
     def derive(self, definition: Derive) -> None:
         """Define `definition.id`. It keeps the value it had, as stale."""
-        shape, ids = self.shapes.split(definition)
-        row = self._undefined(definition.id)
+        template, ids = self.templates.split(definition)
+        row = self._row_undefined(definition.id)
         self._uses[row] += 1  # whatever is freed below, this one is not
-        rows = [self._row(one) for one in ids]
+        rows = [self._row_of(one) for one in ids]
         self._uses[row] -= 1
-        self.defined += 1
+        self.definition_generation += 1
         at, count = self.refs_used, len(rows)
         self.reserve_refs(count)
-        self._shape[row], self._in_at[row], self._state[row] = shape, at, STALE
+        self._template[row], self._first_input[row], self._state[row] = template, at, STALE
         if self.faults:
             self.faults.pop(row, None)
         self.refs_used += count
@@ -167,32 +174,32 @@ class Columns(ValueColumns):
         """
         first = self.count
         super().extend(ids)
-        self.shape[first : self.count] = UNDEFINED
+        self.template[first : self.count] = UNDEFINED
 
-    def _row(self, id_: str) -> int:
+    def _row_of(self, id_: str) -> int:
         row = self.index.get(id_, -1)
         if row < 0:
             row = self._add(id_)
-            self._shape[row] = UNDEFINED
-            if id_[0] == MARK:
+            self._template[row] = UNDEFINED
+            if id_[0] == PATTERN_PREFIX:
                 self.add_pattern(id_)
         return row
 
     def add_pattern(self, key: str) -> None:
         """The pattern `key` has a row now."""
         if self.patterns is None:
-            self.patterns = Matching(self)
+            self.patterns = PatternMatches(self)
         self.patterns.add(key)
 
-    def _undefined(self, id_: str) -> int:
+    def _row_undefined(self, id_: str) -> int:
         """The row of `id_`, made if need be, without its definition."""
-        row = self._row(id_)
+        row = self._row_of(id_)
         self._touched[row] = 1
         if not self._state[row]:
             self.size += 1
             if self.patterns is not None:
-                self.patterns.came(id_)
-        elif self._shape[row] >= 0:
+                self.patterns.value_added(id_)
+        elif self._template[row] >= 0:
             self._uses[row] += 1  # it may name itself
             self._undefine(row)
             self._uses[row] -= 1
@@ -200,10 +207,10 @@ class Columns(ValueColumns):
 
     def _undefine(self, row: int) -> None:
         rows = self.inputs(row)
-        self.defined += 1
-        self._shape[row] = UNDEFINED
-        self.refs_lost += len(rows)
-        self.edges.lost += len(rows)
+        self.definition_generation += 1
+        self._template[row] = UNDEFINED
+        self.dead_refs += len(rows)
+        self.edges.dead_edges += len(rows)
         uses, state = self._uses, self._state
         for one in rows:
             uses[one] -= 1
@@ -212,27 +219,27 @@ class Columns(ValueColumns):
 
     def release(self, row: int) -> None:
         """Let a row go that is no value and that nothing names."""
-        if self.patterns is not None and (id_ := self.ids[row])[0] == MARK:
+        if self.patterns is not None and (id_ := self.ids[row])[0] == PATTERN_PREFIX:
             self.patterns.remove(id_)
         super().release(row)
 
     # -- the way back ----------------------------------------------------------------------------------------------
 
     def _edges(self) -> Edges:
-        if self.edges.behind:
-            self.tidy()
+        if self.edges.stale:
+            self.compact()
         return self.edges
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         """Bring the way back into one piece if it is worth it, and the inputs too. Costs what all definitions cost."""
         if not self.patterns:
             self.patterns = None
-        if not self.edges.worn and self.refs_lost <= max(thresholds.now.refs_lost, self.refs_used // 2):
+        if not self.edges.needs_rebuild and self.dead_refs <= max(thresholds.now.refs_lost, self.refs_used // 2):
             return
-        owners = np.flatnonzero(self.shape[: self.count] >= 0)
-        places, starts, counts = self.places(owners)
+        owners = np.flatnonzero(self.template[: self.count] >= 0)
+        places, starts, counts = self.input_places(owners)
         self.refs = self.refs[places] if len(places) else np.zeros(64, np.int32)
         self._refs = self.refs.data
-        self.in_at[owners] = starts
-        self.refs_used, self.refs_lost = len(places), 0
+        self.first_input[owners] = starts
+        self.refs_used, self.dead_refs = len(places), 0
         self.edges.build(self.refs[: len(places)], np.repeat(owners.astype(np.int32), counts), self.count)

@@ -47,7 +47,7 @@ class ComputedTable(Sequence[Computed]):
     of a double); `others` where the kind says so; `faults` where there is one, the kind being NULL there.
 
     `rows` are theirs in `columns`, if they came from there; both None for what was read. An id that is taken out of the
-    columns, or whose row may be, has to be dropped before (`keep`).
+    columns, or whose row may be, has to be dropped before (`filter`).
     """
 
     ids: Sequence[str]
@@ -93,7 +93,7 @@ class ComputedTable(Sequence[Computed]):
 
     __hash__ = None  # type: ignore[assignment] # as a list
 
-    def keep(self, mask: NDArray[np.bool_]) -> "ComputedTable":
+    def filter(self, mask: NDArray[np.bool_]) -> "ComputedTable":
         """The items where `mask` is true."""
         places = np.flatnonzero(mask).tolist()
         others = {new: self.others[old] for new, old in enumerate(places) if old in self.others}

@@ -7,9 +7,9 @@ from rebaser_core.values import State
 # What a row is.
 ABSENT, OK, STALE, ERROR, UNSET = range(5)
 STATES: Final = (State.UNSET, State.OK, State.STALE, State.ERROR, State.UNSET)
-CODES: Final = {State.OK: OK, State.STALE: STALE, State.ERROR: ERROR, State.UNSET: UNSET}
+STATE_CODES: Final = {State.OK: OK, State.STALE: STALE, State.ERROR: ERROR, State.UNSET: UNSET}
 
 # What its value is: the kind. A number stands beside it (an integer, or the bits of a double), OTHER elsewhere.
 NULL, FALSE, TRUE, INT, FLOAT, OTHER = range(6)
 
-UNDEFINED: Final = -1  # the shape of a row without a definition
+UNDEFINED: Final = -1  # the template of a row without a definition

@@ -11,9 +11,9 @@ import numpy as np
 
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.computed_table import ComputedTable
-from rebaser_core.state.kinds import CODES, STATES
-from rebaser_core.state.patterns.globs import Patterns
-from rebaser_core.updates import MARK, Derive, Set, Unset, Update
+from rebaser_core.state.kinds import STATE_CODES, STATES
+from rebaser_core.state.patterns.globs import GlobSet
+from rebaser_core.updates import PATTERN_PREFIX, Derive, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value, canonical
 
 
@@ -39,15 +39,15 @@ UNSET_CELL = Cell(None, State.UNSET)
 
 
 class Cells(Mapping[str, Cell]):
-    """A cell is made when it is asked for. `frozen`: how many views rest on `columns`."""
+    """A cell is made when it is asked for. `pins`: how many views rest on `columns`."""
 
     def __init__(self) -> None:
         self.columns = Columns()
-        self.frozen = 0
-        self._over: dict[str, Cell | None] = {}
+        self.pins = 0
+        self._overlay: dict[str, Cell | None] = {}
         self._uses: dict[str, int] = {}  # how much more often than in `columns` definitions name an id
         self._size = 0  # how many more there are than in `columns`
-        self._patterns: Patterns | None = None  # those that definitions laid over name
+        self._patterns: GlobSet | None = None  # those that definitions laid over name
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -55,22 +55,22 @@ class Cells(Mapping[str, Cell]):
         return self.columns.size + self._size
 
     def __contains__(self, id_: object) -> bool:
-        if id_ in self._over:
-            return self._over[id_] is not None
+        if id_ in self._overlay:
+            return self._overlay[id_] is not None
         return self.columns.find(id_) >= 0  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[str]:
-        over, ids = self._over, self.columns.ids
+        over, ids = self._overlay, self.columns.ids
         yield from [id_ for row in self.columns.rows().tolist() if (id_ := ids[row]) not in over]
         yield from [id_ for id_, cell in over.items() if cell is not None]
 
     def __getitem__(self, id_: str) -> Cell:
-        cell = self._over[id_] if id_ in self._over else self.under(id_)
+        cell = self._overlay[id_] if id_ in self._overlay else self.base_cell(id_)
         if cell is None:
             raise KeyError(id_)
         return cell
 
-    def under(self, id_: str) -> Cell | None:
+    def base_cell(self, id_: str) -> Cell | None:
         """What stands in the columns."""
         row = self.columns.find(id_)
         return self.at(row) if row >= 0 else None
@@ -80,9 +80,9 @@ class Cells(Mapping[str, Cell]):
         columns = self.columns
         return Cell(columns.value(row), STATES[columns.state[row]], columns.faults.get(row), columns.definition(row))
 
-    def shown(self) -> Iterator[tuple[str, Value]]:
+    def iter_values(self) -> Iterator[tuple[str, Value]]:
         """All ids and values; cheaper than the cells, whose definitions would be made."""
-        columns, over = self.columns, self._over
+        columns, over = self.columns, self._overlay
         ids, value, state, faults = columns.ids, columns.value, columns.state, columns.faults
         for row in columns.rows().tolist():
             if (id_ := ids[row]) not in over:
@@ -93,7 +93,7 @@ class Cells(Mapping[str, Cell]):
 
     def states(self) -> dict[State, int]:
         """How many values are in which state, as stored."""
-        columns, over = self.columns, self._over
+        columns, over = self.columns, self._overlay
         counts: Counter[State] = Counter()
         for code, count in enumerate(np.bincount(columns.state[columns.rows()]).tolist()):
             counts[STATES[code]] += count
@@ -107,7 +107,7 @@ class Cells(Mapping[str, Cell]):
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         """Ids of values that are errors, and why."""
-        columns, over = self.columns, self._over
+        columns, over = self.columns, self._overlay
         for row, fault in columns.faults.items():
             if (id_ := columns.ids[row]) not in over:
                 yield id_, fault
@@ -117,15 +117,15 @@ class Cells(Mapping[str, Cell]):
 
     def is_derived(self, id_: str) -> bool:
         """Whether `id_` is there and has a definition."""
-        if id_ in self._over:
-            cell = self._over[id_]
+        if id_ in self._overlay:
+            cell = self._overlay[id_]
             return cell is not None and cell.definition is not None
         row = self.columns.find(id_)
-        return row >= 0 and self.columns.shape[row] >= 0
+        return row >= 0 and self.columns.template[row] >= 0
 
     def derived(self, functions: frozenset[str] | None = None) -> Iterator[str]:
         """Ids of all derived values, or of those by one of `functions`; costs what the change set holds."""
-        over, ids = self._over, self.columns.ids
+        over, ids = self._overlay, self.columns.ids
         yield from [id_ for row in self.columns.derived(functions).tolist() if (id_ := ids[row]) not in over]
         for id_, cell in over.items():
             definition = None if cell is None else cell.definition
@@ -134,24 +134,24 @@ class Cells(Mapping[str, Cell]):
 
     def functions_of_faults(self, code: str) -> set[str]:
         """The functions of derived values whose fault has this code; costs what the faults number."""
-        columns, over = self.columns, self._over
-        of_shape = {int(columns.shape[row]): row for row, fault in columns.faults.items() if fault.code == code}
-        found = {one.function for row in of_shape.values() if (one := columns.definition(row)) is not None}
+        columns, over = self.columns, self._overlay
+        of_template = {int(columns.template[row]): row for row, fault in columns.faults.items() if fault.code == code}
+        found = {one.function for row in of_template.values() if (one := columns.definition(row)) is not None}
         for cell in over.values():
             if cell is not None and cell.definition is not None and cell.fault is not None and cell.fault.code == code:
                 found.add(cell.definition.function)
         return found
 
-    def unknown(self, known: Container[str]) -> set[str]:
+    def unknown_functions(self, known: Container[str]) -> set[str]:
         """Functions not among `known` that the definitions in the columns name, or named."""
-        return {name for name in self.columns.shapes.functions if name not in known}
+        return {name for name in self.columns.templates.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
         """Whether a value is derived by `function` (None: by any), or was; costs what is laid over the columns."""
-        known = self.columns.shapes.functions
+        known = self.columns.templates.functions
         if known if function is None else function in known:
             return True
-        definitions = (cell.definition for cell in self._over.values() if cell is not None)
+        definitions = (cell.definition for cell in self._overlay.values() if cell is not None)
         return any(one is not None and function in (None, one.function) for one in definitions)
 
     def is_input(self, id_: str) -> bool:
@@ -167,20 +167,20 @@ class Cells(Mapping[str, Cell]):
         if self.columns.patterns:
             names += self.columns.patterns.keys(id_)
         if self._patterns is not None:
-            names += [key for glob in self._patterns.matching(id_) if (key := MARK + glob) not in names]
+            names += [key for glob in self._patterns.matching(id_) if (key := PATTERN_PREFIX + glob) not in names]
         return names
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     @property
-    def untouched(self) -> bool:
+    def overlay_empty(self) -> bool:
         """Whether nothing is laid over the columns."""
-        return not self._over
+        return not self._overlay
 
     def apply(self, update: Update) -> bool:
         """Apply an edit. Returns whether it touched anything: removing what is not there does not."""
-        if self.frozen or self._over:
-            return self._lay(update)
+        if self.pins or self._overlay:
+            return self._write_overlay(update)
         columns = self.columns
         if type(update) is Set:
             columns.set(update.id, update.value)
@@ -194,11 +194,11 @@ class Cells(Mapping[str, Cell]):
             columns.remove(update.id)
         return True
 
-    def _lay(self, update: Update) -> bool:
+    def _write_overlay(self, update: Update) -> bool:
         id_ = update.id
         columns, old, row = self.columns, None, -1  # no cell is made of what stands in the columns: it is hot
-        if id_ in self._over:
-            old = self._over[id_]
+        if id_ in self._overlay:
+            old = self._overlay[id_]
         else:
             row = columns.find(id_)
         there = row >= 0 or old is not None
@@ -217,7 +217,7 @@ class Cells(Mapping[str, Cell]):
         if stood is not None:
             self._count(stood, -1)
         self._size += (new is not None) - there
-        self._over[id_] = new
+        self._overlay[id_] = new
         return True
 
     def _count(self, definition: Derive, one: int) -> None:
@@ -225,25 +225,25 @@ class Cells(Mapping[str, Cell]):
         uses = self._uses
         for input_id in definition.input_ids():
             uses[input_id] = uses.get(input_id, 0) + one
-            if input_id[0] == MARK:
-                self._patterns = Patterns() if self._patterns is None else self._patterns
+            if input_id[0] == PATTERN_PREFIX:
+                self._patterns = GlobSet() if self._patterns is None else self._patterns
                 self._patterns.add(input_id[1:])
 
-    def work_in(self, at_most: int) -> bool:
+    def merge_overlay(self, at_most: int) -> bool:
         """Move up to `at_most` cells from above into the columns. Returns whether there are more."""
-        if self.frozen:
+        if self.pins:
             return False
-        over = self._over
+        over = self._overlay
         while over and at_most:
             at_most -= 1
-            self._work_in(*over.popitem())
+            self._merge_cell(*over.popitem())
         if not over:
             self._uses.clear()
             self._size = 0
             self._patterns = None
         return bool(over)
 
-    def _work_in(self, id_: str, cell: Cell | None) -> None:
+    def _merge_cell(self, id_: str, cell: Cell | None) -> None:
         columns = self.columns
         before = columns.size
         uses = self._uses
@@ -258,7 +258,7 @@ class Cells(Mapping[str, Cell]):
                 columns.derive(cell.definition)
             row = columns.index[id_]
             columns.put(row, cell.value, cell.fault)
-            columns.state[row] = CODES[cell.state]
+            columns.state[row] = STATE_CODES[cell.state]
         elif cell.state is State.UNSET:
             columns.unset(id_)
         else:
@@ -267,30 +267,30 @@ class Cells(Mapping[str, Cell]):
 
     def compute(self, id_: str, value: Json, fault: Fault | None) -> None:
         """Store what an update found for `id_`, if it is there and derived."""
-        if self.frozen or self._over:
+        if self.pins or self._overlay:
             cell = self.get(id_)
             if cell is not None and cell.definition is not None:
-                self._over[id_] = Cell(value, State.OK if fault is None else State.ERROR, fault, cell.definition)
+                self._overlay[id_] = Cell(value, State.OK if fault is None else State.ERROR, fault, cell.definition)
             return
         columns = self.columns
         row = columns.find(id_)
-        if row >= 0 and columns.shape[row] >= 0:
+        if row >= 0 and columns.template[row] >= 0:
             columns.computed(row, value, fault)
 
     def compute_all(self, table: ComputedTable) -> None:
         """Store what a large update found."""
         columns = self.columns
         rows = table.rows
-        if self.frozen or self._over:
+        if self.pins or self._overlay:
             for one in table:
                 self.compute(one.id, one.value, one.fault)
             return
         if rows is None or table.columns is not columns:
             index = columns.index
             found = np.array([index.get(id_, -1) for id_ in table.ids], np.int32)
-            there = (found >= 0) & (columns.shape[found] >= 0)
+            there = (found >= 0) & (columns.template[found] >= 0)
             if not there.all():
-                table, found = table.keep(there), found[there]
+                table, found = table.filter(there), found[there]
             rows = found
         columns.computed_all(rows, table.kinds, table.bits, table.others, table.faults)
 
@@ -305,7 +305,7 @@ class Cells(Mapping[str, Cell]):
 
     def dependents(self, id_: str) -> list[str]:
         """Ids whose definitions name `id_`, or a pattern that matches it, in no particular order."""
-        over = self._over
+        over = self._overlay
         columns = self.columns
         names = self._names(id_)
         rows = [row for name in names if (row := columns.index.get(name, -1)) >= 0]

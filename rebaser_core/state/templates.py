@@ -12,7 +12,7 @@ from rebaser_core.values import Json, canonical
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Template:
     """A definition without its ids: `inputs` are names with how many ids each has, -1 for one that is not in a list."""
 
     function: str
@@ -25,8 +25,8 @@ class Shape:
         return sum(abs(count) for _, count in self.inputs)
 
 
-class Shapes:
-    """All shapes of a change set, each once, by position; none ever leaves.
+class Templates:
+    """All templates of a change set, each once, by position; none ever leaves.
 
     `arity` (int32) is that of each, and longer than they are many; `functions` are those that they name.
     """
@@ -34,25 +34,25 @@ class Shapes:
     def __init__(self) -> None:
         self.arity: NDArray[np.int32] = np.zeros(16, np.int32)
         self.functions: set[str] = set()
-        self._all: list[Shape] = []
+        self._all: list[Template] = []
         self._places: dict[tuple[str, tuple[tuple[str, int], ...], bytes], int] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __getitem__(self, place: int) -> Shape:
+    def __getitem__(self, place: int) -> Template:
         return self._all[place]
 
-    def __iter__(self) -> Iterator[Shape]:
+    def __iter__(self) -> Iterator[Template]:
         return iter(self._all)
 
     def place(self, function: str, inputs: tuple[tuple[str, int], ...], params: Mapping[str, Json]) -> int:
-        """The position of a shape, added if it is new."""
+        """The position of a template, added if it is new."""
         key = (function, inputs, canonical(dict(params)) if params else b"")
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self._all)
-            self._all.append(Shape(function, inputs, params))
+            self._all.append(Template(function, inputs, params))
             self.functions.add(function)
             if place == len(self.arity):
                 self.arity = np.resize(self.arity, 2 * place)
@@ -60,7 +60,7 @@ class Shapes:
         return place
 
     def split(self, definition: Derive) -> tuple[int, list[str]]:
-        """A definition as the position of its shape, and its input ids, with the keys of patterns among them."""
+        """A definition as the position of its template, and its input ids, with the keys of patterns among them."""
         inputs: list[tuple[str, int]] = []
         ids: list[str] = []
         for name, given in definition.inputs.items():
@@ -75,12 +75,14 @@ class Shapes:
                 ids.extend([one if isinstance(one, str) else one.key for one in given])
         return self.place(definition.function, tuple(inputs), definition.params), ids
 
-    def places(
-        self, shape: NDArray[Any], in_at: NDArray[Any]
+    def input_places(
+        self, template: NDArray[Any], first_input: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Of definitions of these shapes, whose inputs begin `in_at`: where all their inputs are; then, of each, where
-        its own begin among these, and how many they are.
+        """Positions in `refs` of the inputs of definitions, given their `template` and `first_input`.
+
+        Returns all positions, one definition after another; then for each definition where its own begin among these,
+        and how many there are.
         """
-        counts = self.arity[shape].astype(np.int64)
+        counts = self.arity[template].astype(np.int64)
         starts = np.cumsum(counts) - counts
-        return np.arange(counts.sum()) + np.repeat(in_at - starts, counts), starts, counts
+        return np.arange(counts.sum()) + np.repeat(first_input - starts, counts), starts, counts

@@ -33,16 +33,16 @@ class Changes:
 class ValueColumns:
     """Rows 0 to `count` - 1; `size` of them are values. What definitions add is in `rebaser_core.state.columns`.
 
-    By row: `state` and `kind` (uint8, as in `rebaser_core.state.kinds`), `num` (int64: an integer, or the bits of a
+    By row: `state` and `kind` (uint8, as in `rebaser_core.state.kinds`), `bits` (int64: an integer, or the bits of a
     double), `ids`. `other` and `faults` by row where there is one. `index`: id to row. `free`: rows that belong to no
     id. What changed since `take_changes`: `touched` (uint8, by row), and `gone`, ids of values that were taken away.
     """
 
-    TYPES: ClassVar[dict[str, Any]] = {"state": np.uint8, "kind": np.uint8, "num": np.int64, "touched": np.uint8}
+    TYPES: ClassVar[dict[str, Any]] = {"state": np.uint8, "kind": np.uint8, "bits": np.int64, "touched": np.uint8}
 
     state: NDArray[np.uint8]
     kind: NDArray[np.uint8]
-    num: NDArray[np.int64]
+    bits: NDArray[np.int64]
     touched: NDArray[np.uint8]
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class ValueColumns:
 
     def _views(self) -> None:
         """Memory views: one element of an array is read and written several times faster through them."""
-        self._state, self._kind, self._num = self.state.data, self.kind.data, self.num.data
-        self._double = self.num.view(np.float64).data
+        self._state, self._kind, self._bits = self.state.data, self.kind.data, self.bits.data
+        self._double = self.bits.view(np.float64).data
         self._touched = self.touched.data
 
     def find(self, id_: str) -> int:
@@ -81,7 +81,7 @@ class ValueColumns:
         if kind == FLOAT:
             return self._double[row]
         if kind == INT:
-            return self._num[row]
+            return self._bits[row]
         if kind == OTHER:
             return self.other[row]
         return None if kind == NULL else kind == TRUE
@@ -128,7 +128,7 @@ class ValueColumns:
         if kind == FLOAT:
             self._double[row] = value  # type: ignore[assignment]
         elif kind == INT:
-            self._num[row] = value  # type: ignore[assignment]
+            self._bits[row] = value  # type: ignore[assignment]
         elif kind == OTHER:
             if type(value) is bool:
                 kind = TRUE if value else FALSE
@@ -163,7 +163,7 @@ class ValueColumns:
         if self.faults:
             for row in rows[self.state[rows] == ERROR].tolist():
                 del self.faults[row]
-        self.state[rows], self.kind[rows], self.num[rows], self.touched[rows] = OK, kinds, bits, 1
+        self.state[rows], self.kind[rows], self.bits[rows], self.touched[rows] = OK, kinds, bits, 1
         for at, value in others.items():
             self.other[int(rows[at])] = value
         for at, fault in faults.items():

@@ -12,7 +12,7 @@ from rebaser.change_set import commit_log, request_reader
 from rebaser.cli import main
 from rebaser_client.log import reader
 from rebaser_core.commit import Commit
-from rebaser_core.encoding.envelope import Body, MessageType, Registry
+from rebaser_core.encoding.envelope import Body, MessageRegistry, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import COMMIT, CommitV2, check_is_commit, sweep_headers
@@ -59,7 +59,7 @@ def write_commit(commit: Commit, version: int) -> dict[str, Any]:
     return COMMIT.write(commit, min(version, 2)) | ({"region": "here"} if version > 2 else {})
 
 
-NEWER = Registry(
+NEWER = MessageRegistry(
     (
         MessageType(
             REQUEST.name,

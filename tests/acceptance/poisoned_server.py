@@ -13,7 +13,7 @@ from rebaser.change_set import processor, request_reader, serial_dvu
 from rebaser.cli import main
 from rebaser.dvu import update as run
 from rebaser.runtime import context
-from rebaser_core.decide import Decided, Incoming
+from rebaser_core.decide import DecidedBatch, QueuedRequest
 from tests.acceptance.sparkless_server import Engine
 
 decode, decide, plan = request_reader.decode, processor.decide, run.plan
@@ -27,7 +27,7 @@ def deadly_decode(headers: Any, data: bytes, *arguments: Any, **more: Any) -> An
     return decode(headers, data, *arguments, **more)
 
 
-def broken_decide(state: Any, epoch: Any, incoming: Sequence[Incoming]) -> Decided:
+def broken_decide(state: Any, epoch: Any, incoming: Sequence[QueuedRequest]) -> DecidedBatch:
     if any(update.id == "BREAK" for request in incoming for update in request.updates):
         raise ZeroDivisionError
     return decide(state, epoch, incoming)

@@ -25,7 +25,7 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
 from rebaser_client.errors import NotReadyError
 from rebaser_core.commit import Applied, Commit, Kind
-from rebaser_core.decide import Incoming, decide
+from rebaser_core.decide import QueuedRequest, decide
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Update
 
@@ -43,12 +43,12 @@ def model(count: int) -> Iterator[Update]:
 
 def filled(count: int) -> ChangeSetState:
     state = ChangeSetState()
-    append(state, Incoming(1, "fill", tuple(model(count))))
+    append(state, QueuedRequest(1, "fill", tuple(model(count))))
     state.fold(state.last + 1, Commit("dvu", state.last, Kind.DVU, 0, "bench", state.applied, state.last))
     return state
 
 
-def append(state: ChangeSetState, request: Incoming) -> Commit:
+def append(state: ChangeSetState, request: QueuedRequest) -> Commit:
     """What an owner does for a request, apart from I/O: decide it, make its commit, fold that."""
     decided = decide(state, Applied("s", state.applied.sequence if state.applied else 0), [request])
     owes = state.owes or state.wakes(decided.delta)
@@ -68,10 +68,10 @@ def append(state: ChangeSetState, request: Incoming) -> Commit:
     return commit
 
 
-def request(state: ChangeSetState, number: int) -> Incoming:
+def request(state: ChangeSetState, number: int) -> QueuedRequest:
     """Sets one value that others depend on, somewhere in the change set."""
     at = number * 7919 * 10 % (len(state.cells) // 10 * 10)
-    return Incoming(number + 2, f"r{number}", (Set(f"v/{at}", -number),))
+    return QueuedRequest(number + 2, f"r{number}", (Set(f"v/{at}", -number),))
 
 
 def touched(state: ChangeSetState, number: int) -> int:

@@ -21,7 +21,7 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import UNKNOWN, Column
-from rebaser.dvu.wire.packet import Shape, Work
+from rebaser.dvu.wire.packet import Template, Work
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.values import Json
@@ -36,33 +36,33 @@ VALUES: dict[str, Callable[[int], Json]] = {
     "boolean": lambda at: at % 3 == 0,
 }
 _A, _B = ("a", -1), ("b", -1)
-CASES: dict[str, tuple[Shape, tuple[str, ...]]] = {
+CASES: dict[str, tuple[Template, tuple[str, ...]]] = {
     f"{name} of {kinds[-1]}s": (shape, kinds)
     for name, shape, each in (
-        ("a * b + 1", Shape("cel", (_A, _B), {"expr": "a * b + 1"}), (("double",), ("integer",), ("number",))),
+        ("a * b + 1", Template("cel", (_A, _B), {"expr": "a * b + 1"}), (("double",), ("integer",), ("number",))),
         (
             "a > b ? a : b",
-            Shape("cel", (_A, _B), {"expr": "a > b ? a - b : b"}),
+            Template("cel", (_A, _B), {"expr": "a > b ? a - b : b"}),
             (("double",), ("integer",), ("number",)),
         ),
-        ("sum", Shape("sum", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
-        ("max", Shape("max", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
-        ("concat", Shape("concat", (("x", 2),), {}), (("ASCII",), ("text",), ("scalar",))),
-        ("join", Shape("join", (("x", 2),), {}), (("ASCII",), ("text",))),
-        ("format", Shape("format", (_A, _B), {"template": "{a} of {b:.2f}"}), (("ASCII", "double"),)),
-        ("length", Shape("length", (_A,), {}), (("text",),)),
+        ("sum", Template("sum", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
+        ("max", Template("max", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
+        ("concat", Template("concat", (("x", 2),), {}), (("ASCII",), ("text",), ("scalar",))),
+        ("join", Template("join", (("x", 2),), {}), (("ASCII",), ("text",))),
+        ("format", Template("format", (_A, _B), {"template": "{a} of {b:.2f}"}), (("ASCII", "double"),)),
+        ("length", Template("length", (_A,), {}), (("text",),)),
         (
             "if",
-            Shape("if", (("condition", -1), ("then", -1), ("else", -1)), {}),
+            Template("if", (("condition", -1), ("then", -1), ("else", -1)), {}),
             (("boolean", "double"), ("boolean", "text")),
         ),
-        ("coalesce", Shape("coalesce", (("x", 2),), {}), (("text",),)),
+        ("coalesce", Template("coalesce", (("x", 2),), {}), (("text",),)),
     )
     for kinds in each
 }
 
 
-def work(shape: Shape, kinds: tuple[str, ...], nodes: int) -> Work:
+def work(shape: Template, kinds: tuple[str, ...], nodes: int) -> Work:
     """A packet of `nodes`, all dirty and unknown; `kinds` of its inputs, the last for all that follow."""
     arity = shape.arity
     kinds = (*kinds, *[kinds[-1]] * arity)[:arity]

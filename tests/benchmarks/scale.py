@@ -162,7 +162,7 @@ class Scale:
         columns, expected = self.state.cells.columns, self._graph.computed()
         assert columns.size == len(expected)
         numbers = np.fromiter((int(id_[1:]) for id_ in columns.ids), np.int64, len(columns.ids))
-        found = columns.num[: len(numbers)].view(np.float64)
+        found = columns.bits[: len(numbers)].view(np.float64)
         np.testing.assert_allclose(found, expected[numbers], rtol=1e-9, atol=0)
         self._tell("check", started)
 

@@ -26,7 +26,10 @@ async def test_it_is_loaded_edited_updated_and_right() -> None:
     assert 0 < said[3]["affected"] < 1800
     assert said[0]["owner_gb"] > 0
     columns = scale.state.cells.columns
-    assert sum(columns.shapes[shape].arity for shape in columns.shape[: columns.count].tolist() if shape >= 0) == 6000
+    assert (
+        sum(columns.templates[shape].arity for shape in columns.template[: columns.count].tolist() if shape >= 0)
+        == 6000
+    )
 
 
 @pytest.mark.anyio

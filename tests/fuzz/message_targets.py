@@ -10,7 +10,7 @@ from rebaser_client.nats.link import _header_line
 from rebaser_client.nats.messages import parse_headers
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
 from rebaser_core.dead_letter import dead_headers
-from rebaser_core.decide import Incoming, decide
+from rebaser_core.decide import QueuedRequest, decide
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import (
@@ -85,7 +85,7 @@ def check_request(data: bytes) -> None:
         error = refusal
     except UnsupportedVersion:
         return
-    decided = decide(state, Applied("stream", 0), [Incoming(1, request_id, updates, error=error)])
+    decided = decide(state, Applied("stream", 0), [QueuedRequest(1, request_id, updates, error=error)])
     commit = Commit(
         "id",
         0,

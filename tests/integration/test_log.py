@@ -25,7 +25,7 @@ from rebaser_client.log import reader
 from rebaser_client.log.reader import TAILS, LogReader
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import Chain, read_checkpoint
-from rebaser_core.checkpoint.writer import Draft, Written
+from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
 from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
@@ -381,15 +381,15 @@ async def test_a_checkpoint_that_is_being_encoded_keeps_no_update_waiting(
     log = await open_log().load()
     await log.append(*(Set(f"v{number}", number) for number in range(10)))
     expected = (await log.reader.load(KEY)).state.cells
-    encoding, over, real = anyio.Event(), threading.Event(), Draft.write
+    encoding, over, real = anyio.Event(), threading.Event(), CheckpointDraft.write
 
-    def write(draft: Draft) -> Written:
+    def write(draft: CheckpointDraft) -> WrittenCheckpoint:
         from_thread.run_sync(encoding.set)
         over.wait(30)
         return real(draft)
 
     monkeypatch.setattr(checkpointer, "ROW", thresholds.now.here)  # so that it is encoded in a thread
-    monkeypatch.setattr(Draft, "write", write)
+    monkeypatch.setattr(CheckpointDraft, "write", write)
     try:
         with anyio.fail_after(30):
             async with anyio.create_task_group() as group:

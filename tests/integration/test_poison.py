@@ -16,7 +16,7 @@ from rebaser.change_set.processor import Processor, QueueBlocked
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Applied, Attempt, Kind
-from rebaser_core.decide import Decided, Incoming, decide
+from rebaser_core.decide import DecidedBatch, QueuedRequest, decide
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
@@ -110,8 +110,8 @@ def dies() -> None:
     raise ZeroDivisionError
 
 
-def broken(act: Callable[[], None]) -> Callable[..., Decided]:
-    def decide(*_: object) -> Decided:
+def broken(act: Callable[[], None]) -> Callable[..., DecidedBatch]:
+    def decide(*_: object) -> DecidedBatch:
         act()
         raise AssertionError
 
@@ -201,7 +201,7 @@ async def test_what_came_twice_spares_no_request_behind_it(fleet: Fleet) -> None
         await fleet.send("once", Nats_Msg_Id=f"{KEY}.once#{number}")
     await fleet.send("bad")
 
-    def die_of_bad(state: ChangeSetState, epoch: Applied, incoming: Sequence[Incoming]) -> Decided:
+    def die_of_bad(state: ChangeSetState, epoch: Applied, incoming: Sequence[QueuedRequest]) -> DecidedBatch:
         if incoming[-1].request_id == "bad":
             dies()
         return decide(state, epoch, incoming)

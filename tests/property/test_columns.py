@@ -10,7 +10,7 @@ from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.overlay import Cells
 from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.thresholds import Thresholds, forced
-from rebaser_core.updates import MARK, Derive, Match, Remove, Set, Unset, Update
+from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical
 from tests.property.forcing import forcing
 
@@ -50,14 +50,16 @@ def apply(model: Model, update: Update) -> bool:
 
 
 def names(definition: Derive, id_: str) -> bool:
-    return any(one == id_ or (one[0] == MARK and matcher(one[1:])(id_)) for one in definition.input_ids())
+    return any(one == id_ or (one[0] == PATTERN_PREFIX and matcher(one[1:])(id_)) for one in definition.input_ids())
 
 
 def check_matches(cells: Cells, model: Model) -> None:
     """What each pattern matches, and that there are no others."""
     columns = cells.columns
-    keys = {one for _, _, how, _ in model.values() if how is not None for one in how.input_ids() if one[0] == MARK}
-    assert {key for key in columns.index if key[0] == MARK} == keys
+    keys = {
+        one for _, _, how, _ in model.values() if how is not None for one in how.input_ids() if one[0] == PATTERN_PREFIX
+    }
+    assert {key for key in columns.index if key[0] == PATTERN_PREFIX} == keys
     assert len(columns.patterns or ()) == len(keys)
     for key in keys:
         assert columns.patterns is not None
@@ -69,23 +71,23 @@ def check_matches(cells: Cells, model: Model) -> None:
 def check_ways(columns: Columns) -> None:
     """What leads from each row to patterns."""
     assert columns.patterns is not None
-    ways = columns.patterns.ways()
-    keys = {columns.index[key]: matcher(key[1:]) for key in columns.index if key[0] == MARK}
+    links = columns.patterns.links()
+    keys = {columns.index[key]: matcher(key[1:]) for key in columns.index if key[0] == PATTERN_PREFIX}
     sizes = dict.fromkeys(keys, 0)
     for row in range(columns.count):
         there = columns.state[row] != 0
         expected = [key for key, match in keys.items() if there and match(columns.ids[row])]
         found = []
-        way = int(ways.of[row])
+        way = int(links.first_link[row])
         while way > 0:
-            found.append(int(ways.row[ways.pattern[way]]))
-            way = int(ways.before[way])
+            found.append(int(links.pattern_row[links.link_pattern[way]]))
+            way = int(links.next_link[way])
         assert sorted(one for one in found if one >= 0) == sorted(expected)
         assert (way < 0) == (row in keys)
-        assert row not in keys or ways.row[-1 - way] == row
+        assert row not in keys or links.pattern_row[-1 - way] == row
         for key in expected:
             sizes[key] += 1
-    assert sizes == {key: int(ways.size[-1 - ways.of[key]]) for key in keys}
+    assert sizes == {key: int(links.match_count[-1 - links.first_link[key]]) for key in keys}
 
 
 def check(cells: Cells, model: Model) -> None:
@@ -100,7 +102,7 @@ def check(cells: Cells, model: Model) -> None:
     for id_, (value, state, how, fault) in model.items():
         cell = cells[id_]
         assert (canonical(cell.value), cell.state, cell.definition, cell.fault) == (canonical(value), state, how, fault)
-    assert {id_: (canonical(one.value), one.state, one.error) for id_, one in cells.shown()} == {
+    assert {id_: (canonical(one.value), one.state, one.error) for id_, one in cells.iter_values()} == {
         id_: (canonical(value), state, fault) for id_, (value, state, _, fault) in model.items()
     }
 
@@ -116,14 +118,14 @@ def check_cells(script: list[Any]) -> None:
     cells, model = Cells(), Model()
     for step in script:
         if step == "freeze":
-            cells.frozen = 1
+            cells.pins = 1
         elif step == "thaw":
-            cells.frozen = 0
+            cells.pins = 0
         elif step == "settle":
-            cells.work_in(2)
+            cells.merge_overlay(2)
         elif step == "build":
-            if not cells.frozen:
-                cells.columns.edges.behind = True
+            if not cells.pins:
+                cells.columns.edges.stale = True
         elif isinstance(step, tuple):
             cells.compute(*step)
             id_, value, fault = step
@@ -132,10 +134,10 @@ def check_cells(script: list[Any]) -> None:
         else:
             assert cells.apply(step) == apply(model, step)
         check(cells, model)
-        if cells.untouched:
+        if cells.overlay_empty:
             check_matches(cells, model)
-    cells.frozen = 0
-    while cells.work_in(1):
+    cells.pins = 0
+    while cells.merge_overlay(1):
         check(cells, model)
     check(cells, model)
     columns = cells.columns
@@ -169,7 +171,7 @@ def test_what_a_pattern_matches_is_known_whatever_came_and_went(
                 else:
                     columns.remove(id_)
             assert columns.patterns is not None
-            for key in [key for key in columns.index if key[0] == MARK]:
+            for key in [key for key in columns.index if key[0] == PATTERN_PREFIX]:
                 there = [id_ for id_ in sorted(columns.index) if columns.find(id_) >= 0 and matcher(key[1:])(id_)]
                 assert [columns.ids[row] for row in columns.patterns.rows(key)] == there
             check_ways(columns)
@@ -190,6 +192,6 @@ def test_a_table_is_what_its_items_are(script: list[Any], found: list[tuple[str,
         made.set(id_, value)
         made.put(row, value, fault)
     count = len(found)
-    all_.compute_all(ComputedTable(made.ids, made.kind[:count], made.num[:count], made.other, made.faults))
+    all_.compute_all(ComputedTable(made.ids, made.kind[:count], made.bits[:count], made.other, made.faults))
     assert dict(one) == dict(all_)
     assert [canonical(cell.value) for cell in one.values()] == [canonical(cell.value) for cell in all_.values()]

@@ -15,7 +15,7 @@ from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.wire.column import IN_ERROR, NEVER, NOT_THERE, Item
 from rebaser.dvu.wire.equality import own_fault, remember
-from rebaser.dvu.wire.packet import Packet, Results, Shape
+from rebaser.dvu.wire.packet import Packet, Results, Template
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
@@ -150,41 +150,41 @@ def value(rng: random.Random) -> Item:
     return rng.choice(EDGES if roll < 0.98 else OTHER)
 
 
-def shape(rng: random.Random) -> Shape:
+def shape(rng: random.Random) -> Template:
     roll = rng.random()
     if roll < 0.5:
         names = tuple((name, -1) for name in "abc")
-        return Shape(
+        return Template(
             "cel", (*names, ("d", 2)) if rng.random() < 0.1 else names, {"expr": formula(rng, rng.randrange(1, 4))}
         )
     if roll < 0.6:
         given = [name for name in ("condition", "then", "else") if rng.random() < 0.8]
         rng.shuffle(given)
         params = {name: rng.choice([1, -2.5, True, None, "text"]) for name in ("then", "else") if rng.random() < 0.3}
-        return Shape("if", tuple((name, -1) for name in given), params)
+        return Template("if", tuple((name, -1) for name in given), params)
     if roll < 0.7:
         name = rng.choice(["abs", "round"])
         digits: dict[str, Json] = {"digits": rng.choice([0, 1, 2, 5, 15, -2, 18, 1.5])} if rng.random() < 0.7 else {}
-        return Shape(name, (("x", -1),) if rng.random() < 0.95 else (("x", 2),), digits if name == "round" else {})
+        return Template(name, (("x", -1),) if rng.random() < 0.95 else (("x", 2),), digits if name == "round" else {})
     if roll < 0.9:
         return text_shape(rng)
     name = rng.choice(["sum", "product", "mean", "min", "max", "count", "coalesce", "nope"])
     params = {"default": rng.choice([0, 1.5, None, "text"])} if name == "coalesce" and rng.random() < 0.5 else {}
-    return Shape(name, (("x", -1), ("y", rng.randrange(8))), params)
+    return Template(name, (("x", -1), ("y", rng.randrange(8))), params)
 
 
-def text_shape(rng: random.Random) -> Shape:
+def text_shape(rng: random.Random) -> Template:
     name = rng.choice(["concat", "join", "format", "length", "shifted", "moody", "union", "lookup"])
     if name == "format":
         fields = ["{a}", "{b:>5}", "{b:.2f}", "{a:x}", "{{}}", "-", "{c}", "{a:q}", "{c!r}"]
         template = "".join(rng.choice(fields[: rng.choice([3, 6, 9])]) for _ in range(rng.randrange(4)))
-        return Shape(name, (("a", -1), ("b", rng.choice([-1, -1, -1, 2]))), {"template": template})
+        return Template(name, (("a", -1), ("b", rng.choice([-1, -1, -1, 2]))), {"template": template})
     if name in ("length", "shifted"):
-        return Shape(name, (("x", -1),) if rng.random() < 0.9 else (("x", 2),), {})
+        return Template(name, (("x", -1),) if rng.random() < 0.9 else (("x", 2),), {})
     if name == "lookup":
-        return Shape(name, (("in", rng.choice([-1, 2])), ("key", -1)), {"default": 1})
+        return Template(name, (("in", rng.choice([-1, 2])), ("key", -1)), {"default": 1})
     params = {"separator": rng.choice([", ", "", "\u20ac"])} if name == "join" and rng.random() < 0.5 else {}
-    return Shape(name, (("x", -1), ("y", rng.randrange(4))), params)
+    return Template(name, (("x", -1), ("y", rng.randrange(4))), params)
 
 
 def graph(rng: random.Random, nodes: int) -> Packet:
@@ -216,8 +216,8 @@ def frail(rng: random.Random, nodes: int) -> Packet:
     kind = rng.choice([float, float, int])
     constants: list[Item] = [kind(one) for one in rng.sample([-1, 1, 2, 3, 0], 3)]
     packet = Packet(1, fingerprint.code(), constants=constants)
-    packet.shapes = [Shape("cel", (("a", -1), ("b", -1)), {"expr": rng.choice(FRAIL)}) for _ in range(3)]
-    packet.shapes += [Shape(rng.choice(FOR_NUMBERS), (("x", 2),), {})]
+    packet.shapes = [Template("cel", (("a", -1), ("b", -1)), {"expr": rng.choice(FRAIL)}) for _ in range(3)]
+    packet.shapes += [Template(rng.choice(FOR_NUMBERS), (("x", 2),), {})]
     for node in range(nodes):
         packet.shape.append(rng.randrange(len(packet.shapes)))
         for _ in range(2):
@@ -332,8 +332,8 @@ OF_TWO = [
 
 def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatch) -> None:
     """Every operator and function of two or three numbers, where they overflow, vanish, come out even or do not."""
-    shapes = [Shape("cel", (("a", -1), ("b", -1)), {"expr": expr}) for expr in OF_TWO]
-    shapes += [Shape(name, (("x", count),), {}) for name in FOR_NUMBERS for count in (2, 3)]
+    shapes = [Template("cel", (("a", -1), ("b", -1)), {"expr": expr}) for expr in OF_TWO]
+    shapes += [Template(name, (("x", count),), {}) for name in FOR_NUMBERS for count in (2, 3)]
     pairs = [(~left, ~right) for left in range(len(NUMBERS)) for right in range(len(NUMBERS))]
     packet = Packet(1, fingerprint.code(), {"cel": "", **dict.fromkeys(FOR_NUMBERS, "")}, shapes, [*NUMBERS])
     for number, one in enumerate(shapes):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind
-from rebaser_core.decide import Incoming, decide
+from rebaser_core.decide import QueuedRequest, decide
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
@@ -24,25 +24,25 @@ updates: st.SearchStrategy[Update] = st.one_of(
 )
 some = st.lists(updates, min_size=1, max_size=2).map(tuple)
 good = st.builds(
-    lambda request_id, edits, source: Incoming(0, request_id, edits, source),
+    lambda request_id, edits, source: QueuedRequest(0, request_id, edits, source),
     *(st.sampled_from("abcdefgh"), some, st.sampled_from([None, "other"])),
 )
 bad = st.builds(
-    lambda request_id, redrive: Incoming(0, request_id, error=UnprocessableError("no"), redrive=redrive),
+    lambda request_id, redrive: QueuedRequest(0, request_id, error=UnprocessableError("no"), redrive=redrive),
     *(st.sampled_from("ab"), st.integers(0, 1)),
 )
 redriven = st.builds(
-    lambda request_id, redrive, edits: Incoming(0, request_id, edits, redrive=redrive),
+    lambda request_id, redrive, edits: QueuedRequest(0, request_id, edits, redrive=redrive),
     *(st.sampled_from("ab"), st.integers(0, 2), some),
 )
 asking = st.builds(
-    lambda request_id, function, edits: Incoming(0, request_id, edits, recompute=Recompute(function)),
+    lambda request_id, function, edits: QueuedRequest(0, request_id, edits, recompute=Recompute(function)),
     *(st.sampled_from("abcd"), st.sampled_from(["sum", "max", None]), st.just(()) | some),
 )
 requests = st.one_of(good, good, good, bad, redriven, asking)
 
 
-def one_by_one(batches: list[list[Incoming]], stood: list[Update]) -> tuple[ChangeSetState, list[Decision]]:
+def one_by_one(batches: list[list[QueuedRequest]], stood: list[Update]) -> tuple[ChangeSetState, list[Decision]]:
     """What the log adds up to where each batch is a commit, and the answers."""
     state, answers, epoch = ChangeSetState(), [], Applied("created", FLOOR)
     blobs = {one.blob: one.updates for batch in batches for one in batch}
@@ -73,7 +73,7 @@ def one_by_one(batches: list[list[Incoming]], stood: list[Update]) -> tuple[Chan
     st.integers(0, 4),
 )
 def test_requests_of_one_commit_are_decided_as_one_by_one(
-    stood: list[Update], drawn: list[tuple[Incoming, bool]], first: int, cut: int
+    stood: list[Update], drawn: list[tuple[QueuedRequest, bool]], first: int, cut: int
 ) -> None:
     asked = [
         replace(one, sequence=at, blob=BlobRef(f"blob {at}", 1) if in_blob and one.error is None else None)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import read_checkpoint
-from rebaser_core.checkpoint.writer import Draft
+from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.thresholds import NEVER, Thresholds, forced
-from rebaser_core.updates import MARK, Derive, Match, Recompute, Remove, Set, Unset, Update
+from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault
 from tests.property.forcing import forcing
 from tests.wire.checkpoints import Stored, restored, written
@@ -113,7 +113,7 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(
         late: list[tuple[int, Commit]] = []
         stored = Stored()
         with state.view() as view:
-            draft = Draft(state, view, stored.chain)
+            draft = CheckpointDraft(state, view, stored.chain)
             for step in meanwhile:
                 late.append((state.last + 1, next_commit(state, step)))
                 state.fold(*late[-1])
@@ -121,8 +121,8 @@ def test_a_checkpoint_is_the_state_when_it_was_begun(
         for step in copied:
             late.append((state.last + 1, next_commit(state, step)))
             state.fold(*late[-1])
-        state.cells.columns.edges.lost = 1 << 20  # as after many edits, so that inputs are brought together
-        state.cells.columns.tidy()
+        state.cells.columns.edges.dead_edges = 1 << 20  # as after many edits, so that inputs are brought together
+        state.cells.columns.compact()
         stored.put(draft.write())
         again = stored.read()
         assert_same(again, expected)
@@ -153,7 +153,7 @@ def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool,
                 state = stored.read() if stored.chain.base else ChangeSetState()
             elif entry[:1] == ("fail",):
                 with state.view() as view:
-                    failed = Draft(state, view, stored.chain)
+                    failed = CheckpointDraft(state, view, stored.chain)
                     for step in entry[1]:
                         state.fold(state.last + 1, next_commit(state, step))
                 failed.discard()
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_failed_leaves_its_changes_to_the_next(
         stored.write(state)
         edit(before)
         with state.view() as view:
-            failed = Draft(state, view, stored.chain)
+            failed = CheckpointDraft(state, view, stored.chain)
             edit(copied)
         edit(written)
         failed.discard()
@@ -204,7 +204,7 @@ def test_equal_texts_of_a_checkpoint_are_one_object(history: list[Any]) -> None:
     own = {id_: id_ for id_ in again.cells}
     for cell in again.cells.values():
         for input_id in cell.inputs:
-            assert input_id[0] == MARK or own.setdefault(input_id, input_id) is input_id
+            assert input_id[0] == PATTERN_PREFIX or own.setdefault(input_id, input_id) is input_id
 
 
 @settings(deadline=None)

@@ -32,7 +32,7 @@ from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.planning import warm_up
 from rebaser_client.jetstream import Connection, Message
 from rebaser_core import thresholds
-from rebaser_core.decide import Incoming
+from rebaser_core.decide import QueuedRequest
 from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.thresholds import Thresholds
 from tests.simulation.left import Left
@@ -92,7 +92,7 @@ def replaced(
 
     read = RequestReader.read
 
-    async def read_poison(self: RequestReader, message: Message) -> Incoming:
+    async def read_poison(self: RequestReader, message: Message) -> QueuedRequest:
         await taste(message.headers.get(MESSAGE_ID, "").rpartition(".")[2].partition("#")[0])
         return await read(self, message)
 

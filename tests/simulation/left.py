@@ -149,7 +149,7 @@ def _in_owner(owner: Owner) -> Iterator[str]:
     state, commits, processor = owner.state, owner._commits, owner._processor
     if state.busy or state.jobs or owner._work or owner.progress is not None:
         yield f"{state.jobs} jobs and {len(owner._work)} scopes of work"
-    if commits is not None and (commits.state.frozen or commits._lock.locked() or commits._viewing.locked()):
+    if commits is not None and (commits.state.pinned or commits._lock.locked() or commits._viewing.locked()):
         yield "a view or a turn"
     if state.stopping in (None, Reason.YIELD) and processor is not None and processor._pending_dead:
         yield f"requests to bury: {list(processor._pending_dead)}"

@@ -51,7 +51,7 @@ WAYS = [
     Way(
         "ways back checked",
         "rebaser.dvu.planning.subgraph:reach",
-        lambda given, _: given[0].columns.edges.lost and given[2].checked,
+        lambda given, _: given[0].columns.edges.dead_edges and given[2].checked,
     ),
     Way("swept as a whole", f"{WHOLE}FullGraphPlan.next_wave", lambda _, found: found),
     Way("a sweep of all", f"{WHOLE}FullGraphPlan.next_wave", lambda given, found: found and given[0]._nodes is None),
@@ -75,7 +75,7 @@ WAYS = [
     Way("a structure that is missing", "rebaser.dvu.wire.packet:Results.encode", lambda given, _: given[0].missing),
     Way("a structure too large to go along", f"{RUN}_planned", lambda given, _: len(given) > 1),
     Way("ids as text", "rebaser.dvu.planning.layout:TextRowIds.lines"),
-    Way("results in columns, some of them edited", f"{CORE}state.computed_table:ComputedTable.keep"),
+    Way("results in columns, some of them edited", f"{CORE}state.computed_table:ComputedTable.filter"),
     # -- computing
     Way("computed by compiled code", "rebaser.dvu.compiled.linker:LinkedPrograms.sweep"),
     Way("computed by Python", "rebaser.dvu.worker.evaluator:Sweep._compute"),
@@ -111,7 +111,7 @@ WAYS = [
     ),
     Way("worked here", "rebaser_client.cooperative:aside", lambda given, _: given[0] <= _now().here),
     Way("worked in a thread", "rebaser_client.cooperative:aside", lambda given, _: given[0] > _now().here),
-    Way("worked in, not all at once", f"{CORE}state.overlay:Cells.work_in", lambda _, more: more),
+    Way("worked in, not all at once", f"{CORE}state.overlay:Cells.merge_overlay", lambda _, more: more),
     # -- the state
     Way("a definition by arrays", f"{CORE}state.dependents:Edges.add", lambda given, _: len(given[2]) >= _now().arrays),
     Way(
@@ -120,18 +120,26 @@ WAYS = [
         lambda given, _: 0 < len(given[2]) < _now().arrays,
     ),
     Way("the way back built anew", f"{CORE}state.dependents:Edges.build"),
-    Way("the way back forgotten", f"{CORE}state.dependents:Edges.add", lambda given, _: given[0].behind),
-    Way("a pattern looked up", f"{CORE}state.patterns.matches:Matching._looked_up"),
+    Way("the way back forgotten", f"{CORE}state.dependents:Edges.add", lambda given, _: given[0].stale),
+    Way("a pattern looked up", f"{CORE}state.patterns.matches:PatternMatches._looked_up"),
     Way("what a pattern matched brought up to date", f"{CORE}state.patterns.matches:_worked_in"),
-    Way("ids of some heads", f"{CORE}state.patterns.id_tree:Names.cover", lambda given, _: given[0]._heads),
-    Way("ids of all heads", f"{CORE}state.patterns.id_tree:Names.cover", lambda given, _: given[0]._heads is None),
+    Way("ids of some heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads),
+    Way("ids of all heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads is None),
     # -- checkpoints
-    Way("a base", f"{CORE}checkpoint.writer:Draft.write", lambda given, _: given[0].whole),
-    Way("a delta", f"{CORE}checkpoint.writer:Draft.write", lambda given, _: not given[0].whole),
-    Way("a checkpoint of one file", f"{CORE}checkpoint.writer:Draft.write", lambda _, found: len(found.parts) == 1),
-    Way("a checkpoint of several files", f"{CORE}checkpoint.writer:Draft.write", lambda _, found: len(found.parts) > 1),
-    Way("a later batch", f"{CORE}checkpoint.part_rows:Rows.batch", lambda given, _: given[1] > 0),
-    Way("a batch cut for its size", f"{CORE}checkpoint.part_rows:Rows._cells", lambda _, found: found is None),
+    Way("a base", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: given[0].whole),
+    Way("a delta", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: not given[0].whole),
+    Way(
+        "a checkpoint of one file",
+        f"{CORE}checkpoint.writer:CheckpointDraft.write",
+        lambda _, found: len(found.parts) == 1,
+    ),
+    Way(
+        "a checkpoint of several files",
+        f"{CORE}checkpoint.writer:CheckpointDraft.write",
+        lambda _, found: len(found.parts) > 1,
+    ),
+    Way("a later batch", f"{CORE}checkpoint.part_rows:PartRows.batch", lambda given, _: given[1] > 0),
+    Way("a batch cut for its size", f"{CORE}checkpoint.part_rows:PartRows._cells", lambda _, found: found is None),
     Way(
         "a part compressed",
         f"{CORE}checkpoint.writer:_File.__init__",
@@ -144,12 +152,12 @@ WAYS = [
     ),
     Way(
         "inputs counted over all rows",
-        f"{CORE}checkpoint.part_loader:Layer._count",
+        f"{CORE}checkpoint.part_loader:PartLoader._count",
         lambda given, _: len(given[1]) >= _now().counted,
     ),
     Way(
         "inputs counted one by one",
-        f"{CORE}checkpoint.part_loader:Layer._count",
+        f"{CORE}checkpoint.part_loader:PartLoader._count",
         lambda given, _: len(given[1]) < _now().counted,
     ),
 ]

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rebaser_core.checkpoint import Chain, Part, read_checkpoint, schema
-from rebaser_core.checkpoint.writer import Draft
+from rebaser_core.checkpoint import Chain, PartRef, read_checkpoint, schema
+from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.state.change_set import Cell, ChangeSetState
@@ -166,7 +166,7 @@ def test_an_update_of_many_values_is_in_the_delta() -> None:
     stored.write(state)
     columns = state.cells.columns
     rows = columns.rows()[1:11]
-    columns.computed_all(rows, columns.kind[rows], columns.num[rows], {0: "text"}, {1: Fault("failed", "no", "d1")})
+    columns.computed_all(rows, columns.kind[rows], columns.bits[rows], {0: "text"}, {1: Fault("failed", "no", "d1")})
     state.last += 1
     delta = stored.write(state)
     assert [row["id"] for row in table(*delta.parts)] == [*(f"d{n}" for n in range(10)), "a"]
@@ -174,12 +174,12 @@ def test_an_update_of_many_values_is_in_the_delta() -> None:
 
 
 def test_a_new_base_is_written_when_the_deltas_have_paid_for_it() -> None:
-    part = Part("x", 100)
+    part = PartRef("x", 100)
     assert Chain().worn
     assert not Chain(1, (part,)).worn
-    assert not Chain(1, (part,), (Part("y", 50),)).worn
-    assert Chain(1, (part,), (Part("y", 30), Part("z", 21))).worn
-    assert Chain(1, (Part("x", 10**9),), (part,) * 64).worn
+    assert not Chain(1, (part,), (PartRef("y", 50),)).worn
+    assert Chain(1, (part,), (PartRef("y", 30), PartRef("z", 21))).worn
+    assert Chain(1, (PartRef("x", 10**9),), (part,) * 64).worn
 
 
 def test_a_new_base_is_written_when_most_has_changed() -> None:
@@ -197,7 +197,7 @@ def test_what_was_not_stored_is_in_the_next_one() -> None:
     stored.write(state)
     edit(state, Set("v1", -1), Remove("v2"))
     with state.view() as view:
-        failed = Draft(state, view, stored.chain)
+        failed = CheckpointDraft(state, view, stored.chain)
         edit(state, Set("v3", -3), Remove("v5"))
         failed.copy()
     failed.write()

@@ -16,7 +16,7 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import NEVER
-from rebaser.dvu.wire.packet import Packet, Results, Shape
+from rebaser.dvu.wire.packet import Packet, Results, Template
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
@@ -28,7 +28,7 @@ def numbers(nodes: int, *, odd: int = 0) -> Packet:
     packet = Packet(
         1, fingerprint.code(), {"sum": "", "concat": ""}, constants=[1, 0.5], dirty=bytearray(b"\1" * nodes)
     )
-    packet.shapes = [Shape("sum", (("x", 2),), {}), Shape("concat", (("x", 2),), {})]
+    packet.shapes = [Template("sum", (("x", 2),), {}), Template("concat", (("x", 2),), {})]
     last = -1
     for node in range(nodes):
         text = node < odd and node % 2 == 0

@@ -35,11 +35,11 @@ import pyarrow as pa
 from rebaser.dvu import fingerprint
 from rebaser.dvu.worker import evaluate
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.wire.packet import NEVER, Packet, Shape
+from rebaser.dvu.wire.packet import NEVER, Packet, Template
 from rebaser.dvu.spark.session import _ROWS
 
 had = set(sys.modules)
-packet = Packet(1, fingerprint.code(), registry().fingerprints({"sum"}), [Shape("sum", (("of", -1),), {})], [1.5])
+packet = Packet(1, fingerprint.code(), registry().fingerprints({"sum"}), [Template("sum", (("of", -1),), {})], [1.5])
 packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0], bytearray(b"\\1"), [NEVER]
 batch = pa.record_batch([[0], [packet.encode()], [""], [False]], schema=_ROWS)
 [found] = evaluate.evaluate_batches([batch])

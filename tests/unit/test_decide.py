@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rebaser_core.commit import Applied, BlobRef, Commit, Kind, Outcome
-from rebaser_core.decide import Decided, Incoming, decide, floor
+from rebaser_core.decide import DecidedBatch, QueuedRequest, decide, decided_through
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set
@@ -13,7 +13,7 @@ from rebaser_core.updates import Derive, Recompute, Remove, Set
 EPOCH = Applied("created", 0)
 
 
-def commit(state: ChangeSetState, decided: Decided) -> ChangeSetState:
+def commit(state: ChangeSetState, decided: DecidedBatch) -> ChangeSetState:
     """Fold what was decided, as the log would."""
     state.fold(
         state.last + 1,
@@ -24,8 +24,8 @@ def commit(state: ChangeSetState, decided: Decided) -> ChangeSetState:
     return state
 
 
-def ask(sequence: int, request_id: str, *updates: Set | Remove, source: str | None = None) -> Incoming:
-    return Incoming(sequence, request_id, updates, source)
+def ask(sequence: int, request_id: str, *updates: Set | Remove, source: str | None = None) -> QueuedRequest:
+    return QueuedRequest(sequence, request_id, updates, source)
 
 
 def test_requests_are_applied_in_order_and_share_a_commit() -> None:
@@ -54,13 +54,13 @@ def test_a_known_id_is_answered_with_its_outcome_and_not_applied() -> None:
 def test_what_was_applied_is_answered_as_applied_though_it_would_be_refused_today() -> None:
     state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [ask(4, "a", Set("x", 1))]))
     refused = UnprocessableError("update 0 of 'x': no", code="invalid_definition")
-    again = decide(state, state.applied or EPOCH, [Incoming(9, "a", error=refused, digest=b"")])
+    again = decide(state, state.applied or EPOCH, [QueuedRequest(9, "a", error=refused, digest=b"")])
     assert again.decisions == ()
     assert again.answers[0][0].outcome is Outcome.SUCCESS
 
 
 def test_a_refused_request_can_be_tried_anew_from_the_dead_letters() -> None:
-    refused = Incoming(4, "a", error=UnprocessableError("no", code="invalid_definition"), digest=b"1")
+    refused = QueuedRequest(4, "a", error=UnprocessableError("no", code="invalid_definition"), digest=b"1")
     state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [refused]))
     anew = replace(ask(9, "a", Set("x", 1)), redrive=1, digest=b"1")  # by a release that knows what it asks for
     assert decide(state, state.applied or EPOCH, [anew]).delta == (Set("x", 1),)
@@ -73,8 +73,8 @@ def test_the_same_id_twice_in_one_batch_is_applied_once() -> None:
 
 
 def test_a_known_id_with_other_content_is_refused_and_each_gets_its_own_answer_again() -> None:
-    def asked(sequence: int, value: int, digest: bytes) -> Incoming:
-        return Incoming(sequence, "a", (Set("x", value),), digest=digest)
+    def asked(sequence: int, value: int, digest: bytes) -> QueuedRequest:
+        return QueuedRequest(sequence, "a", (Set("x", value),), digest=digest)
 
     one, other = bytes(7) + b"1", bytes(7) + b"2"
     first = decide(ChangeSetState(), EPOCH, [asked(4, 1, one), asked(5, 2, other), asked(6, 1, one)])
@@ -98,12 +98,12 @@ def test_a_sequence_below_applied_without_an_outcome_is_dead_not_applied() -> No
     assert decided.skipped == 1
 
 
-def dead(sequence: int, request_id: str, redrive: int = 0) -> Incoming:
-    return Incoming(sequence, request_id, error=UnprocessableError("no", code="malformed"), redrive=redrive)
+def dead(sequence: int, request_id: str, redrive: int = 0) -> QueuedRequest:
+    return QueuedRequest(sequence, request_id, error=UnprocessableError("no", code="malformed"), redrive=redrive)
 
 
-def redriven(sequence: int, request_id: str, redrive: int) -> Incoming:
-    return Incoming(sequence, request_id, (Set("x", sequence),), redrive=redrive)
+def redriven(sequence: int, request_id: str, redrive: int) -> QueuedRequest:
+    return QueuedRequest(sequence, request_id, (Set("x", sequence),), redrive=redrive)
 
 
 def test_a_dead_request_sent_again_by_its_client_is_answered_and_not_tried_again() -> None:
@@ -137,7 +137,7 @@ def test_a_redrive_behind_the_death_it_answers_in_one_batch() -> None:
 
 
 def test_a_bad_request_takes_no_neighbour_along() -> None:
-    bad = Incoming(2, "@2", error=UnprocessableError("bad bytes", code="malformed"))
+    bad = QueuedRequest(2, "@2", error=UnprocessableError("bad bytes", code="malformed"))
     decided = decide(ChangeSetState(), EPOCH, [ask(1, "a", Set("x", 1)), bad, ask(3, "c", Set("y", 1))])
     assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS, Outcome.DEAD, Outcome.SUCCESS]
     assert decided.delta == (Set("x", 1), Set("y", 1))
@@ -162,21 +162,21 @@ def test_edits_of_another_change_set_conflict_where_what_they_remove_is_gone() -
 
 def test_another_stream_or_one_that_went_back_is_a_new_epoch() -> None:
     state = ChangeSetState()
-    assert floor(state, "s", 100) == 0
+    assert decided_through(state, "s", 100) == 0
     state.applied = Applied("s", 50)
-    assert floor(state, "s", 100) == 50
-    assert floor(state, "s", 50) == 50
-    assert floor(state, "s", 49) == 0
-    assert floor(state, "t", 100) == 0
+    assert decided_through(state, "s", 100) == 50
+    assert decided_through(state, "s", 50) == 50
+    assert decided_through(state, "s", 49) == 0
+    assert decided_through(state, "t", 100) == 0
 
 
 def test_what_is_to_be_recomputed_goes_into_the_commit_once() -> None:
     state = ChangeSetState()
     asked = [
-        Incoming(1, "a", (Derive("b", "sum", {"x": "a"}),)),
-        Incoming(2, "b", recompute=Recompute("sum")),
-        Incoming(3, "c", (Set("a", 1),), recompute=Recompute("sum")),
-        Incoming(4, "b", recompute=Recompute("sum")),
+        QueuedRequest(1, "a", (Derive("b", "sum", {"x": "a"}),)),
+        QueuedRequest(2, "b", recompute=Recompute("sum")),
+        QueuedRequest(3, "c", (Set("a", 1),), recompute=Recompute("sum")),
+        QueuedRequest(4, "b", recompute=Recompute("sum")),
     ]
     decided = decide(state, EPOCH, asked)
     assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS] * 3
@@ -187,15 +187,17 @@ def test_what_is_to_be_recomputed_goes_into_the_commit_once() -> None:
 @pytest.mark.parametrize("asked", [Recompute(), Recompute("sum")])
 def test_where_nothing_is_derived_nothing_is_recomputed_and_the_answer_says_so(asked: Recompute) -> None:
     state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [ask(1, "a", Set("x", 1))]))
-    [decision] = decide(state, EPOCH, [Incoming(2, "r", (Set("y", 1),), recompute=asked)]).decisions
+    [decision] = decide(state, EPOCH, [QueuedRequest(2, "r", (Set("y", 1),), recompute=asked)]).decisions
     assert (decision.outcome, decision.code, decision.performed) == (Outcome.ERROR, "nothing_to_recompute", 0)
     assert ("'sum'" in decision.message) is (asked.function is not None)
-    itself = Incoming(3, "s", (Derive("y", "sum", {"x": "x"}),), recompute=asked)
+    itself = QueuedRequest(3, "s", (Derive("y", "sum", {"x": "x"}),), recompute=asked)
     assert decide(state, EPOCH, [itself]).recompute == (asked,)
 
 
 def test_a_refused_request_recomputes_nothing() -> None:
-    state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [Incoming(1, "a", (Derive("b", "sum", {}),))]))
-    stray = Incoming(2, "r", (Remove("nothing"),), "other", recompute=Recompute())
+    state = commit(
+        ChangeSetState(), decide(ChangeSetState(), EPOCH, [QueuedRequest(1, "a", (Derive("b", "sum", {}),))])
+    )
+    stray = QueuedRequest(2, "r", (Remove("nothing"),), "other", recompute=Recompute())
     decided = decide(state, EPOCH, [stray])
     assert (decided.decisions[0].outcome, decided.recompute, decided.delta) == (Outcome.CONFLICTS, (), ())

@@ -12,7 +12,7 @@ import pytest
 from rebaser.dvu import fingerprint
 from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
 from rebaser.dvu.wire.equality import own_fault, remember, same_as
-from rebaser.dvu.wire.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, RawFault, Results, Shape
+from rebaser.dvu.wire.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, RawFault, Results, Template
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet
 from rebaser_core import thresholds
@@ -53,7 +53,7 @@ class Made:
     def node(self, function: str, *refs: int, dirty: bool = True, old: Item = NEVER, **params: Json) -> "Made":
         packet = self.packet
         packet.shape.append(len(packet.shapes))
-        packet.shapes.append(Shape(function, (("values", len(refs)),), params))
+        packet.shapes.append(Template(function, (("values", len(refs)),), params))
         packet.refs += refs
         packet.dirty.append(dirty)
         packet.old.append(old)
@@ -152,7 +152,7 @@ def test_inputs_come_by_name_and_lists_of_ids_as_lists() -> None:
     seen: list[object] = []
     named = Function(name="named", call=lambda inputs, params: seen.append((inputs, params)))
     packet = Packet(1, fingerprint.code(), {"named": ""}, constants=[1, 2, [3]])
-    packet.shapes = [Shape("named", (("a", -1), ("b", 2), ("c", 0), ("d", 1)), {"p": 1}), Shape("named", ONE, {})]
+    packet.shapes = [Template("named", (("a", -1), ("b", 2), ("c", 0), ("d", 1)), {"p": 1}), Template("named", ONE, {})]
     packet.shape, packet.refs = [0, 1], [~0, ~1, ~2, ~0, ~2]
     packet.dirty, packet.old = bytearray(b"\1\1"), [NEVER, NEVER]
     evaluate_packet(packet.encode(), Registry({"named": named}, {}))

@@ -14,7 +14,7 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.functions import registry
 from rebaser.dvu.functions.registry import GROUP, Registry, load
-from rebaser.dvu.wire.packet import IN_ERROR, NEVER, Packet, Results, Shape
+from rebaser.dvu.wire.packet import IN_ERROR, NEVER, Packet, Results, Template
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.values import Json
 
@@ -41,7 +41,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 def computed(known: Registry, given: list[Json], *functions: str, apart: bool = False, **params: Json) -> Results:
     """What each of `functions` gives for each of `given`."""
     packet = Packet(1, fingerprint.code(), known.fingerprints(functions), constants=[*given])
-    packet.shapes = [Shape(name, (("x", -1),), params) for name in functions]
+    packet.shapes = [Template(name, (("x", -1),), params) for name in functions]
     packet.shape = [number for number in range(len(functions)) for _ in given]
     packet.refs = [~at for at in range(len(given))] * len(functions)
     packet.dirty, packet.old = bytearray([1] * len(packet.shape)), [NEVER] * len(packet.shape)
@@ -85,7 +85,7 @@ def test_a_vector_form_is_used_for_many_and_its_source_counts(install: Install, 
     packet = Packet(
         1, fingerprint.code(), known.fingerprints(["discounted"]), constants=[float(at) for at in range(90)]
     )
-    packet.shapes = [Shape("discounted", (("price", -1),), {"discount": 0.5})]
+    packet.shapes = [Template("discounted", (("price", -1),), {"discount": 0.5})]
     packet.shape, packet.refs = [0] * 90, [~at for at in range(90)]
     packet.dirty, packet.old = bytearray([1] * 90), [NEVER] * 90
     [data] = evaluate_packet(packet.encode(), known)
@@ -289,7 +289,7 @@ def test_a_child_that_lives_is_gone_with_its_packet(install: Install, children: 
 def test_what_depends_on_it_fails_too_and_the_child_is_gone(install: Install, children: list[int]) -> None:
     known = install("import os\ndef f(i, p): os._exit(0)\n", {"f": "plugin_ended:f"}, "plugin_ended")
     packet = Packet(1, fingerprint.code(), known.fingerprints(["f"]), constants=[1])
-    packet.shapes = [Shape("f", (("x", -1),), {}), Shape("sum", (("x", -1),), {})]
+    packet.shapes = [Template("f", (("x", -1),), {}), Template("sum", (("x", -1),), {})]
     packet.shape, packet.refs = [0, 1, 1], [~0, 0, ~0]
     packet.dirty, packet.old = bytearray([1, 1, 1]), [NEVER] * 3
     [data] = evaluate_packet(packet.encode(), known, apart=True)

@@ -22,7 +22,7 @@ from rebaser.dvu.wire.packet import (
     Mark,
     Packet,
     Results,
-    Shape,
+    Template,
     Work,
     weight,
 )
@@ -104,7 +104,7 @@ def test_faults_keep_their_two_forms() -> None:
 
 
 def test_refs_become_slots_with_constants_first() -> None:
-    shape = Shape("sum", (("a", -1), ("b", 2)), {"p": [1, None]})
+    shape = Template("sum", (("a", -1), ("b", 2)), {"p": [1, None]})
     packet = Packet(1, "code", {"sum": ""}, [shape], [10, 20], shape=[0, 0], refs=[~1, ~0, ~0, 0, ~1, 0])
     packet.dirty, packet.old = bytearray(2), [NEVER, NEVER]
     again = Work.decode(packet.encode())
@@ -116,7 +116,7 @@ def test_refs_become_slots_with_constants_first() -> None:
 def test_a_number_costs_few_bytes() -> None:
     """What travels is typed columns: 8 bytes a number, 4 an input, and no ids."""
     count = 10_000
-    packet = Packet(1, "code", shapes=[Shape("sum", (("x", 2),), {})], constants=[0.5] * count)
+    packet = Packet(1, "code", shapes=[Template("sum", (("x", 2),), {})], constants=[0.5] * count)
     packet.shape, packet.refs, packet.dirty = [0] * count, [~0] * 2 * count, bytearray(count)
     packet.old = [1.5] * count
     assert len(packet.encode()) < 25 * count

@@ -1,4 +1,4 @@
-"""Patterns against a matcher that tries everything."""
+"""GlobSet against a matcher that tries everything."""
 
 from functools import cache
 from itertools import product
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.state.patterns.globs import Patterns, matcher
-from rebaser_core.state.patterns.id_tree import Names
+from rebaser_core.state.patterns.globs import GlobSet, matcher
+from rebaser_core.state.patterns.id_tree import IdTree
 
 texts = st.text(alphabet="ab/", min_size=1, max_size=8)
 globs = st.lists(st.sampled_from(["a", "b", "/", "*", "**", "***"]), min_size=1, max_size=7).map("".join)
@@ -67,7 +67,7 @@ def test_a_hostile_pattern_does_not_take_for_ever(glob: str) -> None:
 
 @given(st.lists(globs, max_size=12), st.data())
 def test_patterns_are_a_set_that_finds_who_matches(given_: list[str], data: st.DataObject) -> None:
-    patterns = Patterns()
+    patterns = GlobSet()
     there: set[str] = set()
     for glob in given_:
         patterns.add(glob)
@@ -87,7 +87,7 @@ def test_patterns_are_a_set_that_finds_who_matches(given_: list[str], data: st.D
 
 @given(st.lists(texts, max_size=15), st.lists(globs, max_size=8), st.data())
 def test_names_are_a_set_that_finds_what_matches(ids: list[str], some: list[str], data: st.DataObject) -> None:
-    names = Names()
+    names = IdTree()
     there: set[str] = set()
 
     def cover() -> None:
@@ -111,7 +111,7 @@ def test_names_are_a_set_that_finds_what_matches(ids: list[str], some: list[str]
 
 def test_names_hold_what_may_match() -> None:
     ids = ["cart/1/price", "cart/2", "vat", "shop/1", "a/b"]
-    names = Names()
+    names = IdTree()
     for globs_, held in (
         (["cart/*", "cart/**"], {"cart/1/price", "cart/2"}),
         (["v*", "cart/1/*"], {"cart/1/price", "cart/2", "vat"}),

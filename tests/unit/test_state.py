@@ -225,14 +225,14 @@ def test_a_thread_keeps_what_it_works_on_until_it_ends() -> None:
     thread.start()
     begun.wait(60)
     view.close()
-    assert state.frozen
+    assert state.pinned
     state.fold(2, rebase(state, Set("a", 2)))
     over.set()
     thread.join(60)
-    assert (seen, state.frozen, state.values()["a"].value) == ([1], False, 2)
+    assert (seen, state.pinned, state.values()["a"].value) == ([1], False, 2)
     with pytest.raises(RuntimeError, match="closed"):
         view.run(work)
-    assert not state.frozen
+    assert not state.pinned
 
 
 def test_a_view_keeps_the_roots_that_it_was_opened_with() -> None:
@@ -276,11 +276,11 @@ def test_what_was_brought_in_order_is_left_alone_until_enough_is_worn_again() ->
         state.fold(sequence, rebase(state, Derive("b", "sum", {"x": ["a", "c", "d"]})))
     columns = state.cells.columns
     with forced(Thresholds(edges_worn=0, refs_lost=0)):
-        columns.tidy()
-        refs, to = columns.refs, columns.edges.to
-        columns.tidy()
+        columns.compact()
+        refs, targets = columns.refs, columns.edges.targets
+        columns.compact()
     assert columns.refs is refs
-    assert columns.edges.to is to
+    assert columns.edges.targets is targets
 
 
 def test_what_is_asked_for_again_during_a_dvu_is_owed_after_it() -> None:

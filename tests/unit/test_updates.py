@@ -7,7 +7,7 @@ import pytest
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import Limits
 from rebaser_core.updates import (
-    MARK,
+    PATTERN_PREFIX,
     Derive,
     Match,
     Remove,
@@ -44,7 +44,13 @@ def test_an_input_may_be_a_pattern_alone_or_among_ids() -> None:
     read = {"x": Match("cart/*/price"), "some": ("a", Match("**"), "b"), "one": Match("b")}
     assert update == Derive("t", "sum", read, {})
     assert isinstance(update, Derive)
-    assert list(update.input_ids()) == [MARK + "cart/*/price", "a", MARK + "**", "b", MARK + "b"]
+    assert list(update.input_ids()) == [
+        PATTERN_PREFIX + "cart/*/price",
+        "a",
+        PATTERN_PREFIX + "**",
+        "b",
+        PATTERN_PREFIX + "b",
+    ]
     assert parse_update(update.to_wire()) == update
     assert update.has_match
     assert any_match([Set("a", 1), update])

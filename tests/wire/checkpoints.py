@@ -2,14 +2,14 @@
 
 from rebaser_core.blob_address import address_of
 from rebaser_core.checkpoint import Chain, open_checkpoint, read_checkpoint
-from rebaser_core.checkpoint.writer import Draft, Written
+from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
 from rebaser_core.state.change_set import ChangeSetState
 
 
-def written(state: ChangeSetState, chain: Chain | None = None) -> Written:
+def written(state: ChangeSetState, chain: Chain | None = None) -> WrittenCheckpoint:
     """The checkpoint of `state` that follows `chain`."""
     with state.view() as view:
-        draft = Draft(state, view, chain or Chain())
+        draft = CheckpointDraft(state, view, chain or Chain())
         draft.copy()
     return draft.write()
 
@@ -21,11 +21,11 @@ class Stored:
         self.blobs: dict[str, bytes] = {}
         self.chain = Chain()
 
-    def put(self, made: Written) -> None:
+    def put(self, made: WrittenCheckpoint) -> None:
         self.blobs |= {address_of(data): data for data in made.parts}
         self.chain = made.chain
 
-    def write(self, state: ChangeSetState) -> Written:
+    def write(self, state: ChangeSetState) -> WrittenCheckpoint:
         made = written(state, self.chain)
         self.put(made)
         return made

@@ -293,7 +293,7 @@ def table(items: Sequence[Computed]) -> ComputedTable:
         columns.set(item.id, None)
         columns.put(row, item.value, item.fault)
     count = len(items)
-    return ComputedTable(columns.ids, columns.kind[:count], columns.num[:count], columns.other, columns.faults)
+    return ComputedTable(columns.ids, columns.kind[:count], columns.bits[:count], columns.other, columns.faults)
 
 
 def no_longer(_: Any) -> tuple[None, bytes]:

@@ -22,7 +22,7 @@ from rebaser.dvu import faults
 from rebaser.dvu.wire.packet import weight
 from rebaser_core.cel import formulas
 from rebaser_core.cel import syntax as cel_syntax
-from rebaser_core.cel.formulas import Formula
+from rebaser_core.cel.formulas import ParsedFormula
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json
 
@@ -47,7 +47,7 @@ class FormulaError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Program:
     run: Any
-    formula: Formula
+    formula: ParsedFormula
 
 
 def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:

@@ -15,7 +15,7 @@ from rebaser.dvu.compiled import formulas, instructions
 from rebaser.dvu.compiled.instructions import NotCompiled, Program
 from rebaser.dvu.functions import collections, formula, numbers
 from rebaser.dvu.functions.base import Function, Params
-from rebaser.dvu.wire.packet import Shape
+from rebaser.dvu.wire.packet import Template
 
 _Inputs = tuple[tuple[str, int], ...]
 
@@ -30,7 +30,7 @@ _REDUCTIONS: Final = {
 }
 
 
-def translate(shape: Shape, function: Function | None) -> Program | None:
+def translate(shape: Template, function: Function | None) -> Program | None:
     """The program of a definition; None if it has none."""
     if function is None:
         return None

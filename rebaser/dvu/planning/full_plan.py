@@ -70,8 +70,8 @@ def _named(columns: Columns, roots: subgraph.Ints) -> subgraph.Ints:
     """`roots`, and for a pattern among them, which has no slot, those that name it."""
     if not columns.patterns:
         return roots
-    patterns = roots[columns.patterns.ways().of[roots] < 0].tolist()
-    return np.concatenate((roots, *[np.array(columns.edges.of(row), np.int32) for row in patterns]))
+    patterns = roots[columns.patterns.links().first_link[roots] < 0].tolist()
+    return np.concatenate((roots, *[np.array(columns.edges.candidates(row), np.int32) for row in patterns]))
 
 
 class FullGraphPlan:
@@ -159,7 +159,7 @@ class FullGraphPlan:
             structure.address,
             self._nodes,
             self._given,
-            Column(kinds, columns.num[rows], others),
+            Column(kinds, columns.bits[rows], others),
             structure.data if self._way in (_UNSENT, _BROUGHT) else b"",
             self._store,
         )
@@ -197,7 +197,7 @@ class FullGraphPlan:
         places = np.empty(len(part.nodes), np.int32)
         found, odd = loops_for(len(places), self._limits.interpreted_max).differing(
             *(part.nodes, self._structure.base, self._layout.rows, values.kinds, values.bits),
-            *(columns.state, columns.kind, columns.num, OK, OTHER, INT, places, rows, kinds, bits),
+            *(columns.state, columns.kind, columns.bits, OK, OTHER, INT, places, rows, kinds, bits),
         )
         if odd:
             raw = iter(part.faults)

@@ -72,7 +72,7 @@ def constants_of(codes: Ints, columns: Columns, graph: Subgraph, found: NewValue
     rows = graph.rows[positions]
     rows[~inside] = graph.outside[-codes[~inside] - 1]
     fresh = inside & found.changed[positions] if len(found.changed) else inside
-    kinds, bits = row_kinds(columns, rows), columns.num[rows]
+    kinds, bits = row_kinds(columns, rows), columns.bits[rows]
     if fresh.any():
         kinds[fresh], bits[fresh] = found.kinds[positions[fresh]], found.bits[positions[fresh]]
     others: dict[int, Any] = {}
@@ -88,7 +88,7 @@ def input_item(column: Column, at: int) -> Item:
 
 def olds_of(rows: Ints, columns: Columns) -> Column:
     """What stood in `rows`, as a worker needs it to tell whether it changed."""
-    state, kinds, bits = columns.state[rows], columns.kind[rows], columns.num[rows]
+    state, kinds, bits = columns.state[rows], columns.kind[rows], columns.bits[rows]
     kinds[state == STALE] = UNKNOWN
     others: dict[int, Any] = {}
     for at in np.flatnonzero(state == ERROR).tolist():

@@ -79,11 +79,15 @@ _layouts: "WeakKeyDictionary[Columns, GraphLayout]" = WeakKeyDictionary()
 def cached_layout(columns: Columns) -> GraphLayout | None:
     """What was laid for the definitions as they are."""
     found = _layouts.get(columns)
-    return found if found is not None and (found.defined, found.moved) == (columns.defined, _moved(columns)) else None
+    return (
+        found
+        if found is not None and (found.defined, found.moved) == (columns.definition_generation, _moved(columns))
+        else None
+    )
 
 
 def _moved(columns: Columns) -> int:
-    return columns.patterns.moved if columns.patterns else 0
+    return columns.patterns.generation if columns.patterns else 0
 
 
 def build_layout(columns: Columns, interpreted_max: int) -> GraphLayout:
@@ -94,16 +98,16 @@ def build_layout(columns: Columns, interpreted_max: int) -> GraphLayout:
 
 
 def _layout_of(columns: Columns, interpreted_max: int) -> GraphLayout:
-    derived = np.flatnonzero(columns.shape[: columns.count] >= 0).astype(np.int32)
+    derived = np.flatnonzero(columns.template[: columns.count] >= 0).astype(np.int32)
     count = len(derived)
-    made = GraphLayout(columns.defined, _moved(columns), None, *np.zeros((2, 0), np.int32))
+    made = GraphLayout(columns.definition_generation, _moved(columns), None, *np.zeros((2, 0), np.int32))
     try:
         behind = subgraph.expand_patterns(columns, derived, interpreted_max)
     except DvuError:
         return made
     if behind is not None and behind.crowded:
         return made
-    shape, wide = (columns.shape[derived], []) if behind is None else (behind.shape, behind.wide)
+    shape, wide = (columns.template[derived], []) if behind is None else (behind.shape, behind.wide)
     mark = np.zeros(columns.count, np.uint8)
     mark[derived] = 1
     ptr, idx, outside = subgraph.local_edges(columns, derived, mark, interpreted_max, behind)
@@ -115,7 +119,7 @@ def _layout_of(columns: Columns, interpreted_max: int) -> GraphLayout:
         refs = np.empty(len(idx), np.int32)
         run.relabel(order, rank, ptr, idx, len(outside), refs)
         known, which = np.unique(shape[order], return_inverse=True)
-        shapes = [columns.shapes[at] if at >= 0 else wide[-at - 1] for at in known.tolist()]
+        shapes = [columns.templates[at] if at >= 0 else wide[-at - 1] for at in known.tolist()]
         made.structure = Structure.make(len(outside), shapes, which.astype(np.int32), refs)
         made.rows = np.concatenate((outside, derived[order]))
         made.slot = np.full(columns.count, -1, np.int32)

@@ -27,7 +27,7 @@ from rebaser_core.errors import DvuError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable, RowIds
 from rebaser_core.state.kinds import ERROR
-from rebaser_core.state.templates import Shape
+from rebaser_core.state.templates import Template
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault
 
@@ -204,14 +204,14 @@ class PacketPlan:
             olds_of(found.rows[nodes], self._columns),
         ).encode()
 
-    def _shape_at(self, number: int) -> Shape:
-        return self._columns.shapes[number] if number >= 0 else self._graph.wide[-number - 1]
+    def _shape_at(self, number: int) -> Template:
+        return self._columns.templates[number] if number >= 0 else self._graph.wide[-number - 1]
 
     def _too_large(self, at: int) -> Fault:
         """The fault of a value whose inputs, all settled, are too large to send; as a worker would find it."""
         columns, found = self._columns, self._graph
         id_ = columns.ids[found.rows[at]]
-        function = columns.shapes[columns.shape[found.rows[at]]].function
+        function = columns.templates[columns.template[found.rows[at]]].function
         if function not in self._functions.functions:
             return Fault(*faults.unknown_function(function), id_)
         codes = found.idx[found.ptr[at] : found.ptr[at + 1]]
@@ -297,7 +297,7 @@ class PacketPlan:
             self._run.wake(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 
-def _shape_weight(shape: Shape) -> int:
+def _shape_weight(shape: Template) -> int:
     return _SHAPE_BYTES + weight(dict(shape.params)) + sum([len(name) for name, _ in shape.inputs])
 
 

@@ -14,7 +14,7 @@ from rebaser_core.definitions import BY_ID
 from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.state.columns import Columns
-from rebaser_core.state.templates import Shape
+from rebaser_core.state.templates import Template
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ class Expanded:
     members: Ints
     width: Longs
     shape: Ints
-    wide: list[Shape]
+    wide: list[Template]
     crowded: dict[int, tuple[str, str]]
 
 
@@ -49,10 +49,18 @@ def widths(columns: Columns, rows: Ints, run: Any) -> tuple[Longs, Ints]:
     """How many inputs each of `rows` has, all derived, with what patterns match, and how many patterns."""
     patterns = columns.patterns
     assert patterns is not None  # noqa: S101 - nobody asks where there are none
-    ways = patterns.ways()
+    links = patterns.links()
     width, several = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
     run.widths(
-        rows, columns.shape, columns.in_at, columns.shapes.arity, columns.refs, ways.of, ways.size, width, several
+        rows,
+        columns.template,
+        columns.first_input,
+        columns.templates.arity,
+        columns.refs,
+        links.first_link,
+        links.match_count,
+        width,
+        several,
     )
     return width, several
 
@@ -63,8 +71,8 @@ def expand(columns: Columns, rows: Ints, run: Any) -> Expanded:
     patterns = columns.patterns
     assert patterns is not None  # noqa: S101 - see above
     width, several = widths(columns, rows, run)
-    ways = patterns.ways()
-    of, size = ways.of, ways.size
+    links = patterns.links()
+    of, size = links.first_link, links.match_count
     crowded = np.flatnonzero((width > MAX_INPUTS) & (several > 0))
     width[crowded] = 0
     having = np.flatnonzero(several)
@@ -72,15 +80,15 @@ def expand(columns: Columns, rows: Ints, run: Any) -> Expanded:
     total = int(width.sum()) + _OF_NAME * int(width[named].sum())
     if total > MAX_ALL:
         raise DvuError(f"patterns make {total} inputs of one update; at most {MAX_ALL}", code="too_large")
-    shape, begin = columns.shape[rows], np.zeros(len(size), np.int64)
+    shape, begin = columns.template[rows], np.zeros(len(size), np.int64)
     if not len(having):
         return Expanded(of, begin, size, rows[:0], width, shape, [], {})
-    places, starts, arity = columns.places(rows[having])
+    places, starts, arity = columns.input_places(rows[having])
     among = of[columns.refs[places]]
     patterned = np.flatnonzero(among < 0)
     numbers = -1 - among[patterned]
     used = np.unique(numbers)
-    found = [patterns.rows(columns.ids[row]) for row in ways.row[used].tolist()]
+    found = [patterns.rows(columns.ids[row]) for row in links.pattern_row[used].tolist()]
     assert [len(one) for one in found] == size[used].tolist()  # noqa: S101 - compiled code looks at no bounds
     begin[used] = np.cumsum(size[used]) - size[used]
     owner = np.repeat(np.arange(len(having)), arity)[patterned]
@@ -95,10 +103,10 @@ def expand(columns: Columns, rows: Ints, run: Any) -> Expanded:
 
 def _named(columns: Columns, rows: Ints, having: Longs) -> Longs:
     """Those of `having`, positions of rows with patterns, that are by `by_id`."""
-    if BY_ID not in columns.shapes.functions:
+    if BY_ID not in columns.templates.functions:
         return having[:0]
-    shape = columns.shape[rows[having]]
-    ours = [one for one in np.unique(shape).tolist() if columns.shapes[one].function == BY_ID]
+    shape = columns.template[rows[having]]
+    ours = [one for one in np.unique(shape).tolist() if columns.templates[one].function == BY_ID]
     return having[np.isin(shape, ours)]
 
 
@@ -115,7 +123,7 @@ def _name(columns: Columns, rows: Ints, named: list[int], made: Expanded) -> Non
             if sum(map(len, set(ids))) > DEFAULT_LIMITS.max_value_bytes:
                 shape = known[inputs] = 0
             else:
-                made.wide.append(Shape("object", tuple([(id_, -1) for id_ in ids]), {}))
+                made.wide.append(Template("object", tuple([(id_, -1) for id_ in ids]), {}))
         if shape:
             made.shape[at] = shape
         else:
@@ -133,11 +141,11 @@ def _behind(row: int, made: Expanded) -> list[int]:
     return rows
 
 
-def _shapes(columns: Columns, shape: Ints, several: Ints, places: Any, sizes: Any) -> tuple[Ints, list[Shape]]:
+def _shapes(columns: Columns, shape: Ints, several: Ints, places: Any, sizes: Any) -> tuple[Ints, list[Template]]:
     """Shapes of rows that have patterns, `several[i]` of them row i: as inputs `places`, which become `sizes` inputs,
     one row after another."""
     starts = np.cumsum(several) - several
-    made, wide = np.empty_like(shape), list[Shape]()
+    made, wide = np.empty_like(shape), list[Template]()
     for count in np.unique(several).tolist():
         some = np.flatnonzero(several == count)
         code = shape[some].astype(np.int64)
@@ -150,15 +158,15 @@ def _shapes(columns: Columns, shape: Ints, several: Ints, places: Any, sizes: An
         for one in some[example].tolist():
             own = slice(starts[one], starts[one] + count)
             widened = dict(zip(places[own].tolist(), sizes[own].tolist(), strict=True))
-            wide.append(_widened(columns.shapes[shape[one]], widened))
+            wide.append(_widened(columns.templates[shape[one]], widened))
     return made, wide
 
 
-def _widened(shape: Shape, sizes: dict[int, int]) -> Shape:
+def _widened(shape: Template, sizes: dict[int, int]) -> Template:
     at = 0
     inputs = []
     for name, count in shape.inputs:
         end = at + abs(count)
         inputs.append((name, count if count < 0 else sum(sizes.get(place, 1) for place in range(at, end))))
         at = end
-    return Shape(shape.function, tuple(inputs), shape.params)
+    return Template(shape.function, tuple(inputs), shape.params)

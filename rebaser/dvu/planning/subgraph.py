@@ -16,15 +16,15 @@ from rebaser.dvu.planning.loop_loader import loops_for
 from rebaser_core.state.change_set import View
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.kinds import ABSENT
-from rebaser_core.state.patterns.links import Ways
-from rebaser_core.state.templates import Shape
+from rebaser_core.state.patterns.links import PatternLinks
+from rebaser_core.state.templates import Template
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import functions_of
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-_NO_WAYS: Final = Ways.none()
+_NO_LINKS: Final = PatternLinks.empty()
 _NO_PATTERNS: Final = tuple(np.zeros(0, kind) for kind in (np.int32, np.int64, np.int64, np.int32, np.int64))
 
 
@@ -50,7 +50,7 @@ class Subgraph:
     order: Ints
     cycles: list[list[int]]
     shape: Ints
-    wide: list[Shape]
+    wide: list[Template]
     crowded: dict[int, tuple[str, str]]
 
 
@@ -65,9 +65,9 @@ class Reached:
 
 def refresh_indexes(columns: Columns) -> None:
     """Bring what is kept with `columns` up to date, as far as planning follows it; one thread at a time."""
-    columns.tidy()
+    columns.compact()
     if columns.patterns:
-        columns.patterns.ways()
+        columns.patterns.links()
 
 
 def root_rows(view: View) -> Ints:
@@ -94,7 +94,7 @@ def input_count(columns: Columns, rows: Ints, interpreted_max: int) -> int:
 
 def _named(columns: Columns, rows: Ints) -> int:
     """How many inputs the derived `rows` have together, patterns as they are."""
-    return int(columns.shapes.arity[columns.shape[rows]].sum(dtype=np.int64))
+    return int(columns.templates.arity[columns.template[rows]].sum(dtype=np.int64))
 
 
 def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patterns.Expanded | None:
@@ -130,7 +130,7 @@ def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = Non
     order, cycles = _sort(run, sptr, sidx, waiting)
     dirty = np.zeros(count, np.uint8)
     dirty[: reached.woken] = 1
-    said = (columns.shape[rows], [], {}) if behind is None else (behind.shape, behind.wide, behind.crowded)
+    said = (columns.template[rows], [], {}) if behind is None else (behind.shape, behind.wide, behind.crowded)
     return Subgraph(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, *said)
 
 
@@ -143,7 +143,7 @@ def local_edges(
     outside = np.empty(edges, np.int32)
     members = _NO_PATTERNS if behind is None else (behind.of, behind.begin, behind.size, behind.members, behind.width)
     constants = loops_for(len(rows) + edges, interpreted_max).local(
-        *(rows, columns.shape, columns.in_at, columns.shapes.arity, columns.refs, mark, *members),
+        *(rows, columns.template, columns.first_input, columns.templates.arity, columns.refs, mark, *members),
         *(np.empty(columns.count, np.int32), np.zeros(columns.count, np.int32), ptr, idx, outside),
     )
     return ptr, idx, outside[:constants]
@@ -157,12 +157,20 @@ def reach(view: View, roots: Ints, limits: Thresholds, most: int | None = None) 
     again = recompute_rows(view)
     if len(again) > most:
         return None
-    ways = columns.patterns.ways() if columns.patterns else _NO_WAYS
+    links = columns.patterns.links() if columns.patterns else _NO_LINKS
     given = (
-        *(roots, len(again), columns.state, columns.shape, columns.in_at, columns.shapes.arity, columns.refs),
-        *(edges.start, edges.to, edges.head, edges.next, edges.late),
-        limits.checked if edges.lost else -1,
-        *(ways.of, ways.pattern, ways.before, ways.row),
+        *(
+            roots,
+            len(again),
+            columns.state,
+            columns.template,
+            columns.first_input,
+            columns.templates.arity,
+            columns.refs,
+        ),
+        *(edges.offsets, edges.targets, edges.head, edges.next, edges.appended),
+        limits.checked if edges.dead_edges else -1,
+        *(links.first_link, links.link_pattern, links.next_link, links.pattern_row),
     )
     out = np.empty(count, np.int32)
     out[: len(again)] = again

@@ -27,7 +27,7 @@ from rebaser.dvu.spark.blocking import Late, guard
 from rebaser.dvu.spark.bundle import bundle
 from rebaser.dvu.spark.session import Session, SessionError
 from rebaser.dvu.wire.column import Column
-from rebaser.dvu.wire.packet import NEVER, Packet, Results, Shape
+from rebaser.dvu.wire.packet import NEVER, Packet, Results, Template
 from rebaser.dvu.wire.structure import Reach, Structure
 from rebaser.embedded.spark import Jvm, check_java, master_of, parallelism
 from rebaser_client.blobs import BlobStore
@@ -41,7 +41,7 @@ _NO_STORE = (
     "let them read the blob store (package obstore, credentials, the folder); until then what large change sets are "
     "made of has to travel with updates"
 )
-_SUM = Shape("sum", (("values", 2),), {})
+_SUM = Template("sum", (("values", 2),), {})
 _TRIED = Structure.make(2, [_SUM], np.zeros(1, np.int32), np.arange(2, dtype=np.int32))
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
 

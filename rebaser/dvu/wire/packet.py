@@ -14,7 +14,7 @@ import pyarrow as pa
 from rebaser.dvu.wire.column import FAULT, FLOAT, IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
 from rebaser.dvu.wire.framing import pack, unpack
 from rebaser_core.errors import DvuError
-from rebaser_core.state.templates import Shape
+from rebaser_core.state.templates import Template
 from rebaser_core.values import Json, check_json
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "Packet",
     "RawFault",
     "Results",
-    "Shape",
+    "Template",
     "Work",
     "weight",
 ]
@@ -54,7 +54,7 @@ class Work:
     number: int
     code: str
     functions: dict[str, str | None]
-    shapes: list[Shape]
+    shapes: list[Template]
     constants: Column
     shape: Whole
     refs: Whole
@@ -117,7 +117,7 @@ class Packet:
     number: int
     code: str
     functions: dict[str, str | None] = field(default_factory=dict)
-    shapes: list[Shape] = field(default_factory=list)
+    shapes: list[Template] = field(default_factory=list)
     constants: list[Item] = field(default_factory=list)
     shape: list[int] = field(default_factory=list)
     refs: list[int] = field(default_factory=list)
@@ -249,13 +249,13 @@ def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]
     return meta, columns
 
 
-def write_shapes(shapes: list[Shape]) -> list[Any]:
+def write_shapes(shapes: list[Template]) -> list[Any]:
     """`shapes` as they travel."""
     return [[one.function, [list(pair) for pair in one.inputs], dict(one.params)] for one in shapes]
 
 
-def read_shapes(raw: list[Any]) -> list[Shape]:
+def read_shapes(raw: list[Any]) -> list[Template]:
     """The shapes that `write_shapes` wrote."""
     return [
-        Shape(function, tuple([(name, count) for name, count in inputs]), params) for function, inputs, params in raw
+        Template(function, tuple([(name, count) for name, count in inputs]), params) for function, inputs, params in raw
     ]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rebaser.dvu.wire.column import UNKNOWN, Column
 from rebaser.dvu.wire.framing import pack, unpack
-from rebaser.dvu.wire.packet import VERSION, Shape, Work, read_shapes, write_shapes
+from rebaser.dvu.wire.packet import VERSION, Template, Work, read_shapes, write_shapes
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 
@@ -33,7 +33,7 @@ class Structure:
     """
 
     base: int
-    shapes: list[Shape]
+    shapes: list[Template]
     shape: Ints
     refs: Ints
     starts: npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class Structure:
     address: str
 
     @classmethod
-    def make(cls, base: int, shapes: list[Shape], shape: Ints, refs: Ints) -> "Structure":
+    def make(cls, base: int, shapes: list[Template], shape: Ints, refs: Ints) -> "Structure":
         """The structure of `refs`, which are known to be in order and in range."""
         meta = {"version": VERSION, "base": base, "shapes": write_shapes(shapes)}
         data = pack(meta, {"shape": shape, "refs": refs})
@@ -156,7 +156,7 @@ def decode(meta: dict[str, Any], row: dict[str, Any]) -> Work | Reach:
         raise DvuError(f"unreadable packet: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def functions_of(shapes: Sequence[Shape]) -> set[str]:
+def functions_of(shapes: Sequence[Template]) -> set[str]:
     """Names of the functions that `shapes` call."""
     return {shape.function for shape in shapes}
 

@@ -14,7 +14,7 @@ from rebaser.dvu.functions.base import Function
 from rebaser.dvu.functions.vectorized import column, listed, rows
 from rebaser.dvu.wire.column import DIGEST, FALSE, FLOAT, INT, OTHER, PLAIN, TRUE
 from rebaser.dvu.wire.equality import same_as
-from rebaser.dvu.wire.packet import Shape
+from rebaser.dvu.wire.packet import Template
 from rebaser_core import thresholds
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
@@ -76,7 +76,7 @@ def _alike(state: State, nodes: Any, number: int, functions: Sequence[Function |
             _call(state, part, refs, shape, function)
 
 
-def _call(state: State, nodes: Any, refs: Any, shape: Shape, function: Function) -> None:
+def _call(state: State, nodes: Any, refs: Any, shape: Template, function: Function) -> None:
     """Settle plain nodes. A call that fails is repeated in parts, so that few pay for the trouble of one."""
     vector: Any = function.vector
     try:
@@ -94,7 +94,7 @@ def _call(state: State, nodes: Any, refs: Any, shape: Shape, function: Function)
     state.told(len(nodes))
 
 
-def arranged(shape: Shape, function: Function, inputs: list[Any], many: Callable[[list[Any]], Any] = list) -> Any:
+def arranged(shape: Template, function: Function, inputs: list[Any], many: Callable[[list[Any]], Any] = list) -> Any:
     """Inputs, values or columns, as a function takes them; `many` makes what a list of ids becomes."""
     if function.takes == "values":
         return inputs
@@ -106,7 +106,7 @@ def arranged(shape: Shape, function: Function, inputs: list[Any], many: Callable
     return named
 
 
-def alone(shape: Shape, function: Function) -> Callable[[list[Json]], Any]:
+def alone(shape: Template, function: Function) -> Callable[[list[Json]], Any]:
     """What computes one value with a vector form."""
     vector: Any = function.vector
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from rebaser.dvu import faults
 from rebaser.dvu.functions.base import Function, FunctionError
-from rebaser.dvu.wire.packet import Shape
+from rebaser.dvu.wire.packet import Template
 from rebaser.dvu.worker import batching
 from rebaser.dvu.worker.child_process import Apart, Outcome
 from rebaser_core.errors import UnprocessableError
@@ -18,7 +18,7 @@ from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
 Caller: TypeAlias = Callable[[list[Json]], Json]
 
 
-def caller(shape: Shape, function: Function | None) -> Caller | tuple[str, str]:
+def caller(shape: Template, function: Function | None) -> Caller | tuple[str, str]:
     """What turns the input values of one definition into a result; or the fault of a function nobody has."""
     if function is None:
         return faults.unknown_function(shape.function)

@@ -91,7 +91,7 @@ class _Node:
         return not (self.literal or self.starred or self.deep or self.glob is not None)
 
 
-class Patterns:
+class GlobSet:
     """A set of globs."""
 
     def __init__(self) -> None:

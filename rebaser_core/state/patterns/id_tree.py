@@ -12,7 +12,7 @@ from rebaser_core.state.patterns.globs import matcher
 _Some = dict[str, str | dict[str, None]]  # one as it is: a map of one takes four times as much as its text
 
 
-class Names:
+class IdTree:
     """A set of ids. `leaves`: the ids of a folder; `inner`: the folders in a folder. A folder ends with a slash, or is
     empty. `heads`: the folders of the first segment that are held, None for all."""
 

@@ -99,7 +99,7 @@ def check(state: ChangeSetState, model: Model) -> None:
     columns, index = state.cells.columns, state.cells.columns.index
     rows = np.fromiter((index[f"v{at}"] for at in range(len(model))), np.int64, len(model))
     assert (columns.kind[rows] == FLOAT).all()
-    np.testing.assert_allclose(columns.num[rows].view(np.float64), model.computed(), rtol=1e-9, atol=0)
+    np.testing.assert_allclose(columns.bits[rows].view(np.float64), model.computed(), rtol=1e-9, atol=0)
 
 
 class Loaded:
