@@ -43,7 +43,7 @@ def client_of(
 
 
 @asynccontextmanager
-async def stores_of(settings: "Settings") -> AsyncIterator["Stores"]:
+async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
     """Streams and blobs of the installation that a server with `settings` belongs to."""
     from rebaser.doctor.examination import Stores
     from rebaser_client.blobs import open_blobs

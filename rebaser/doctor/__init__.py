@@ -1,32 +1,36 @@
-"""`rebaser doctor`: what is wrong with the log of a change set, and a way out.
+"""Diagnosis and repair of the log of one change set, and the check of NATS permissions: the work of `rebaser doctor`.
 
-A log that cannot be read stops its change set: readers fail, and an owner gives its task back again and again. A repair
-makes it readable by a commit at its end, which names a checkpoint that stands for all that can be read. Everything
-before that commit is then in nobody's way. The damaged messages stay where they are; the checkpoint after the next
-purges them, as it purges whatever is old.
+Only the command line imports this package; servers do not. It may import `rebaser.change_set`, `rebaser_client` and
+`rebaser_core`. `log_message` and `history` are pure: they classify single messages and fold a damaged log.
+`examination`, `repair` and `rights` do the I/O.
 
-What the repaired state is, and why:
+A log that cannot be read stops its change set: readers fail, and owners give its task back again and again. A repair
+appends one commit that names a new checkpoint with everything that can still be read. From then on nobody needs the
+messages before that commit. The damaged messages stay where they are until the checkpoint after the next one purges
+them, as it purges all old messages.
 
-- It begins at the newest checkpoint that can be read, or at nothing where the log goes back to its first commit.
-- A damaged `dvu`, `attempt` or `checkpoint` commit loses nothing: what it computed is computed again.
-- A damaged `rebase` commit loses the edits of the requests that it decided, all of them. Its payload has no checksum,
-  so that what still decodes of it may be wrong too. What was touched is listed as far as it can be read.
-- Commits behind the damage are carried over. An edit is complete in itself (a value, a definition, or their removal)
-  and succeeds on any state, so leaving out later edits that were acknowledged would only lose more. A commit that was
-  there before is a copy and is left out, and so is one that applies what was decided before: nothing is applied twice.
-- What was derived rests on edits that may be gone: all of it is owed again.
-- Whether a commit that cannot be read decided anything is told by its header `X-Applied`, or by the commit behind it:
-  if the highest decided request is the same before and after, nothing was.
+How the repaired state is built, and why:
 
-Exactly once: `applied` never goes back. What a lost commit decided is not remembered, though, unless nothing was
-applied for it. So a request that it decided and that still stands in the queue is dead-lettered as `skipped` by the
-next owner, neither dropped nor applied out of order, and can be redriven; and one that its client sends again is
-applied, once.
+- It starts from the newest readable checkpoint, or from an empty state if the log goes back to its first commit.
+- A damaged `dvu`, `attempt` or `checkpoint` commit loses nothing: its values are computed again.
+- A damaged `rebase` commit loses all edits of the requests it decided. Its payload has no checksum, so even the parts
+  that still decode may be wrong. What it changed is listed as far as it can be read.
+- Commits behind the damage are carried over. An edit is complete in itself (a value, a definition, or a removal) and
+  succeeds on any state, so leaving out later acknowledged edits would only lose more. A commit that is a copy of an
+  earlier one is left out, and so is one that applies requests which were decided before: nothing is applied twice.
+- Derived values may rest on edits that were lost, so all of them are due to be computed again.
+- The header `X-Applied` of an unreadable commit, or the commit behind it, tells whether it decided any request: if the
+  highest decided request is the same before and after, it decided none.
 
-The fence: the commit is appended by compare-and-set on the last message of the log. If somebody wrote meanwhile nothing
-has changed; an owner that holds the change set is fenced at its next append, and loads what the repair left.
+Exactly once: `applied` never goes back. The outcomes recorded in a lost commit are forgotten, though, except those of
+requests for which nothing was applied. A request that the lost commit decided and that is still in the queue is
+therefore dead-lettered as `skipped` by the next owner: it is neither dropped nor applied out of order, and it can be
+redriven. A request that its client sends again is applied once.
 
-A commit, checkpoint or delta of a newer version is not damage: a newer server reads it. Nothing is repaired then.
+The fence: the repair commit is appended by compare-and-set on the last message of the log. If another writer appended
+meanwhile, the repair is refused and nothing has changed. An owner that holds the change set is fenced at its next
+append and loads the repaired log.
 
-`entries` and `history` are pure: what a message says, and what a log adds up to. `examination` and `repair` do the I/O.
+A commit, checkpoint or delta of a newer version is not damage, because a newer server reads it. Such a log is not
+repaired.
 """

@@ -1,7 +1,7 @@
-"""Reads the log of a change set, however damaged it is, and tells what is wrong.
+"""Reads the log of a change set, however damaged, and reports what is wrong with it.
 
-Invariant: nothing is written here. What cannot be told apart from an outage is none of the findings: a store that is
-away is an error, and a blob is missing only if it is so for a while.
+Invariant: nothing is written here. An outage is never reported as damage: an unreachable store raises an error, and a
+blob counts as missing only after several attempts.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import anyio
 
-from rebaser.doctor.entries import Entry, Reading, read_entry, told_of
-from rebaser.doctor.history import Cost, Finding, History, name_of
+from rebaser.doctor.history import Cost, Finding, History, commit_identity
+from rebaser.doctor.log_message import Classification, LogMessage, classify_message, summarize_commit
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import turn
 from rebaser_client.jetstream import JetStream, OrderedConsumer
@@ -26,18 +26,18 @@ from rebaser_core.messages import read_sweep_headers
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
 
-TRIES = 5  # of a log that is purged while it is read
-BLOB_TRIES, BLOB_PAUSE = 3, 0.5  # seconds; a store may be behind its writer
-SILENCE = 1.0  # seconds without a message until we ask whether there is one
-QUEUED = 1000  # requests that are listed
-UNSAID = -1  # the sequence of a checkpoint whose commit cannot be read
+READ_ATTEMPTS = 5  # to read a log that is being purged
+BLOB_ATTEMPTS, BLOB_PAUSE = 3, 0.5  # seconds; a blob store may lag behind its writer
+SILENCE = 1.0  # seconds without a message before asking NATS whether any is left
+MAX_QUEUED = 1000  # requests listed in `Examination.queued`
+UNKNOWN_SEQUENCE = -1  # the sequence of a checkpoint whose commit cannot be read
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Where an installation keeps what the doctor looks at."""
+    """The stores of an installation: its streams and its blobs."""
 
     js: JetStream
     subjects: Subjects
@@ -45,8 +45,8 @@ class Stores:
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
-    """A request that still stands in the queue, though a commit that is lost decided it."""
+class UnrecordedRequest:
+    """A request that is still in the queue although it was decided, because the commit that decided it is lost."""
 
     sequence: int
     request_id: RequestId
@@ -54,12 +54,12 @@ class Queued:
 
 @dataclass(slots=True)
 class Examination:
-    """What the log of `key` is like, read up to its message `last` (0: it has none).
+    """What the log of `key` contains, read up to its message `last` (0: the log is empty).
 
-    `newer`: why only a newer program can read it; nothing else is told then. `notes`: what is odd and does no harm.
-    `base`: the log sequence of the checkpoint that `state` rests on; `whole_until`: up to where nothing is wrong;
-    `carried`: commits behind that which `state` has. `queued`: what a repair leaves to the dead letters.
-    `unreadable`: messages that a repair leaves behind, as they are.
+    `newer`: why only a newer version can read the log; it has no findings then. `notes`: oddities that do no harm.
+    `base`: log sequence of the checkpoint from which `state` was built, 0 for none. `intact_until`: log sequence up to
+    which nothing is wrong. `carried`: number of commits behind that which `state` contains. `queued`: requests that the
+    next owner will dead-letter after a repair. `unreadable`: damaged messages, which a repair leaves in place.
     """
 
     key: ChangeSetKey
@@ -70,24 +70,24 @@ class Examination:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     base: int = 0
-    whole_until: int = 0
+    intact_until: int = 0
     carried: int = 0
     state: ChangeSetState = field(default_factory=ChangeSetState)
-    queued: list[Queued] = field(default_factory=list)
-    unreadable: list[Entry] = field(default_factory=list)
+    queued: list[UnrecordedRequest] = field(default_factory=list)
+    unreadable: list[LogMessage] = field(default_factory=list)
 
     @property
     def damaged(self) -> bool:
         return bool(self.findings)
 
     @property
-    def loses(self) -> bool:
+    def loses_edits(self) -> bool:
         """Whether a repair loses, or may lose, edits."""
         return any(finding.cost is not Cost.NOTHING for finding in self.findings)
 
 
 async def examine(stores: Stores, key: ChangeSetKey) -> Examination:
-    """Read the log of `key`. Raises `TransientError` if NATS or the blob store is away."""
+    """Read the log of `key`. Raises `TransientError` if NATS or the blob store cannot be reached."""
     return await _Examiner(stores, key).run()
 
 
@@ -97,149 +97,171 @@ class _Examiner:
         self._reader = LogReader(stores.js, stores.subjects, stores.blobs)
         self._stream = stores.subjects.commits_stream
         self._subject = stores.subjects.commits(key)
-        self._found = Examination(key)
+        self._examination = Examination(key)
 
     async def run(self) -> Examination:
-        found, key = self._found, self._found.key
+        examination, key = self._examination, self._examination.key
         queue = await self._js.stream_info(self._subjects.requests_stream)
-        entries = await self._read()
-        if not entries:
-            found.notes.append("the log is empty: nothing was ever decided here, or all of it was purged")
-            return found
-        found.messages, found.first, found.last = len(entries), entries[0].sequence, entries[-1].sequence
-        found.unreadable = [entry for entry in entries if entry.reading is Reading.DAMAGED]
+        messages = await self._read()
+        if not messages:
+            examination.notes.append("the log is empty: no request was ever decided, or all messages were purged")
+            return examination
+        examination.messages, examination.first, examination.last = (
+            len(messages),
+            messages[0].sequence,
+            messages[-1].sequence,
+        )
+        examination.unreadable = [message for message in messages if message.classification is Classification.DAMAGED]
         try:
-            found.state = await self._base(entries)
-            found.base = found.state.last
-            await self._fold(entries, Applied(queue.created, queue.last_sequence))
+            examination.state = await self._base(messages)
+            examination.base = examination.state.last
+            await self._fold(messages, Applied(queue.created, queue.last_sequence))
         except UnsupportedVersion as error:
-            found.newer, found.findings = error.message, []
-            return found
-        self._look_at_the_newest(entries[-1])
-        if not found.findings:
+            examination.newer, examination.findings = error.message, []
+            return examination
+        self._check_newest_headers(messages[-1])
+        if not examination.findings:
             await self._cross_check()
-        if found.findings:
-            await self._look_at_the_queue(queue.created, key)
-        return found
+        if examination.findings:
+            await self._list_unrecorded(queue.created, key)
+        return examination
 
-    async def _read(self) -> list[Entry]:
-        """All messages of the log, as they stood at one time: none of them was purged meanwhile."""
-        for _ in range(TRIES):
+    async def _read(self) -> list[LogMessage]:
+        """All messages of the log as of one moment: starts again if any was purged while they were read."""
+        for _ in range(READ_ATTEMPTS):
             first = await self._js.next(self._stream, self._subject, 1)
             last = await self._js.last(self._stream, self._subject)
             if first is None or last is None:
                 return []
-            entries = await self._read_to(last.sequence)
-            if entries and entries[0].sequence == first.sequence:
+            messages = await self._read_to(last.sequence)
+            if messages and messages[0].sequence == first.sequence:
                 again = await self._js.next(self._stream, self._subject, 1)
                 if again is not None and again.sequence == first.sequence:
-                    return entries
-        raise TransientError("the log is purged faster than it is read; try again")
+                    return messages
+        raise TransientError("the log is purged faster than it can be read; try again")
 
-    async def _read_to(self, last: int) -> list[Entry]:
-        entries: list[Entry] = []
+    async def _read_to(self, last: int) -> list[LogMessage]:
+        messages: list[LogMessage] = []
         position = 0
         async with OrderedConsumer(self._js, self._stream, self._subject) as consumer:
             while position < last:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()
                 if not consumer.pending:
-                    left = await self._js.next(self._stream, self._subject, position + 1)
-                    if left is None or left.sequence > last:
+                    next_message = await self._js.next(self._stream, self._subject, position + 1)
+                    if next_message is None or next_message.sequence > last:
                         break
                 for message in consumer.take(64):
                     await turn()
                     position = message.stream_sequence
                     if position <= last:
-                        entries.append(read_entry(position, message.timestamp_ns, message.headers, message.data))
-        return entries
+                        messages.append(classify_message(position, message.timestamp_ns, message.headers, message.data))
+        return messages
 
-    async def _base(self, entries: list[Entry]) -> ChangeSetState:
-        """The state in the newest checkpoint that can be read, an empty one if there is none."""
-        for reference, sequence in reversed(_checkpoints(entries)):
-            said = reference.sequence
+    async def _base(self, messages: list[LogMessage]) -> ChangeSetState:
+        """The state of the newest readable checkpoint; an empty state if there is none."""
+        for reference, sequence in reversed(_checkpoints(messages)):
+            claimed = reference.sequence
             try:
-                state, _ = await _patiently(partial(self._reader.read_checkpoint, reference))
+                state, _ = await _retry_missing_blob(partial(self._reader.read_checkpoint, reference))
             except TransientError as error:
                 if error.code not in LASTING:
                     raise
                 problem = f"names a checkpoint that cannot be read: {error.message}"
             else:
-                problem = _misfit(state.last, sequence, entries)
+                problem = _mismatch(state.last, sequence, messages)
                 if not problem:
-                    if said not in (UNSAID, state.last):
-                        text = f"says that its checkpoint is of commit {said}, which is of {state.last}"
-                        self._found.findings.append(Finding(sequence, text))
+                    if claimed not in (UNKNOWN_SEQUENCE, state.last):
+                        text = (
+                            f"says its checkpoint is of commit {claimed}, but the checkpoint is of commit {state.last}"
+                        )
+                        self._examination.findings.append(Finding(sequence, text))
                     return state
-            if said != UNSAID:
-                self._found.findings.append(Finding(sequence, problem))
+            if claimed != UNKNOWN_SEQUENCE:
+                self._examination.findings.append(Finding(sequence, problem))
         return ChangeSetState()
 
-    async def _fold(self, entries: list[Entry], queue: Applied) -> None:
-        found = self._found
-        known = {name_of(one.commit): one.sequence for one in entries if one.commit and one.sequence <= found.base}
-        history = History(found.state, queue, known)
-        for entry in entries:
-            if entry.sequence <= found.base:
-                if entry.reading in (Reading.DAMAGED, Reading.NEWER):
-                    text = f"message {entry.sequence} cannot be read ({entry.reason}), and need not be: "
-                    found.notes.append(f"{text}the checkpoint of commit {found.base} stands for it")
+    async def _fold(self, messages: list[LogMessage], queue: Applied) -> None:
+        examination = self._examination
+        known = {
+            commit_identity(one.commit): one.sequence
+            for one in messages
+            if one.commit and one.sequence <= examination.base
+        }
+        history = History(examination.state, queue, known)
+        for message in messages:
+            if message.sequence <= examination.base:
+                if message.classification in (Classification.DAMAGED, Classification.NEWER):
+                    text = f"message {message.sequence} cannot be read ({message.reason}), which does no harm: "
+                    examination.notes.append(
+                        f"{text}the checkpoint of commit {examination.base} contains what it changed"
+                    )
                 continue
             await turn()
-            if entry.reading is Reading.NEWER:
-                raise UnsupportedVersion(f"message {entry.sequence}: {entry.reason}")
-            if entry.reading is Reading.DAMAGED:
-                history.damaged(entry)
-            elif entry.reading is Reading.FOREIGN:
-                found.notes.append(f"message {entry.sequence} is no commit ({entry.reason}): it is skipped")
-                history.foreign(entry)
+            if message.classification is Classification.NEWER:
+                raise UnsupportedVersion(f"message {message.sequence}: {message.reason}")
+            if message.classification is Classification.DAMAGED:
+                history.damaged(message)
+            elif message.classification is Classification.FOREIGN:
+                examination.notes.append(
+                    f"message {message.sequence} is not a commit ({message.reason}) and is skipped"
+                )
+                history.foreign(message)
             else:
-                history.commit(entry, *await self._with_delta(entry.full()))
-        found.findings += history.findings
-        found.whole_until, found.carried = history.whole_until, history.carried
-        found.state = history.finish()
+                history.commit(message, *await self._with_delta(message.decode_full()))
+        examination.findings += history.findings
+        examination.intact_until, examination.carried = history.intact_until, history.carried
+        examination.state = history.finish()
 
     async def _with_delta(self, commit: Commit) -> tuple[Commit, str]:
-        """The commit with its delta, or why that cannot be had."""
+        """The commit with its delta, or the commit as it is and why its delta cannot be read."""
         try:
-            return await _patiently(partial(self._reader.with_delta, commit)), ""
+            return await _retry_missing_blob(partial(self._reader.with_delta, commit)), ""
         except TransientError as error:
             if error.code not in LASTING:
                 raise
             reason = str(error.__cause__) if error.code == DAMAGED else error.message
             return commit, f"has a delta that cannot be read: {reason}"
 
-    def _look_at_the_newest(self, entry: Entry) -> None:
-        """Whether the sweeper can read whether an update is due."""
-        commit = entry.commit
-        if commit is None or entry.nameless or any(one.sequence == entry.sequence for one in self._found.findings):
+    def _check_newest_headers(self, message: LogMessage) -> None:
+        """Check that the headers of the newest message tell the sweeper whether an update is due."""
+        commit = message.commit
+        if (
+            commit is None
+            or message.unlabelled
+            or any(one.sequence == message.sequence for one in self._examination.findings)
+        ):
             return
         try:
-            fits = read_sweep_headers(entry.headers) == (commit.applied, commit.debt)
+            fits = read_sweep_headers(message.headers) == (commit.applied, commit.debt)
         except UnprocessableError:
             fits = False
         if not fits:
-            text = "does not tell the sweeper in its headers what it owes"
-            self._found.findings.append(Finding(entry.sequence, text, told=told_of(commit), time_ns=entry.time_ns))
+            text = "has headers from which the sweeper cannot tell whether an update is due"
+            self._examination.findings.append(
+                Finding(message.sequence, text, summary=summarize_commit(commit), time_ns=message.time_ns)
+            )
 
     async def _cross_check(self) -> None:
-        """What is well here has to be so for those who read it."""
+        """A log without findings must load for every other reader, too."""
         try:
-            await self._reader.load(self._found.key)
+            await self._reader.load(self._examination.key)
         except TransientError as error:
             if error.code not in (*LASTING, "broken_chain"):
                 raise
-            self._found.findings.append(Finding(self._found.last, f"cannot be reached: {error.message}"))
+            self._examination.findings.append(
+                Finding(self._examination.last, f"cannot be reached by a reader: {error.message}")
+            )
 
-    async def _look_at_the_queue(self, stream: str, key: ChangeSetKey) -> None:
-        """Which requests are decided, as far as is known, and stand there without a recorded outcome."""
-        applied = self._found.state.applied
+    async def _list_unrecorded(self, stream: str, key: ChangeSetKey) -> None:
+        """List requests that are still in the queue although they were decided, and whose outcome was lost."""
+        applied = self._examination.state.applied
         if applied is None or applied.stream != stream:
             return
-        recorded = {one.decision.sequence for one in self._found.state.outcomes.values()}
-        recorded |= {one.decision.sequence for one in self._found.state.redriven.values()}
+        recorded = {one.decision.sequence for one in self._examination.state.outcomes.values()}
+        recorded |= {one.decision.sequence for one in self._examination.state.redriven.values()}
         sequence = 0
-        while len(self._found.queued) < QUEUED:
+        while len(self._examination.queued) < MAX_QUEUED:
             subject = self._subjects.requests(key)
             message = await self._js.next(self._subjects.requests_stream, subject, sequence + 1)
             if message is None or message.sequence > applied.sequence:
@@ -247,39 +269,42 @@ class _Examiner:
             sequence = message.sequence
             if sequence not in recorded:
                 request_id = claimed_id(message.headers, key) or sequence_id(sequence)
-                self._found.queued.append(Queued(sequence, request_id))
+                self._examination.queued.append(UnrecordedRequest(sequence, request_id))
 
 
-def _checkpoints(entries: list[Entry]) -> list[tuple[CheckpointRef, int]]:
-    """All that are named, and by which message first; what a damaged one names is one more that may be tried."""
+def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
+    """All checkpoints named on the log, each with the first message that names it, in log order.
+
+    Checkpoints that only a damaged message names are candidates as well.
+    """
     named: dict[str, tuple[CheckpointRef, int]] = {}
-    for entry in entries:
-        if entry.commit is not None and entry.commit.checkpoint is not None:
-            reference = entry.commit.checkpoint
-        elif entry.reading is Reading.DAMAGED and is_address(entry.told().checkpoint):
-            reference = CheckpointRef(entry.told().checkpoint, UNSAID, 0)
+    for message in messages:
+        if message.commit is not None and message.commit.checkpoint is not None:
+            reference = message.commit.checkpoint
+        elif message.classification is Classification.DAMAGED and is_address(message.summary().checkpoint):
+            reference = CheckpointRef(message.summary().checkpoint, UNKNOWN_SEQUENCE, 0)
         else:
             continue
         before = named.get(reference.address)
-        if before is None or before[0].sequence == UNSAID:
-            named[reference.address] = reference, before[1] if before else entry.sequence
+        if before is None or before[0].sequence == UNKNOWN_SEQUENCE:
+            named[reference.address] = reference, before[1] if before else message.sequence
     return list(named.values())
 
 
-def _misfit(checkpoint: int, named_by: int, entries: list[Entry]) -> str:
-    """Why a checkpoint of that commit cannot be one of this log; empty if it can."""
+def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str:
+    """Why a checkpoint of commit `checkpoint` cannot belong to this log; empty if it can."""
     if checkpoint >= named_by:
         return f"names a checkpoint of commit {checkpoint}, which is not before it"
-    behind = next((entry for entry in entries if entry.sequence > checkpoint), None)
+    behind = next((message for message in messages if message.sequence > checkpoint), None)
     if behind is not None and behind.commit is not None and behind.commit.previous < checkpoint:
         follows = f"{behind.sequence} follows {behind.commit.previous}"
-        return f"names a checkpoint of commit {checkpoint}, which never stood here: {follows}"
+        return f"names a checkpoint of commit {checkpoint}, which was never on this log: {follows}"
     return ""
 
 
-async def _patiently(read: Callable[[], Awaitable[T]]) -> T:
-    """What `read` gives; a blob that is missing may come, and one that is garbled may be read whole."""
-    for _ in range(BLOB_TRIES - 1):
+async def _retry_missing_blob(read: Callable[[], Awaitable[T]]) -> T:
+    """The result of `read`, tried again while a blob is missing or corrupt: the store may lag behind, or err once."""
+    for _ in range(BLOB_ATTEMPTS - 1):
         try:
             return await read()
         except TransientError as error:

@@ -1,7 +1,7 @@
-"""What a log adds up to where parts of it are damaged, and what that loses. Pure.
+"""Folds a log of which parts are damaged, and reports what a repair would lose. Pure.
 
-Invariant: a log without damage folds as every reader folds it; each thing that is wrong is one finding; and no request
-is applied twice, wherever the log was cut or put together.
+Invariant: an undamaged log folds exactly as every other reader folds it. Each defect is one finding. No request is
+applied twice, wherever the log was cut or joined.
 """
 
 from collections.abc import Mapping
@@ -9,168 +9,179 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
-from rebaser.doctor.entries import Entry, Told, told_of
+from rebaser.doctor.log_message import CommitSummary, LogMessage, summarize_commit
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Recompute
 
-CommitName: TypeAlias = tuple[str, int]
+CommitIdentity: TypeAlias = tuple[str, int]
 
 
-def name_of(commit: Commit) -> CommitName:
-    """What no two commits share: the id, and what it follows."""
+def commit_identity(commit: Commit) -> CommitIdentity:
+    """The id of a commit and its predecessor; no two commits share both."""
     return commit.id, commit.previous
 
 
 class Cost(Enum):
-    """What a repair cannot bring back."""
+    """What a repair loses because of a finding."""
 
     NOTHING = "nothing"
     EDITS = "edits"
-    UNKNOWN = "unknown"  # perhaps edits
+    UNKNOWN = "unknown"  # possibly edits
 
 
 @dataclass(slots=True)
 class Finding:
-    """Something that is wrong at log `sequence`: in a few words, and what it costs. `told`: what can be read there."""
+    """A defect at log `sequence` and its cost. `summary`: the readable parts of the commit there, if there is one.
+
+    `problem` continues a sentence whose subject is the message: "is damaged: …".
+    """
 
     sequence: int
     problem: str
     cost: Cost = Cost.NOTHING
-    told: Told | None = None
+    summary: CommitSummary | None = None
     time_ns: int = 0
 
 
 class History:
-    """Folds a log on top of `state`, to which it adds.
+    """Folds a log, message by message, into `state`, which it changes.
 
-    `queue`: the stream of requests (creation time) and its last sequence, beyond which nothing can be decided. `known`:
-    the commits that `state` stands for, as far as they are known, and where they stand.
+    `queue`: creation time and last sequence of the stream of requests; no commit can have decided a later request.
+    `known`: log sequences of the commits that `state` already contains, as far as they can be read.
 
-    `findings`: in order. `whole_until`: the log sequence up to which nothing is wrong. `carried`: commits folded
-    behind that.
+    `findings` are in log order. `intact_until`: log sequence up to which nothing is wrong. `carried`: number of commits
+    folded behind that.
     """
 
-    def __init__(self, state: ChangeSetState, queue: Applied, known: Mapping[CommitName, int]) -> None:
+    def __init__(self, state: ChangeSetState, queue: Applied, known: Mapping[CommitIdentity, int]) -> None:
         self.state = state
         self.findings: list[Finding] = []
-        self.whole_until = state.last
+        self.intact_until = state.last
         self.carried = 0
         self._queue = queue
-        self._known = dict(known)
-        self._doubts: list[tuple[Finding, Applied | None]] = []
+        self._known_commits = dict(known)
+        # Findings of unknown cost, each with `applied` before it. The next readable commit settles them.
+        self._unsettled: list[tuple[Finding, Applied | None]] = []
 
-    def foreign(self, entry: Entry) -> None:
-        """A message that is no commit: skipped, as every reader does."""
-        self._pass(entry.sequence)
+    def foreign(self, message: LogMessage) -> None:
+        """Skip a message that is not a commit, as every reader does."""
+        self._skip(message.sequence)
 
-    def damaged(self, entry: Entry) -> None:
-        """A commit that cannot be read."""
-        told = entry.told()
-        says, applied = told.says_applied and self._plausible(told.applied), told.applied
-        if says:
-            self._settle_doubts(told.kind, applied)
-        if not self.state.last and told.previous != 0:
-            problem = f"is damaged, and there is no commit before it, nor a checkpoint: {entry.reason}"
-            cost = Cost.EDITS if told.previous or says else Cost.UNKNOWN
-            self._find(entry, problem, cost, told)
-            self._pass_damaged(entry, applied if says else None)
+    def damaged(self, message: LogMessage) -> None:
+        """Skip a commit that cannot be read, and report it."""
+        summary = message.summary()
+        trusted, applied = summary.applied_known and self._plausible(summary.applied), summary.applied
+        if trusted:
+            self._settle_costs(summary.kind, applied)
+        if not self.state.last and summary.previous != 0:
+            problem = f"is damaged, and there is neither a commit nor a checkpoint before it: {message.reason}"
+            cost = Cost.EDITS if summary.previous or trusted else Cost.UNKNOWN
+            self._report(message, problem, cost, summary)
+            self._skip_damaged(message, applied if trusted else None)
             return
-        if told.kind not in (None, Kind.REBASE) or (says and applied == self.state.applied):
+        if summary.kind not in (None, Kind.REBASE) or (trusted and applied == self.state.applied):
             cost = Cost.NOTHING
         else:
-            cost = Cost.EDITS if says or told.kind is Kind.REBASE else Cost.UNKNOWN
-        self._find(entry, f"is damaged: {entry.reason}", cost, told)
-        self._pass_damaged(entry, applied if says else None)
+            cost = Cost.EDITS if trusted or summary.kind is Kind.REBASE else Cost.UNKNOWN
+        self._report(message, f"is damaged: {message.reason}", cost, summary)
+        self._skip_damaged(message, applied if trusted else None)
 
-    def commit(self, entry: Entry, commit: Commit, problem: str = "") -> None:
-        """A commit, its delta loaded; `problem`: why its delta could not be."""
-        state, sequence, name = self.state, entry.sequence, name_of(commit)
+    def commit(self, message: LogMessage, commit: Commit, problem: str = "") -> None:
+        """Fold a commit with its delta. `problem`: why the delta could not be loaded, empty if it was."""
+        state, sequence = self.state, message.sequence
+        identity = commit_identity(commit)
         if commit.previous != state.last:
-            if entry.nameless:
-                self._pass(sequence)
+            if message.unlabelled:
+                self._skip(sequence)
                 return
-            if not self._joins(entry, commit):
-                self._pass(sequence)
+            if not self._accept_out_of_order(message, commit):
+                self._skip(sequence)
                 return
             commit = replace(commit, previous=state.last)
-        self._settle_doubts(commit.kind, commit.applied)
-        if entry.reason:
-            self._find(entry, f"has damaged headers: {entry.reason}", Cost.NOTHING, told_of(commit))
+        self._settle_costs(commit.kind, commit.applied)
+        if message.reason:
+            self._report(message, f"has damaged headers: {message.reason}", Cost.NOTHING, summarize_commit(commit))
         if problem:
             rebase = commit.kind is Kind.REBASE
-            self._find(entry, problem, Cost.EDITS if rebase else Cost.NOTHING, told_of(commit))
-            kept = tuple(one for one in commit.requests if not one.performed)
-            commit = replace(commit, delta=(), delta_blob=None, requests=kept)
-        self._known.setdefault(name, sequence)
+            self._report(message, problem, Cost.EDITS if rebase else Cost.NOTHING, summarize_commit(commit))
+            # Without the delta the edits are lost, and so are the outcomes that say they were applied.
+            without_edits = tuple(decision for decision in commit.requests if not decision.performed)
+            commit = replace(commit, delta=(), delta_blob=None, requests=without_edits)
+        self._known_commits.setdefault(identity, sequence)
         state.fold(sequence, commit)
         if self.findings:
-            self.carried += not problem and not entry.reason
+            self.carried += not problem and not message.reason
         else:
-            self.whole_until = sequence
+            self.intact_until = sequence
 
     def finish(self) -> ChangeSetState:
-        """The state, all that is derived owed again if anything was wrong."""
+        """The folded state. If there is any finding, all derived values in it are due to be computed again."""
         state = self.state
         if self.findings:
             derives = next(state.cells.derived(), None) is not None
             sequence = state.last
             state.skip(sequence - 1)
             recompute = (Recompute(),) if derives else ()
-            state.fold(sequence, self._made(Kind.REBASE, covers=0 if derives else None, recompute=recompute))
+            repair = self._synthetic_commit(Kind.REBASE, covers=0 if derives else None, recompute=recompute)
+            state.fold(sequence, repair)
         return state
 
-    # -- what does not fit -----------------------------------------------------------------------------------------
+    # -- commits out of order --------------------------------------------------------------------------------------
 
-    def _joins(self, entry: Entry, commit: Commit) -> bool:
-        """Whether a commit that does not follow the one before it is folded all the same."""
-        state, told = self.state, told_of(commit)
-        copy_of = self._known.get(name_of(commit))
+    def _accept_out_of_order(self, message: LogMessage, commit: Commit) -> bool:
+        """Report a commit that does not follow the last one; returns whether to fold it all the same."""
+        state, summary = self.state, summarize_commit(commit)
+        copy_of = self._known_commits.get(commit_identity(commit))
         if copy_of is not None:
-            self._find(entry, f"is a copy of commit {copy_of}", Cost.NOTHING, told)
+            self._report(message, f"is a copy of commit {copy_of}", Cost.NOTHING, summary)
             return False
         if self._applies_again(commit):
-            problem = f"follows commit {commit.previous}, not {state.last}, and decides what was decided before"
-            self._find(entry, problem, Cost.EDITS, told)
-            return False
-        between = state.last < commit.previous < entry.sequence
-        if between and not state.last:
-            problem, cost = "is gone, with all before it, and so is every checkpoint of that", Cost.EDITS
-            self.findings.append(Finding(commit.previous, problem, cost))
-            return True
-        finding = Finding(commit.previous, f"is not there, though commit {entry.sequence} follows it", Cost.UNKNOWN)
-        if not between:
-            finding = Finding(
-                entry.sequence, f"follows commit {commit.previous}, not {state.last}", Cost.UNKNOWN, told, entry.time_ns
+            problem = (
+                f"follows commit {commit.previous}, not {state.last}, and decides requests that were decided before"
             )
+            self._report(message, problem, Cost.EDITS, summary)
+            return False
+        predecessor_missing = state.last < commit.previous < message.sequence
+        if predecessor_missing and not state.last:
+            problem = "is missing, with all commits before it and every checkpoint of them"
+            self.findings.append(Finding(commit.previous, problem, Cost.EDITS))
+            return True
+        if predecessor_missing:
+            problem = f"is missing, though commit {message.sequence} follows it"
+            finding = Finding(commit.previous, problem, Cost.UNKNOWN)
+        else:
+            problem = f"follows commit {commit.previous}, not {state.last}"
+            finding = Finding(message.sequence, problem, Cost.UNKNOWN, summary, message.time_ns)
         self.findings.append(finding)
-        self._doubts.append((finding, state.applied))
+        self._unsettled.append((finding, state.applied))
         return True
 
     def _applies_again(self, commit: Commit) -> bool:
+        """Whether the commit decides requests that the state already contains."""
         before, after = self.state.applied, commit.applied
-        same = before is not None and (after is None or after.stream == before.stream)
-        reached = before.sequence if before is not None and same else 0
-        if same and (after is None or after.sequence < reached):
+        same_stream = before is not None and (after is None or after.stream == before.stream)
+        decided_through = before.sequence if before is not None and same_stream else 0
+        if same_stream and (after is None or after.sequence < decided_through):
             return True
-        for one in commit.requests:
-            if one.outcome is Outcome.SUCCESS and one.performed:
-                recorded = self.state.recorded(one.request_id)
-                if one.sequence <= reached or (recorded and recorded.decision.outcome is Outcome.SUCCESS):
+        for decision in commit.requests:
+            if decision.outcome is Outcome.SUCCESS and decision.performed:
+                recorded = self.state.recorded(decision.request_id)
+                if decision.sequence <= decided_through or (recorded and recorded.decision.outcome is Outcome.SUCCESS):
                     return True
         return False
 
-    def _settle_doubts(self, kind: Kind | None, applied: Applied | None) -> None:
-        """Whether anything was decided in what could not be read, as told by the commit behind it."""
-        for finding, before in self._doubts:
+    def _settle_costs(self, kind: Kind | None, applied: Applied | None) -> None:
+        """Set the unknown costs from the next commit: it tells whether the unreadable messages decided any request."""
+        for finding, before in self._unsettled:
             if applied == before:
                 finding.cost = Cost.NOTHING
             elif kind not in (None, Kind.REBASE):
                 finding.cost = Cost.EDITS
-        self._doubts.clear()
+        self._unsettled.clear()
 
     def _plausible(self, applied: Applied | None) -> bool:
-        """Whether a damaged commit may say so: believed, a wrong one would have good requests passed over."""
+        """Whether `applied` of a damaged commit can be right. Believing a wrong one would skip undecided requests."""
         before, queue = self.state.applied, self._queue
         if applied is None or applied == before:
             return applied == before
@@ -178,23 +189,24 @@ class History:
             return False
         return applied.stream == queue.stream and applied.sequence <= queue.sequence
 
-    def _find(self, entry: Entry, problem: str, cost: Cost, told: Told) -> None:
-        finding = Finding(entry.sequence, problem, cost, told, entry.time_ns)
+    def _report(self, message: LogMessage, problem: str, cost: Cost, summary: CommitSummary) -> None:
+        finding = Finding(message.sequence, problem, cost, summary, message.time_ns)
         self.findings.append(finding)
         if cost is Cost.UNKNOWN:
-            self._doubts.append((finding, self.state.applied))
+            self._unsettled.append((finding, self.state.applied))
 
-    def _pass(self, sequence: int) -> None:
+    def _skip(self, sequence: int) -> None:
         self.state.skip(sequence)
         if not self.findings:
-            self.whole_until = sequence
+            self.intact_until = sequence
 
-    def _pass_damaged(self, entry: Entry, applied: Applied | None) -> None:
+    def _skip_damaged(self, message: LogMessage, applied: Applied | None) -> None:
         if applied in (None, self.state.applied):
-            self._pass(entry.sequence)
+            self._skip(message.sequence)
         else:
-            self.state.fold(entry.sequence, self._made(Kind.ATTEMPT, applied=applied, covers=self.state.covers))
+            stand_in = self._synthetic_commit(Kind.ATTEMPT, applied=applied, covers=self.state.covers)
+            self.state.fold(message.sequence, stand_in)
 
-    def _made(self, kind: Kind, **fields: Any) -> Commit:
-        given = {"applied": self.state.applied} | fields
-        return Commit("", self.state.last, kind, 0, "", **given)
+    def _synthetic_commit(self, kind: Kind, **fields: Any) -> Commit:
+        """A commit that was never on the log, folded in place of one that was lost."""
+        return Commit("", self.state.last, kind, 0, "", **({"applied": self.state.applied} | fields))

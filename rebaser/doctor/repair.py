@@ -1,7 +1,7 @@
-"""Makes a damaged log readable: one commit at its end, with a checkpoint of what is left.
+"""Repairs a damaged log by appending one commit that names a checkpoint of everything still readable.
 
-Invariant: all parts of the checkpoint are stored before the commit names it, and the commit is refused if the log is no
-longer the one that was examined. Until then nothing has changed, and nothing is deleted afterwards either.
+Invariant: all parts of the checkpoint are stored before the commit names it. The commit is refused if the log has
+changed since it was examined. Nothing else is changed, and nothing is deleted.
 """
 
 import os
@@ -14,11 +14,14 @@ from rebaser_client.log.reader import LogReader, Tail
 from rebaser_client.requests.tasks import publish_task
 from rebaser_core.ids import ulid
 
-FOR_EVER = 1e12  # seconds: no outcome is forgotten here, whatever the servers' setting is
+FOREVER = 1e12  # seconds; a repair forgets no outcome, whatever retry window the servers have
 
 
 async def repair(stores: Stores, examination: Examination, owner: str) -> int:
-    """Append the repair; returns its log sequence. Raises `FencedError` if the log moved, with nothing changed."""
+    """Append the repair commit and return its log sequence.
+
+    Raises `FencedError`, with nothing changed, if another writer appended to the log since it was examined.
+    """
     key = examination.key
     commits = CommitLog(
         stores.js,
@@ -28,11 +31,12 @@ async def repair(stores: Stores, examination: Examination, owner: str) -> int:
         blobs=stores.blobs,
         owner=owner,
         inline_max=stores.js.connection.max_payload // 2,
-        retry_window=FOR_EVER,
+        retry_window=FOREVER,
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
     )
     await checkpointer.store(stores.blobs, commits)
     await publish_task(stores.js, stores.subjects, key)
+    # Read it back as any reader does: an error here is better than one in the next owner.
     await LogReader(stores.js, stores.subjects, stores.blobs).load(key)
     return commits.state.last

@@ -11,7 +11,7 @@ import pytest
 
 from rebaser.change_set import checkpointer
 from rebaser.change_set.commit_log import open_log
-from rebaser.cli.commands.doctor import Visit
+from rebaser.cli.commands.doctor import DoctorRun
 from rebaser.cli.errors import CommandFailed
 from rebaser.doctor import examination
 from rebaser.doctor.examination import Stores, examine
@@ -44,7 +44,7 @@ EDITS: list[list[Update]] = [
     [Set("c", 5), Derive("u", "sum", {"of": ["c", "a"]}), Set("e", 1)],
     [Set("b", 20), Remove("e")],
 ]
-EMPTY = "the log is empty: nothing was ever decided here, or all of it was purged"
+EMPTY = "the log is empty: no request was ever decided, or all messages were purged"
 ALL = {"a": 10, "b": 20, "c": 5, "s": 30, "t": 50, "u": 15}
 
 
@@ -83,7 +83,7 @@ class Patient:
 
     async def visit(self, *, repair: bool = False, yes: bool = False, save: Path | None = None) -> dict[str, Any]:
         """What the command does, and what it says."""
-        visit = Visit(KEY, repair, yes, save)
+        visit = DoctorRun(KEY, repair, yes, save)
         await visit.run(self.url, self.subjects.prefix)
         visit.show()
         told = visit.to_object()
@@ -345,7 +345,7 @@ async def test_what_only_a_lost_checkpoint_held_is_lost_and_what_followed_is_not
     await patient.log.garble_blob(reference.address)
     told = await patient.repaired()
     assert [one["lost"] for one in told["findings"]] == ["nothing", "edits"]
-    assert "is gone, with all before it" in told["findings"][1]["problem"]
+    assert "is missing, with all commits before it" in told["findings"][1]["problem"]
     assert await patient.goes_on() == {"b": 20, "c": 5}
 
 
@@ -385,7 +385,7 @@ async def test_a_repair_with_the_blob_store_of_somebody_else_can_be_undone(
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("REBASER_BLOBS", f"file://{tmp_path}/blobs")
         assert (await patient.visit(repair=True, yes=True))["loses"]
-        assert f"blobs were looked for in file://{tmp_path}/blobs; if servers keep theirs" in capsys.readouterr().out
+        assert f"blobs were read from file://{tmp_path}/blobs; if servers use another store" in capsys.readouterr().out
     assert not (await patient.repaired())["loses"]
     assert await patient.goes_on() == ALL
 
@@ -398,7 +398,7 @@ async def test_a_checkpoint_that_is_said_to_be_of_another_commit_is_read_and_wri
             raw.change(checkpoint=CheckpointRef(reference.address, 100, reference.size))
     await patient.log.store()
     told = await patient.repaired()
-    assert "says that its checkpoint is of commit 100, which is of 4" in told["findings"][0]["problem"]
+    assert "says its checkpoint is of commit 100, but the checkpoint is of commit 4" in told["findings"][0]["problem"]
     assert not told["loses"]
     assert await patient.goes_on() == ALL
 
@@ -432,7 +432,7 @@ async def test_what_is_no_damage_is_left_alone(patient: Patient, js: JetStream) 
     assert (told["damaged"], told["repairedBy"]) == (False, None)
     below, foreign = told["notes"]
     assert below.startswith("message 2 cannot be read")
-    assert "is no commit" in foreign
+    assert "is not a commit" in foreign
     assert await patient.goes_on() == ALL
 
 
@@ -465,10 +465,10 @@ async def test_what_a_newer_server_may_read_is_not_repaired(patient: Patient, ne
     patient.log.messages[4].data = b"\xff"
     await patient.log.store()
     before = await patient.log.stands()
-    visit = Visit(KEY, repair=True, yes=True, save=None)
+    visit = DoctorRun(KEY, repair=True, yes=True, save=None)
     await visit.run(patient.url, patient.subjects.prefix)
     visit.show()
-    with pytest.raises(CommandFailed, match="this is no damage"):
+    with pytest.raises(CommandFailed, match="it is not damaged"):
         visit.end()
     assert await patient.log.stands() == before
 
@@ -541,7 +541,9 @@ async def test_the_command_as_a_process(patient: Patient, tmp_path: Path) -> Non
     place = ("--nats", patient.url, "--prefix", patient.subjects.prefix)
     told = await rebaser("doctor", "ws", "cs", *place)
     assert told.returncode == 1
-    assert told.stderr == "rebaser: the log is damaged; see `rebaser doctor ws cs --repair`\n"
+    assert told.stderr == (
+        "rebaser: the log is damaged; to see what a repair does, run `rebaser doctor ws cs --repair`\n"
+    )
     assert "LOST: the edits" in told.stdout
     got = await rebaser("get", "ws", "cs", *place)
     assert (got.returncode, got.stdout) == (1, "")

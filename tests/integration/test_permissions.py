@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from rebaser.doctor.rights import lacking, of_clients, of_servers
+from rebaser.doctor.rights import client_probes, missing_rights, server_probes
 from rebaser.embedded.nats import embedded_nats, find_binary
 from rebaser.runtime import context
 from rebaser.server import serve
@@ -223,7 +223,7 @@ async def test_a_right_that_is_missing_is_named_at_once(
     assert covers(missing[1], denied.value.subject)
 
 
-PROBES = {"client": of_clients, "server": of_servers}
+PROBES = {"client": client_probes, "server": server_probes}
 UNPROBED = {
     ("client", "subscribe", "$JS.EVENT.METRIC.CONSUMER.ACK.REBASER_TASKS.rebaser-tasks"),  # for status --acks only
     ("client", "publish", "$JS.API.CONSUMER.INFO.REBASER_TASKS.rebaser-tasks"),  # as above
@@ -266,11 +266,11 @@ async def test_the_doctor_names_the_rights_that_are_missing_and_changes_nothing(
         names = ("REBASER_REQUESTS", "REBASER_COMMITS", "REBASER_DLQ", "REBASER_SWEEP", "OBJ_REBASER_BLOBS")
         before = [await js.stream_info(name) for name in names]
         for user in given:
-            assert await lacking(connection, PROBES[user](Subjects(""))) == []
+            assert await missing_rights(connection, PROBES[user](Subjects(""))) == []
             async with Connection.connect(url, user=user, password=WORD) as own:
-                assert await lacking(own, PROBES[user](Subjects(""))) == []
+                assert await missing_rights(own, PROBES[user](Subjects(""))) == []
             async with Connection.connect(url, user=f"poor_{user}", password=WORD) as own:
-                found = await lacking(own, PROBES[user](Subjects("")))
+                found = await missing_rights(own, PROBES[user](Subjects("")))
             told = [one.partition(" to ")[::2] for one in found]
             assert len(told) == len(missing[user])
             for operation, pattern in missing[user]:

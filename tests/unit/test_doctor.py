@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser.doctor.entries import Entry, Reading, read_entry
 from rebaser.doctor.history import Cost, History
+from rebaser.doctor.log_message import Classification, LogMessage, classify_message
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.encoding.payload import JSON, ContentType
@@ -41,16 +41,16 @@ LOG: dict[int, Commit] = {
 }
 
 
-def entry(sequence: int, commit: Commit, **headers: str | None) -> Entry:
+def entry(sequence: int, commit: Commit, **headers: str | None) -> LogMessage:
     """As it stands on a log; `headers` are set, or left out."""
     given, data = encode_commit(commit)
-    return read_entry(sequence, 0, changed(given, headers), data)
+    return classify_message(sequence, 0, changed(given, headers), data)
 
 
-def damaged(sequence: int, commit: Commit, **headers: str | None) -> Entry:
+def damaged(sequence: int, commit: Commit, **headers: str | None) -> LogMessage:
     """The same, with a payload that nobody can read."""
-    found = read_entry(sequence, 0, changed(encode_commit(commit)[0], headers), b"\xff")
-    assert found.reading is Reading.DAMAGED
+    found = classify_message(sequence, 0, changed(encode_commit(commit)[0], headers), b"\xff")
+    assert found.classification is Classification.DAMAGED
     return found
 
 
@@ -60,20 +60,20 @@ def changed(given: dict[str, str], by: dict[str, str | None]) -> dict[str, str]:
     return {name: text for name, text in all_.items() if text is not None}
 
 
-def folded(*entries: Entry) -> History:
+def folded(*entries: LogMessage) -> History:
     history = History(ChangeSetState(), QUEUE, {})
     for one in entries:
-        if one.reading is Reading.DAMAGED:
+        if one.classification is Classification.DAMAGED:
             history.damaged(one)
-        elif one.reading is Reading.FOREIGN:
+        elif one.classification is Classification.FOREIGN:
             history.foreign(one)
         else:
-            history.commit(one, one.full())
+            history.commit(one, one.decode_full())
     history.finish()
     return history
 
 
-def log(**damage: Entry | None) -> list[Entry]:
+def log(**damage: LogMessage | None) -> list[LogMessage]:
     """`LOG` with some of it damaged (`s13=…`) or gone (None)."""
     entries = {sequence: entry(sequence, commit) for sequence, commit in LOG.items()}
     for name, one in damage.items():
@@ -93,7 +93,7 @@ def test_a_whole_log_folds_as_for_every_reader() -> None:
         state.fold(sequence, commit)
     history = folded(*log())
     assert history.findings == []
-    assert history.whole_until == 22
+    assert history.intact_until == 22
     assert vars(history.state) | {"cells": 0} == vars(state) | {"cells": 0}
     assert history.state.cells == state.cells
 
@@ -187,15 +187,15 @@ def test_what_stood_before_all_that_can_be_read_is_lost(whole: bool) -> None:
 def test_what_has_no_headers_is_a_commit_only_where_it_fits() -> None:
     headers: dict[str, str] = {}
     data = encode_commit(LOG[13])[1]
-    here, elsewhere = read_entry(13, 0, headers, data), read_entry(23, 0, headers, data)
-    assert here.nameless
+    here, elsewhere = classify_message(13, 0, headers, data), classify_message(23, 0, headers, data)
+    assert here.unlabelled
     history = folded(*log(s13=here))
     assert costs(history) == [(13, Cost.NOTHING)]
     assert history.state.cells["a"].value == 2
     assert folded(*log(s23=elsewhere)).findings == []
-    foreign = read_entry(23, 0, headers, b"hello")
-    assert foreign.reading is Reading.FOREIGN
-    assert folded(*log(s23=foreign)).whole_until == 23
+    foreign = classify_message(23, 0, headers, b"hello")
+    assert foreign.classification is Classification.FOREIGN
+    assert folded(*log(s23=foreign)).intact_until == 23
 
 
 @pytest.mark.parametrize("content_type", ContentType)
@@ -203,9 +203,9 @@ def test_what_can_be_read_of_a_damaged_commit(content_type: ContentType) -> None
     whole = replace(LOG[13], checkpoint=CheckpointRef(ADDRESS, 12, 5))
     headers, data = encode_commit(whole, content_type)
     broken = data.replace(b'"c"' if content_type is JSON else b"ac", b'""' if content_type is JSON else b"`", 1)
-    found = read_entry(13, 0, headers, broken)
-    assert (found.reading, found.reason) == (Reading.DAMAGED, "update 1: id is missing")
-    told = found.told()
+    found = classify_message(13, 0, headers, broken)
+    assert (found.classification, found.reason) == (Classification.DAMAGED, "update 1: id is missing")
+    told = found.summary()
     assert (told.kind, told.at_ms, told.owner, told.previous) == (Kind.REBASE, 7, "owner", 12)
     assert (told.applied, told.checkpoint, told.decisions) == (Applied("epoch", 2), ADDRESS, whole.requests)
     assert (told.changes, told.ids) == (2, ("a",))
@@ -215,9 +215,9 @@ def test_a_commit_that_is_cut_off_tells_more_the_more_is_left() -> None:
     headers, data = encode_commit(LOG[13])
     seen: list[tuple[bool, int, int]] = []
     for length in range(len(data)):
-        found = read_entry(13, 0, headers, data[:length])
-        assert found.reading is Reading.DAMAGED
-        told = found.told()
+        found = classify_message(13, 0, headers, data[:length])
+        assert found.classification is Classification.DAMAGED
+        told = found.summary()
         seen.append((told.kind is not None, len(told.decisions), len(told.ids)))
     assert seen == sorted(seen)
     assert seen[0] == (False, 0, 0)
@@ -226,14 +226,14 @@ def test_a_commit_that_is_cut_off_tells_more_the_more_is_left() -> None:
 
 def test_a_newer_commit_is_not_damaged() -> None:
     headers, data = encode_commit(LOG[20])
-    assert read_entry(20, 0, headers | {MESSAGE_VERSION: "99"}, data).reading is Reading.NEWER
-    assert read_entry(20, 0, headers, data.replace(b"cdvu", b"cdvx")).reading is Reading.NEWER
+    assert classify_message(20, 0, headers | {MESSAGE_VERSION: "99"}, data).classification is Classification.NEWER
+    assert classify_message(20, 0, headers, data.replace(b"cdvu", b"cdvx")).classification is Classification.NEWER
 
 
 @given(st.data())
 def test_edits_of_all_commits_that_can_be_read_are_kept_in_their_order(data: st.DataObject) -> None:
     """Whichever are damaged, gone or there again, compared with what the edits say by themselves."""
-    entries: list[Entry] = []
+    entries: list[LogMessage] = []
     expected: dict[str, int] = {}
     decided: set[str] = set()
     previous = 0
@@ -241,7 +241,7 @@ def test_edits_of_all_commits_that_can_be_read_are_kept_in_their_order(data: st.
         id_, sequence = data.draw(st.sampled_from("abcd")), previous + data.draw(st.integers(1, 3))
         commit = rebase(number, previous, number, Set(id_, number))
         previous = sequence
-        fate = data.draw(st.sampled_from(["whole", "whole", "damaged", "mute", "gone", "nameless"]))
+        fate = data.draw(st.sampled_from(["whole", "whole", "damaged", "mute", "gone", "unlabelled"]))
         if fate == "gone":
             continue
         if fate in ("damaged", "mute"):
@@ -249,12 +249,12 @@ def test_edits_of_all_commits_that_can_be_read_are_kept_in_their_order(data: st.
             entries.append(damaged(sequence, commit, **more))
             continue
         one = entry(sequence, commit)
-        if fate == "nameless" and entries and entries[-1].sequence == commit.previous:
-            one = read_entry(sequence, 0, {}, one.data)
+        if fate == "unlabelled" and entries and entries[-1].sequence == commit.previous:
+            one = classify_message(sequence, 0, {}, one.data)
         entries.append(one)
         expected[id_] = number
         decided.add(f"r{number}")
-    whole = [one for one in entries if one.reading is Reading.COMMIT]
+    whole = [one for one in entries if one.classification is Classification.COMMIT]
     for one in data.draw(st.lists(st.sampled_from(whole), max_size=2)) if whole else ():
         previous += 1
         entries.append(replace(one, sequence=previous))
@@ -273,12 +273,12 @@ def test_whatever_stands_on_a_log_is_told_and_folded(data: st.DataObject) -> Non
             headers[name] = data.draw(st.sampled_from(["", "1", "x", "epoch:50", "Commit", "application/json"]))
         at = data.draw(st.integers(0, len(payload)))
         payload = payload[:at] + data.draw(st.binary(max_size=4)) + payload[at + data.draw(st.integers(0, 4)) :]
-        found = read_entry(sequence, 0, headers, payload)
-        found.told()
-        if found.reading is Reading.DAMAGED:
+        found = classify_message(sequence, 0, headers, payload)
+        found.summary()
+        if found.classification is Classification.DAMAGED:
             history.damaged(found)
-        elif found.reading is Reading.COMMIT:
-            history.commit(found, found.full())
+        elif found.classification is Classification.COMMIT:
+            history.commit(found, found.decode_full())
         else:
             history.foreign(found)
     assert history.finish().last == 22

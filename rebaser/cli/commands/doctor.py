@@ -1,6 +1,6 @@
-"""`rebaser doctor`: what is wrong with the log of a change set, and a way out of it.
+"""`rebaser doctor`: checks the installation, or checks and repairs the log of one change set.
 
-Invariant: nothing is changed without --repair and --yes, and what that loses is shown before and after.
+Invariant: nothing is changed without --repair and --yes. What a repair loses is shown before and after it.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from rebaser.cli.errors import CommandFailed, usage
 from rebaser.cli.options import DEFAULT_NATS, GIVEN, Json, Nats, Prefix, checked_key
 
 if TYPE_CHECKING:
-    from rebaser.doctor.entries import Told
     from rebaser.doctor.examination import Examination
     from rebaser.doctor.history import Finding
+    from rebaser.doctor.log_message import CommitSummary
     from rebaser_core.commit import Decision
     from rebaser_core.ids import ChangeSetKey
 
-SHOWN = 20  # requests, or ids, of one finding; with --json all
+SHOWN = 20  # requests, or ids, of one finding; --json shows all
 
 
 def doctor(
@@ -32,40 +32,41 @@ def doctor(
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="Show what a repair does and loses; with --yes, do it.", allow_from_autoenv=False
+            "--repair", help="Show what a repair does and loses. With --yes, repair.", allow_from_autoenv=False
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do repair.", allow_from_autoenv=False)] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Carry out the repair.", allow_from_autoenv=False)] = False,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write damaged messages to files, headers and payload.", file_okay=False),
+        typer.Option(metavar="FOLDER", help="Save headers and payloads of damaged messages as files.", file_okay=False),
     ] = None,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Check the installation, or the log of a change set: whether it can be read, what is wrong with it; repair it.
+    """Check the installation, or check and repair the log of a change set.
 
-    Without WS and CS it looks at Python, versions, Java, disk, Spark, NATS, the clock, streams, servers, rights; exit
-    code 1 if one of them fails. It names the rights of clients and of servers that the user lacks (what only servers
-    need is no failure), but those it would have to use: to purge, take tasks, unpin and tell progress.
+    Without WS and CS, check Python, package versions, disk, Java, Spark, NATS, the clock, streams, servers and
+    permissions. The exit code is 1 if a check fails. Missing permissions are listed for clients and for servers; those
+    that only servers need are a warning. Permissions to purge, take tasks, unpin and publish progress are not checked,
+    because checking would use them.
 
-    With them it looks at a log; exit code 1 if it is damaged. A repair keeps what can be read: it goes on from the
-    newest checkpoint that can be, carries commits behind the damage over, and has what is derived computed anew. What
-    is lost is listed. It may run beside servers: if somebody writes to the log meanwhile nothing is changed, and it can
-    be run again.
+    With WS and CS, check the log of that change set. The exit code is 1 if it is damaged. A repair starts from the
+    newest readable checkpoint, carries over the readable commits after the damage, and has all derived values computed
+    again. It lists what is lost. Servers may keep running: if one writes to the log during the repair, nothing is
+    changed and the command can be run again.
     """
     from rebaser.cli.runner import run_async
 
     if workspace is None and not (repair or yes or save):
-        from rebaser.cli.commands.doctor_installation import examine
+        from rebaser.cli.commands.doctor_installation import check_installation
 
-        return examine(nats, prefix, as_json=json)
+        return check_installation(nats, prefix, as_json=json)
     if workspace is None or change_set is None:
-        raise usage("name a change set: rebaser doctor WS CS")
+        raise usage("give a workspace and a change set: rebaser doctor WS CS")
     if yes and not repair:
-        raise usage("--yes goes with --repair")
-    visit = Visit(checked_key(workspace, change_set), repair, yes, save)
+        raise usage("--yes needs --repair")
+    visit = DoctorRun(checked_key(workspace, change_set), repair, yes, save)
     code = run_async(partial(visit.run, nats, prefix))
     if code:
         return code
@@ -77,163 +78,177 @@ def doctor(
 
 
 @dataclass(slots=True)
-class Visit:
-    """One run of the command. `repaired`: the log sequence of the commit that repaired it, 0 for none."""
+class DoctorRun:
+    """One run of the command on one change set.
+
+    `blobs`: URL of the blob store, None for NATS. `saved`: the files written. `repaired`: log sequence of the repair
+    commit, 0 if there is none.
+    """
 
     key: "ChangeSetKey"
     repair: bool
     yes: bool
     save: Path | None
-    found: "Examination | None" = None
+    _examination: "Examination | None" = None
     blobs: str | None = None
     saved: list[Path] | None = None
     repaired: int = 0
 
     async def run(self, nats: str, prefix: str) -> None:
-        from rebaser.cli.connect import stores_of
+        from rebaser.cli.connect import open_stores
         from rebaser.doctor.examination import examine
         from rebaser.settings import load_settings
         from rebaser_core.errors import FencedError
 
         settings = load_settings(nats_url=nats, prefix=prefix, **GIVEN.get())
         self.blobs = settings.blobs
-        async with stores_of(settings) as stores:
-            self.found = found = await examine(stores, self.key)
+        async with open_stores(settings) as stores:
+            self._examination = examination = await examine(stores, self.key)
             if self.save is not None:
-                self.saved = _write_messages(found, self.save)
-            if self.yes and found.damaged:
-                from rebaser.doctor.repair import repair  # takes long to load
+                self.saved = _write_messages(examination, self.save)
+            if self.yes and examination.damaged:
+                from rebaser.doctor.repair import repair  # slow to import
 
                 try:
-                    self.repaired = await repair(stores, found, f"doctor {settings.server_id}")
+                    self.repaired = await repair(stores, examination, f"doctor {settings.server_id}")
                 except FencedError as error:
-                    raise CommandFailed(f"{error.message}: nothing was changed; run it again") from error
+                    raise CommandFailed(f"{error.message}: nothing was changed; run the command again") from error
 
     @property
     def examination(self) -> "Examination":
-        assert self.found is not None  # noqa: S101 - `run` came first
-        return self.found
+        assert self._examination is not None  # noqa: S101 - `run` sets it
+        return self._examination
 
     def end(self) -> int:
-        found, name = self.examination, f"{self.key.workspace} {self.key.change_set}"
-        if found.newer:
-            raise CommandFailed(f"{found.newer}: this is no damage; use the doctor of the newest server")
-        if not found.damaged or self.repaired or self.repair:
+        """The exit code. Raises `CommandFailed` if the log is damaged, or only a newer version can read it."""
+        examination, name = self.examination, f"{self.key.workspace} {self.key.change_set}"
+        if examination.newer:
+            raise CommandFailed(
+                f"only a newer version can read this log ({examination.newer}); it is not damaged: "
+                "run `rebaser doctor` of the newest version"
+            )
+        if not examination.damaged or self.repaired or self.repair:
             return 0
-        raise CommandFailed(f"the log is damaged; see `rebaser doctor {name} --repair`")
+        raise CommandFailed(f"the log is damaged; to see what a repair does, run `rebaser doctor {name} --repair`")
 
     # -- for people ------------------------------------------------------------------------------------------------
 
     def show(self) -> None:
-        found, write = self.examination, console.write_line
+        examination, write = self.examination, console.write_line
         place = f"{self.key.workspace}/{self.key.change_set}"
-        if found.messages:
-            base = f", checkpoint of commit {found.base}" if found.base else ""
-            write(f"{place}: {found.messages:,} messages, {found.first} to {found.last}{base}")
-        for note in found.notes:
+        if examination.messages:
+            base = f", checkpoint of commit {examination.base}" if examination.base else ""
+            write(f"{place}: {examination.messages:,} messages, {examination.first} to {examination.last}{base}")
+        for note in examination.notes:
             write(f"note: {console.safe(note)}")
-        if found.newer:
+        if examination.newer:
             return
-        if not found.damaged:
-            write(f"{place}: all is well")
+        if not examination.damaged:
+            write(f"{place}: the log is intact")
             return
-        well = f"; nothing is wrong up to commit {found.whole_until}"
-        write(f"{place}: damaged{well if found.findings[0].sequence > found.whole_until else ''}")
-        for finding in found.findings:
+        intact = f"; intact up to commit {examination.intact_until}"
+        write(f"{place}: damaged{intact if examination.findings[0].sequence > examination.intact_until else ''}")
+        for finding in examination.findings:
             _show_finding(finding)
         self._show_repair()
 
     def _show_repair(self) -> None:
-        found, write, done = self.examination, console.write_line, bool(self.repaired)
-        for one in found.queued[:SHOWN]:
+        examination, write, done = self.examination, console.write_line, bool(self.repaired)
+        for request in examination.queued[:SHOWN]:
             goes = "goes" if done else "would go"
             write(
-                f"request {one.request_id} ({one.sequence}) is still in the queue: it {goes} to the dead letters as "
-                f"skipped, from where `rebaser dlq redrive {self.key.workspace} {self.key.change_set} --code skipped` "
-                "sends it again"
+                f"request {request.request_id} ({request.sequence}) is still in the queue; it {goes} to the dead "
+                "letters with the code skipped; to send it again: "
+                f"`rebaser dlq redrive {self.key.workspace} {self.key.change_set} --code skipped`"
             )
-        _more(len(found.queued), "requests in the queue")
-        if any("blob" in finding.problem for finding in found.findings):
-            where = "in NATS" if self.blobs is None else f"in {self.blobs.partition('?')[0]}"
-            write(f"blobs were looked for {where}; if servers keep theirs elsewhere, set REBASER_BLOBS as they do")
+        _more(len(examination.queued), "requests in the queue")
+        if any("blob" in finding.problem for finding in examination.findings):
+            store = "NATS" if self.blobs is None else self.blobs.partition("?")[0]
+            write(f"blobs were read from {store}; if servers use another store, set REBASER_BLOBS to it")
         for path in self.saved or ():
             write(f"saved {console.safe(str(path))}")
-        kept = f"keeps {len(found.state.cells):,} values; {found.carried:,} commits behind the damage are carried over"
-        again = "; all that is derived is computed anew" if found.state.recompute else ""
+        kept = (
+            f"keeps {len(examination.state.cells):,} values and carries over {examination.carried:,} commits "
+            "after the damage"
+        )
+        again = "; all derived values are computed again" if examination.state.recompute else ""
         if done:
             write(f"repaired by commit {self.repaired}, which {kept}{again}")
         else:
-            what = "a repair loses what is listed" if found.loses else "a repair loses nothing"
-            write(f"{what}; it {kept}{again}")
+            loss = "loses the edits listed above" if examination.loses_edits else "loses nothing"
+            write(f"a repair {loss}; it {kept}{again}")
             if self.repair:
-                write("nothing was changed: --repair --yes does it")
+                write("nothing was changed; to repair, add --yes")
 
     # -- for machines ----------------------------------------------------------------------------------------------
 
     def to_object(self) -> dict[str, Any]:
-        found = self.examination
+        examination = self.examination
         return {
             "workspaceId": self.key.workspace,
             "changeSetId": self.key.change_set,
-            "messages": found.messages,
-            "first": found.first,
-            "last": found.last,
-            "checkpoint": found.base,
-            "damaged": found.damaged,
-            "newer": found.newer,
-            "wholeUntil": found.whole_until,
-            "findings": [_object(one) for one in found.findings],
-            "notes": found.notes,
-            "carried": found.carried,
-            "values": len(found.state.cells),
-            "loses": found.loses,
-            "queued": [{"sequence": one.sequence, "requestId": one.request_id} for one in found.queued],
+            "messages": examination.messages,
+            "first": examination.first,
+            "last": examination.last,
+            "checkpoint": examination.base,
+            "damaged": examination.damaged,
+            "newer": examination.newer,
+            "wholeUntil": examination.intact_until,
+            "findings": [_finding_object(finding) for finding in examination.findings],
+            "notes": examination.notes,
+            "carried": examination.carried,
+            "values": len(examination.state.cells),
+            "loses": examination.loses_edits,
+            "queued": [
+                {"sequence": request.sequence, "requestId": request.request_id} for request in examination.queued
+            ],
             "saved": [str(path) for path in self.saved or ()],
             "repairedBy": self.repaired or None,
         }
 
 
-def _write_messages(found: "Examination", folder: Path) -> list[Path]:
-    """Write what cannot be read to `folder`; returns the files."""
+def _write_messages(examination: "Examination", folder: Path) -> list[Path]:
+    """Write the unreadable messages to `folder`; returns the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for entry in found.unreadable:
-        for suffix, content in (("json", console.json_text(dict(entry.headers)).encode()), ("payload", entry.data)):
-            files.append(folder / f"{found.key}-{entry.sequence}.{suffix}")
+    for message in examination.unreadable:
+        headers = console.json_text(dict(message.headers)).encode()
+        for suffix, content in (("json", headers), ("payload", message.data)):
+            files.append(folder / f"{examination.key}-{message.sequence}.{suffix}")
             files[-1].write_bytes(content)
     return files
 
 
 _COSTS = {
     "nothing": "nothing is lost",
-    "edits": "LOST: the edits that it made",
-    "unknown": "PERHAPS LOST: edits, if it made any",
+    "edits": "LOST: the edits it made",
+    "unknown": "POSSIBLY LOST: edits, if it made any",
 }
 
 
 def _show_finding(finding: "Finding") -> None:
-    told, write = finding.told, console.write_line
-    about = "" if told is None else _about(finding, told)
+    summary, write = finding.summary, console.write_line
+    about = "" if summary is None else _about(finding, summary)
     write(f"  {finding.sequence}  {console.safe(finding.problem)}{about}; {_COSTS[finding.cost.value]}")
-    if told is None or finding.cost.value == "nothing":
+    if summary is None or finding.cost.value == "nothing":
         return
-    for one in told.decisions[:SHOWN]:
-        write(f"      request {console.safe(_decision(one))}")
-    _more(len(told.decisions), "requests")
-    if told.ids:
-        write(f"      values {console.safe(', '.join(told.ids[:SHOWN]))}")
-        _more(max(told.changes or 0, len(told.ids)), "values")
+    for decision in summary.decisions[:SHOWN]:
+        write(f"      request {console.safe(_decision(decision))}")
+    _more(len(summary.decisions), "requests")
+    if summary.ids:
+        write(f"      values {console.safe(', '.join(summary.ids[:SHOWN]))}")
+        _more(max(summary.changes or 0, len(summary.ids)), "values")
 
 
-def _about(finding: "Finding", told: "Told") -> str:
-    kind = "" if told.kind is None else told.kind.value
-    at = _time(told.at_ms if told.at_ms is not None else finding.time_ns // 1_000_000)
-    words = [word for word in (kind, at, f"by {told.owner}" if told.owner else "") if word]
+def _about(finding: "Finding", summary: "CommitSummary") -> str:
+    kind = "" if summary.kind is None else summary.kind.value
+    time = _time(summary.at_ms if summary.at_ms is not None else finding.time_ns // 1_000_000)
+    words = [word for word in (kind, time, f"by {summary.owner}" if summary.owner else "") if word]
     return console.safe(f" ({', '.join(words)})")
 
 
-def _decision(one: "Decision") -> str:
-    return f"{one.request_id} ({one.sequence}): {one.outcome.value}, {one.performed:,} updates"
+def _decision(decision: "Decision") -> str:
+    return f"{decision.request_id} ({decision.sequence}): {decision.outcome.value}, {decision.performed:,} updates"
 
 
 def _more(count: int, what: str) -> None:
@@ -241,25 +256,25 @@ def _more(count: int, what: str) -> None:
         console.write_line(f"      and {count - SHOWN:,} more {what}; see --json")
 
 
-def _object(finding: "Finding") -> dict[str, Any]:
-    told = finding.told
+def _finding_object(finding: "Finding") -> dict[str, Any]:
+    summary = finding.summary
     return {
         "sequence": finding.sequence,
         "problem": finding.problem,
         "lost": finding.cost.value,
         "time": _time(finding.time_ns // 1_000_000) if finding.time_ns else None,
-        "kind": told.kind.value if told and told.kind else None,
-        "owner": told.owner if told else "",
-        "changes": told.changes if told else None,
-        "ids": list(told.ids) if told else [],
+        "kind": summary.kind.value if summary and summary.kind else None,
+        "owner": summary.owner if summary else "",
+        "changes": summary.changes if summary else None,
+        "ids": list(summary.ids) if summary else [],
         "requests": [
             {
-                "sequence": one.sequence,
-                "requestId": one.request_id,
-                "outcome": one.outcome.value,
-                "performed": one.performed,
+                "sequence": decision.sequence,
+                "requestId": decision.request_id,
+                "outcome": decision.outcome.value,
+                "performed": decision.performed,
             }
-            for one in (told.decisions if told else ())
+            for decision in (summary.decisions if summary else ())
         ],
     }
 

