@@ -18,7 +18,7 @@ from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 from structlog.typing import EventDict
 
-from rebaser.dvu.worker.structure_cache import FOLDER
+from rebaser.dvu.worker.structure_cache import FOLDER_VARIABLE
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
@@ -145,7 +145,7 @@ def nothing_blocks_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def structures_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests that do a worker's part leave nothing in its folder, and find nothing there."""
-    os.environ[FOLDER] = str(tmp_path_factory.mktemp("structures"))
+    os.environ[FOLDER_VARIABLE] = str(tmp_path_factory.mktemp("structures"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,11 +22,11 @@ def spark_ahead(settings: "Settings") -> Iterator["Jvm | None"]:
     if not settings.spark.startswith("local") or find_spec("pyspark") is None:
         yield None
         return
-    from rebaser.embedded.spark import Jvm, master_of, parallelism
+    from rebaser.embedded.spark import Jvm, default_parallelism, spark_master
 
     # Spark has a working folder of its own, where a relative path would name another place.
     scratch = settings.scratch.absolute() if settings.scratch else None
-    jvm = Jvm(master_of(settings.spark, parallelism()), memory=settings.spark_driver_memory, scratch=scratch)
+    jvm = Jvm(spark_master(settings.spark, default_parallelism()), memory=settings.spark_driver_memory, scratch=scratch)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

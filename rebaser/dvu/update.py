@@ -22,7 +22,7 @@ from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.full_plan import FullGraphPlan
 from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
-from rebaser.dvu.wire.packet import Data
+from rebaser.dvu.wire.packet import Encoded
 from rebaser.dvu.wire.structure import Structure
 from rebaser_client.cooperative import turn
 from rebaser_core import thresholds
@@ -47,7 +47,7 @@ class Evaluator(Protocol):
         label: str,
         timeout: float | None = None,  # noqa: ASYNC109 - a late job is the engine's to end, its callers' work to split
         arrived: Callable[[int, int], None] | None = None,
-    ) -> Sequence[Sequence[Data]]:
+    ) -> Sequence[Sequence[Encoded]]:
         """The results of each packet, in the order of the packets. Raises `DvuError`.
 
         `arrived` is called with how many of the packets have theirs, where they do not come all at once, and how many
@@ -104,7 +104,7 @@ def _planned(
 
 
 def _next(
-    made: PacketPlan | FullGraphPlan, found: Sequence[Data] | None = None
+    made: PacketPlan | FullGraphPlan, found: Sequence[Encoded] | None = None
 ) -> tuple[list[bytes], ComputedTable | None]:
     """The packets of the next wave, once the results of the last are `found`; or, if there are none, what changed."""
     if found is not None:

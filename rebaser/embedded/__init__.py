@@ -3,4 +3,4 @@
 from typing import Final
 
 # Jobs that run on a Spark at once. An embedded one gets task slots for as many.
-MOST_JOBS: Final = 8
+MAX_CONCURRENT_JOBS: Final = 8

@@ -27,9 +27,9 @@ from rebaser_core.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
-START_BOUND = 30.0  # seconds; recovering large streams takes time
-STOP_BOUND = 5.0  # seconds from SIGTERM to SIGKILL
-MAX_LINE = 64 * 1024  # bytes of a log line that are kept
+START_TIMEOUT = 30.0  # seconds; recovering large streams takes time
+STOP_TIMEOUT = 5.0  # seconds from SIGTERM to SIGKILL
+MAX_LINE_BYTES = 64 * 1024  # bytes of a log line that are kept
 
 _LISTENING = re.compile(rb"Listening for client connections on [^ ]*:(\d+)")
 _READY = b"Server is ready"
@@ -91,10 +91,10 @@ class EmbeddedNats:
         ready = _Ready()
         self._group.start_soon(self._watch, process, ready, self._exited)
         try:
-            with anyio.fail_after(START_BOUND):
+            with anyio.fail_after(START_TIMEOUT):
                 await ready.event.wait()
         except TimeoutError:
-            ready.problem = f"it was not ready within {START_BOUND:g} s"
+            ready.problem = f"it was not ready within {START_TIMEOUT:g} s"
         except BaseException:
             await self.kill()
             raise
@@ -109,7 +109,7 @@ class EmbeddedNats:
         if self._process is not None:
             self._stopping = True
             _signal(self._process, signal.SIGTERM)
-            with anyio.move_on_after(STOP_BOUND, shield=True):
+            with anyio.move_on_after(STOP_TIMEOUT, shield=True):
                 await self._exited.wait()
         await self.kill()
 
@@ -145,7 +145,7 @@ class EmbeddedNats:
                         file.write(chunk)
                         file.flush()
                     if not ready.event.is_set():
-                        *lines, rest = (rest[-MAX_LINE:] + chunk).split(b"\n")
+                        *lines, rest = (rest[-MAX_LINE_BYTES:] + chunk).split(b"\n")
                         for line in lines:
                             ready.hear(line)
             code = await process.wait()

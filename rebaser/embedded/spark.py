@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rebaser.embedded import MOST_JOBS
+from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser_core.errors import ConfigError, DvuError
 
 _JAVA = 17
@@ -65,15 +65,15 @@ def check_java() -> None:
         )
 
 
-def parallelism() -> int:
+def default_parallelism() -> int:
     """How many tasks a job may have, unless a setting says so."""
     return min(os.cpu_count() or 1, 8)
 
 
-def master_of(remote: str, tasks: int) -> str:
+def spark_master(remote: str, tasks: int) -> str:
     """Spark's master for `local[*]` and the like, with a place for every task that the engine's jobs may have: whoever
     is slow takes nobody's. Places are threads; what computes is shared by the operating system."""
-    return f"local[{MOST_JOBS * tasks}]" if remote == "local[*]" else remote
+    return f"local[{MAX_CONCURRENT_JOBS * tasks}]" if remote == "local[*]" else remote
 
 
 class Jvm:
@@ -244,7 +244,7 @@ def _socket_folder(folder: Path) -> Path | None:
 
 def _script() -> Path:
     found = find_spec("pyspark")
-    assert found is not None  # noqa: S101 - `Keeper.check` looked
+    assert found is not None  # noqa: S101 - `SessionManager.check` looked
     assert found.origin is not None  # noqa: S101 - it is a package
     return Path(found.origin).parent / "bin" / "spark-submit"
 

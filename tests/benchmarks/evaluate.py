@@ -26,9 +26,9 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import FLOAT, UNKNOWN, Column
-from rebaser.dvu.wire.packet import Results, Template, Work
+from rebaser.dvu.wire.packet import Packet, Results, Template
 from rebaser.dvu.worker import evaluate
-from rebaser.dvu.worker.evaluator import Sweep
+from rebaser.dvu.worker.evaluator import Evaluator
 
 SHAPES = ("chain", "fanout", "fanin", "running", "grid", "dag", "scale_free", "islands")
 
@@ -50,7 +50,7 @@ KINDS = [
 ADD_ONE, TWICE, SUM, MEAN_3, PRODUCT_3, MAX_3, MEAN_2, GATE = range(8)
 
 
-def graph(shape: str, size: int, *, gated: bool = False) -> Work:
+def graph(shape: str, size: int, *, gated: bool = False) -> Packet:
     """About `size` values, constants included, all dirty and unknown.
 
     `gated`: one more value for each constant stands between it and what used it, and lets nothing below 1 through.
@@ -120,11 +120,11 @@ def _attached(constants: int, nodes: int, rng: np.random.Generator) -> NDArray[A
 
 def _work(
     shapes: list[Template], kinds: NDArray[Any], refs: NDArray[Any], constants: int, rng: np.random.Generator
-) -> Work:
+) -> Packet:
     used = sorted(set(kinds.tolist()))
     shapes = [shapes[kind] for kind in used]
     count = len(kinds)
-    return Work(
+    return Packet(
         number=1,
         code=fingerprint.code(),
         functions=registry().fingerprints({shape.function for shape in shapes}),
@@ -137,9 +137,9 @@ def _work(
     )
 
 
-def known(work: Work) -> Work:
+def known(work: Packet) -> Packet:
     """The same, with what comes out known already."""
-    sweep = Sweep(work, registry())
+    sweep = Evaluator(work, registry())
     sweep.run()
     _, work.old, _ = sweep.results()
     return work
@@ -148,9 +148,9 @@ def known(work: Work) -> Work:
 def parts(data: bytes) -> dict[str, float]:
     """ms of each step, and of all."""
     times = [time.perf_counter()]
-    work = Work.decode(data)
+    work = Packet.decode(data)
     times.append(time.perf_counter())
-    sweep = Sweep(work, registry())
+    sweep = Evaluator(work, registry())
     sweep.run()
     times.append(time.perf_counter())
     encoded = [part.encode() for part in evaluate._split(1, *sweep.results())]
@@ -197,14 +197,14 @@ def bare() -> Any:
     return loop
 
 
-def plain(work: Work) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def plain(work: Packet) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The kind of each node, and where its inputs begin in `refs` (and the end of all)."""
     expressions = [shape.params.get("expr") or shape.function for shape in KINDS]
     kinds = np.array([expressions.index(one.params.get("expr") or one.function) for one in work.shapes])[work.shape]
     return kinds, np.concatenate(([0], np.cumsum(np.array([one.arity for one in work.shapes])[work.shape])))
 
 
-def bare_time(loop: Callable[..., None], work: Work, runs: int) -> float:
+def bare_time(loop: Callable[..., None], work: Packet, runs: int) -> float:
     kinds, starts = plain(work)
     values = np.concatenate((work.constants.bits.view(np.float64), np.zeros(len(kinds))))
     nodes = np.arange(len(kinds), dtype=np.int32)

@@ -21,7 +21,7 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import UNKNOWN, Column
-from rebaser.dvu.wire.packet import Template, Work
+from rebaser.dvu.wire.packet import Packet, Template
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.values import Json
@@ -62,14 +62,14 @@ CASES: dict[str, tuple[Template, tuple[str, ...]]] = {
 }
 
 
-def work(shape: Template, kinds: tuple[str, ...], nodes: int) -> Work:
+def work(shape: Template, kinds: tuple[str, ...], nodes: int) -> Packet:
     """A packet of `nodes`, all dirty and unknown; `kinds` of its inputs, the last for all that follow."""
     arity = shape.arity
     kinds = (*kinds, *[kinds[-1]] * arity)[:arity]
     constants = [VALUES[kind](at) for kind in kinds for at in range(nodes)]
     at = np.arange(nodes)
     refs = np.stack([place * nodes + at * (2 * place + 1) % nodes for place in range(arity)], 1)
-    return Work(
+    return Packet(
         number=1,
         code=fingerprint.code(),
         functions=registry().fingerprints([shape.function]),
@@ -85,7 +85,7 @@ def work(shape: Template, kinds: tuple[str, ...], nodes: int) -> Work:
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
     """Let workers compute without compiled code and without groups."""
     patch.setattr(linker, "link", lambda *_: None)
-    patch.setattr(evaluator.Sweep, "_flags", lambda *_: None)
+    patch.setattr(evaluator.Evaluator, "_flags", lambda *_: None)
 
 
 def cost(data: bytes, nodes: int, runs: int) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.planning.warm_up import warm
 from rebaser.dvu.worker.evaluate import evaluate_packet
-from rebaser.dvu.worker.structure_cache import Structures
+from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Match, Remove, Set, Update
@@ -91,7 +91,7 @@ class Loaded:
     def __init__(self, shape: str, size: int) -> None:
         first, self.edits = model(shape, size)
         self.state = ChangeSetState()
-        self._kept = Structures(None)
+        self._kept = StructureCache(None)
         while some := list(islice(first, FOLDED_AT_ONCE)):
             fold(self.state, some)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser.dvu.functions.registry import GROUP, registry
+from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, registry
 from rebaser.sweeper.debts import DebtTracker
 from rebaser_client import Derive, RebaserClient, Set, State
 from rebaser_client.jetstream import JetStream
@@ -41,7 +41,7 @@ def install(folder: Path, module: str) -> None:
     info = folder / f"{module}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\ntwice = {module}:F\n")
+    (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\ntwice = {module}:F\n")
     registry.cache_clear()
 
 

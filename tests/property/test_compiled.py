@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
-from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
-from rebaser.dvu.wire.column import IN_ERROR, NEVER, NOT_THERE, Item
-from rebaser.dvu.wire.equality import own_fault, remember
-from rebaser.dvu.wire.packet import Packet, Results, Template
+from rebaser.dvu.functions import Function, FunctionError, FunctionRegistry, builtins
+from rebaser.dvu.wire.column import IN_ERROR, NEVER_COMPUTED, NO_VALUE, Item
+from rebaser.dvu.wire.equality import baseline, fault_digest
+from rebaser.dvu.wire.packet import PacketBuilder, Results, Template
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
@@ -52,7 +52,7 @@ OTHER: list[Item] = [
     [],
     {"k": 3},
     IN_ERROR,
-    NOT_THERE,
+    NO_VALUE,
 ]
 TEXTS = ["", "x", "Größe", "\u0130", "e\u0301", "\U0001f600", "a\0b", "a text that is longer than its digest", "y" * 24]
 EDGES: list[Item] = [2**63 - 1, -(2**63), 2**63 - 2, 1.7976931348623157e308, 2.2250738585072014e-308]
@@ -106,7 +106,7 @@ def _moody_alone(values: list[Any], params: Any) -> Any:
     return found
 
 
-PLUG_INS = Registry(
+PLUG_INS = FunctionRegistry(
     {
         **builtins(),
         "shifted": Function(name="shifted", vector=_shifted),
@@ -187,14 +187,14 @@ def text_shape(rng: random.Random) -> Template:
     return Template(name, (("x", -1), ("y", rng.randrange(4))), params)
 
 
-def graph(rng: random.Random, nodes: int) -> Packet:
+def graph(rng: random.Random, nodes: int) -> PacketBuilder:
     """A packet as at a first update: all dirty, nothing known yet."""
     wanted, instead = rng.choice(
         [((float,), DOUBLES), ((int,), WHOLE), ((float, int), DOUBLES), ((object,), []), ((), TEXTS)]
     )
     constants = [value(rng) for _ in range(rng.randrange(1, 12))]
     constants = [item if isinstance(item, wanted) else rng.choice(instead) for item in constants]
-    packet = Packet(1, fingerprint.code(), constants=constants)
+    packet = PacketBuilder(1, fingerprint.code(), constants=constants)
     packet.shapes = [shape(rng) for _ in range(rng.randrange(1, 6))]
     for node in range(nodes):
         packet.shape.append(rng.randrange(len(packet.shapes)))
@@ -203,7 +203,7 @@ def graph(rng: random.Random, nodes: int) -> Packet:
             constant = not node or rng.random() < 0.4
             packet.refs.append(~rng.randrange(len(constants)) if constant else rng.choice(recent))
     packet.dirty = bytearray(b"\1" * nodes)
-    packet.old = [NEVER] * nodes
+    packet.old = [NEVER_COMPUTED] * nodes
     packet.functions = PLUG_INS.fingerprints({one.function for one in packet.shapes})
     return packet
 
@@ -211,11 +211,11 @@ def graph(rng: random.Random, nodes: int) -> Packet:
 FRAIL = ["a / b", "a + b", "a - b", "2 * a + b", "a > b ? a / b : b", "math.greatest(a, b)"]
 
 
-def frail(rng: random.Random, nodes: int) -> Packet:
+def frail(rng: random.Random, nodes: int) -> PacketBuilder:
     """As `graph`, but each formula fails for some numbers, by a zero, and another edit mends it."""
     kind = rng.choice([float, float, int])
     constants: list[Item] = [kind(one) for one in rng.sample([-1, 1, 2, 3, 0], 3)]
-    packet = Packet(1, fingerprint.code(), constants=constants)
+    packet = PacketBuilder(1, fingerprint.code(), constants=constants)
     packet.shapes = [Template("cel", (("a", -1), ("b", -1)), {"expr": rng.choice(FRAIL)}) for _ in range(3)]
     packet.shapes += [Template(rng.choice(FOR_NUMBERS), (("x", 2),), {})]
     for node in range(nodes):
@@ -224,7 +224,7 @@ def frail(rng: random.Random, nodes: int) -> Packet:
             constant = not node or rng.random() < 0.5
             packet.refs.append(~rng.randrange(3) if constant else rng.randrange(max(0, node - 4), node))
     packet.dirty = bytearray(b"\1" * nodes)
-    packet.old = [NEVER] * nodes
+    packet.old = [NEVER_COMPUTED] * nodes
     packet.functions = PLUG_INS.fingerprints({one.function for one in packet.shapes})
     return packet
 
@@ -234,19 +234,19 @@ def zero_or_not(rng: random.Random) -> Item:
 
 
 def edited(
-    rng: random.Random, packet: Packet, first: list[bytes], value: Callable[[random.Random], Item] = value
-) -> Packet:
+    rng: random.Random, packet: PacketBuilder, first: list[bytes], value: Callable[[random.Random], Item] = value
+) -> PacketBuilder:
     """The update after: what stood there known, some constants other, some nodes dirty."""
-    old: list[Item] = [NEVER] * len(packet.shape)
+    old: list[Item] = [NEVER_COMPUTED] * len(packet.shape)
     for data in first:
         found = Results.decode(data)
         faults = iter(found.faults)
         for node, item in zip(found.nodes.tolist(), found.values, strict=True):
             if item is IN_ERROR:
                 fault = next(faults)
-                old[node] = IN_ERROR if isinstance(fault, int) else own_fault(*fault)
+                old[node] = IN_ERROR if isinstance(fault, int) else fault_digest(*fault)
             else:
-                old[node] = remember(item)  # type: ignore[arg-type]
+                old[node] = baseline(item)  # type: ignore[arg-type]
     changed = {at for at in range(len(packet.constants)) if rng.random() < 0.3}
     for at in changed:
         packet.constants[at] = value(rng)
@@ -257,12 +257,12 @@ def edited(
         inputs = packet.refs[starts[node] : starts[node + 1]]
         packet.dirty[node] = rng.random() < 0.05 or any(ref < 0 and ~ref in changed for ref in inputs)
     packet.old = [value(rng) if rng.random() < 0.02 else item for item in old]
-    packet.old = [remember(item) if isinstance(item, (list, dict, str)) else item for item in packet.old]
-    packet.old = [IN_ERROR if item is NOT_THERE else item for item in packet.old]
+    packet.old = [baseline(item) if isinstance(item, (list, dict, str)) else item for item in packet.old]
+    packet.old = [IN_ERROR if item is NO_VALUE else item for item in packet.old]
     return packet
 
 
-def every_way(packet: Packet, patch: pytest.MonkeyPatch, rng: random.Random) -> list[bytes]:
+def every_way(packet: PacketBuilder, patch: pytest.MonkeyPatch, rng: random.Random) -> list[bytes]:
     """Results of a packet, having seen that they are the same however it is computed."""
     data = packet.encode()
     found = evaluate_packet(data, PLUG_INS)
@@ -278,7 +278,7 @@ def every_way(packet: Packet, patch: pytest.MonkeyPatch, rng: random.Random) -> 
         way.setattr(loader, "_kernel", None)
         way.setattr(thresholds, "now", replace(thresholds.now, cold=1 << 30))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
-        way.setattr(evaluator.Sweep, "_flags", lambda *_: None)
+        way.setattr(evaluator.Evaluator, "_flags", lambda *_: None)
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
     return found
 
@@ -335,11 +335,11 @@ def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatc
     shapes = [Template("cel", (("a", -1), ("b", -1)), {"expr": expr}) for expr in OF_TWO]
     shapes += [Template(name, (("x", count),), {}) for name in FOR_NUMBERS for count in (2, 3)]
     pairs = [(~left, ~right) for left in range(len(NUMBERS)) for right in range(len(NUMBERS))]
-    packet = Packet(1, fingerprint.code(), {"cel": "", **dict.fromkeys(FOR_NUMBERS, "")}, shapes, [*NUMBERS])
+    packet = PacketBuilder(1, fingerprint.code(), {"cel": "", **dict.fromkeys(FOR_NUMBERS, "")}, shapes, [*NUMBERS])
     for number, one in enumerate(shapes):
         packet.shape += [number] * len(pairs)
         packet.refs += [ref for pair in pairs for ref in (*pair, pair[0])[: one.arity]]
-    packet.dirty, packet.old = bytearray(b"\1" * len(packet.shape)), [NEVER] * len(packet.shape)
+    packet.dirty, packet.old = bytearray(b"\1" * len(packet.shape)), [NEVER_COMPUTED] * len(packet.shape)
     data = packet.encode()
     found = shown(evaluate_packet(data))
     always.setattr(linker, "link", lambda *_: None)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser.dvu.functions.base import Function, Inputs, Params
-from rebaser.dvu.functions.registry import Registry, registry
+from rebaser.dvu.functions.registry import FunctionRegistry, registry
 from rebaser.dvu.planning import planner
 from rebaser.dvu.worker import evaluate
 from rebaser_core.thresholds import Thresholds, forced
@@ -37,7 +37,7 @@ def drifting() -> Iterator[Drift]:
     """`drift` is installed."""
     drift = Drift()
     function = Function(name="drift", call=drift, fingerprint="drift")
-    found = Registry(MappingProxyType({**registry().functions, "drift": function}), MappingProxyType({}))
+    found = FunctionRegistry(MappingProxyType({**registry().functions, "drift": function}), MappingProxyType({}))
     with (
         patch.object(planner, "registry", lambda: found),
         patch.object(evaluate, "registry", lambda: found),

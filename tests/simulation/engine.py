@@ -8,7 +8,7 @@ import anyio
 
 from rebaser.dvu.wire.structure import Structure
 from rebaser.dvu.worker.evaluate import evaluate_packet
-from rebaser.dvu.worker.structure_cache import Structures
+from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser_core.errors import DvuError
 from tests.simulation.checker import Checker
 from tests.simulation.faults import SeededFaults
@@ -32,7 +32,7 @@ class Engine:
         self._rng = rng
         self._workers = workers
         self.ready = anyio.Event()
-        self._kept = Structures(None)  # what its workers have
+        self._kept = StructureCache(None)  # what its workers have
 
     async def __aenter__(self) -> Self:
         self.ready.set()
@@ -55,7 +55,7 @@ class Engine:
             if self._faults.on and rng.random() < self._fails:
                 raise DvuError("the simulated engine fails", code="simulated")
             if self._workers.random() < 0.1:
-                self._kept = Structures(None)  # they were started anew
+                self._kept = StructureCache(None)  # they were started anew
             return [self._parts(packet) for packet in packets]
         finally:
             self._checker.dvu_ended(process.name, label)

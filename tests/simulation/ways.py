@@ -78,7 +78,7 @@ WAYS = [
     Way("results in columns, some of them edited", f"{CORE}state.computed_table:ComputedTable.filter"),
     # -- computing
     Way("computed by compiled code", "rebaser.dvu.compiled.linker:LinkedPrograms.sweep"),
-    Way("computed by Python", "rebaser.dvu.worker.evaluator:Sweep._compute"),
+    Way("computed by Python", "rebaser.dvu.worker.evaluator:Evaluator._compute"),
     Way("computed in another order", "rebaser.dvu.compiled.linker:phase_order"),
     Way("many computed by one call", "rebaser.dvu.worker.batching:_call"),
     Way("results in one part", "rebaser.dvu.worker.evaluate:evaluate_packet", lambda _, found: len(found) == 1),

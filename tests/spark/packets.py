@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
-from rebaser.dvu.wire.packet import Work
+from rebaser.dvu.wire.packet import Packet
 from rebaser_core.updates import Derive, Set
 from tests.spark.graphs import Book
 
@@ -27,4 +27,4 @@ def slow(values: int) -> list[bytes]:
 def foreign() -> list[bytes]:
     """One packet of another release."""
     _, [data] = small()
-    return [replace(Work.decode(data), code="another").encode()]
+    return [replace(Packet.decode(data), code="another").encode()]

@@ -74,7 +74,7 @@ def standalone(folder: Path, python: Path, workers: int = 2) -> Iterator[Standal
             "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "PYSPARK_PYTHON": str(python),
             "XDG_CACHE_HOME": str(folder / "cache"),
-            structure_cache.FOLDER: str(folder / "structures"),
+            structure_cache.FOLDER_VARIABLE: str(folder / "structures"),
         }
 
         def start(name: str, *arguments: str) -> Program:

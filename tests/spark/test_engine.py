@@ -18,10 +18,10 @@ from anyio.abc import TaskGroup
 from rebaser.dvu.planning.full_plan import FullGraphPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.spark.engine import Engine, EngineSettings
-from rebaser.dvu.spark.scheduler import Call
+from rebaser.dvu.spark.scheduler import EvaluateCall
 from rebaser.dvu.update import update
 from rebaser.dvu.wire import mailbox
-from rebaser.dvu.wire.packet import Data
+from rebaser.dvu.wire.packet import Encoded
 from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet
 from rebaser_core.errors import ConfigError, DvuError
 from rebaser_core.thresholds import Thresholds, forced
@@ -109,9 +109,9 @@ async def test_what_is_large_goes_by_file_and_leaves_none(
 ) -> None:
     book = Book([Set("t", "x" * 200_000), *(Derive(f"v{at}", "concat", {"x": "t"}) for at in range(4))])
     left: list[bool] = []
-    leave = mailbox.leave
+    leave = mailbox.put
 
-    def left_here(folder: str, name: str, data: Data) -> bool:
+    def left_here(folder: str, name: str, data: Encoded) -> bool:
         left.append(leave(folder if writable else f"{folder}-gone", name, data))
         return left[-1]
 
@@ -276,7 +276,7 @@ async def test_a_call_that_was_answered_is_in_no_circle(engine: Engine) -> None:
     try:
         await one(engine, 1)
         with anyio.fail_after(30):
-            while any(isinstance(found, Call) and found.job is not None for found in gc.get_objects()):  # noqa: ASYNC110
+            while any(isinstance(found, EvaluateCall) and found.job is not None for found in gc.get_objects()):  # noqa: ASYNC110
                 await anyio.sleep(0.01)
     finally:
         gc.enable()

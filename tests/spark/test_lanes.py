@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.change_set.lifecycle import Reason
 from rebaser.dvu.spark.engine import Engine
-from rebaser.dvu.spark.scheduler import LARGE_JOBS
+from rebaser.dvu.spark.scheduler import MAX_LARGE_JOBS
 from rebaser_client import RebaserClient
 from rebaser_client.jetstream import JetStream
 from rebaser_core.errors import DvuError
@@ -52,9 +52,9 @@ async def test_small_updates_wait_for_no_large_nor_slow_one(engine: Engine, tmp_
 
     with anyio.fail_after(240):
         async with anyio.create_task_group() as held_up:
-            for number in range(LARGE_JOBS + 2):
+            for number in range(MAX_LARGE_JOBS + 2):
                 held_up.start_soon(hold, f"large{number}-", 2)
-            for number in range(LARGE_JOBS):
+            for number in range(MAX_LARGE_JOBS):
                 await holder(tmp_path / f"large{number}-0")
             for number in range(2):
                 held_up.start_soon(hold, f"slow{number}-", 1)
@@ -63,7 +63,7 @@ async def test_small_updates_wait_for_no_large_nor_slow_one(engine: Engine, tmp_
                 for value in range(SMALL):
                     tasks.start_soon(one, value)
             assert sorted(done) == list(range(SMALL))
-            assert not (tmp_path / f"large{LARGE_JOBS}-0").exists()
+            assert not (tmp_path / f"large{MAX_LARGE_JOBS}-0").exists()
             held_up.cancel_scope.cancel()
 
 

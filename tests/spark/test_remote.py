@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from rebaser.dvu.functions.registry import Registry, builtins
+from rebaser.dvu.functions.registry import FunctionRegistry, builtins
 from rebaser.dvu.spark import requirements, session_manager
 from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.dvu.wire.structure import Structure
@@ -66,7 +66,7 @@ async def test_a_plug_in_that_the_workers_have_not_is_named(
     """All else is computed."""
     found = builtins()
     found["tax"] = replace(found["sum"], name="tax", fingerprint="of a plug-in that is only here")
-    monkeypatch.setattr(session_manager, "registry", lambda: Registry(found, {}))
+    monkeypatch.setattr(session_manager, "registry", lambda: FunctionRegistry(found, {}))
     with anyio.fail_after(240):
         async with Engine(url, EngineSettings(parallelism=1)) as engine:
             await engine.ready.wait()

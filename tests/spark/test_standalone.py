@@ -35,7 +35,7 @@ def gate(inputs, params):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     """One whose workers have nothing of ours, and of others' only what is said to be needed."""
     folder = tmp_path_factory.mktemp("standalone")
-    packages = [name.replace("-", "_") for name in requirements.NEEDED + requirements.STORE]
+    packages = [name.replace("-", "_") for name in requirements.REQUIRED_PACKAGES + requirements.STORE_PACKAGES]
     python = bare_python(folder / "python", only=[*packages, "google"])
     with standalone(folder, python) as cluster:
         yield cluster

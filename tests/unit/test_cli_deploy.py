@@ -127,7 +127,7 @@ def test_the_cluster_takes_the_place_of_the_one_spark(compose: dict[str, Any], c
 def test_what_workers_need_is_what_they_are_asked_for() -> None:
     [line] = re.findall(r"^pip install (cbor2 .+)$", (DEPLOY / "docs" / "operating.md").read_text(), re.MULTILINE)
     assert line.replace("==VERSION", "").split() == sorted(
-        requirements.NEEDED + requirements.USEFUL + requirements.STORE
+        requirements.REQUIRED_PACKAGES + requirements.OPTIONAL_PACKAGES + requirements.STORE_PACKAGES
     )
 
 

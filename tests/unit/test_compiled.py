@@ -15,17 +15,17 @@ import pytest
 from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
-from rebaser.dvu.wire.column import NEVER
-from rebaser.dvu.wire.packet import Packet, Results, Template
+from rebaser.dvu.wire.column import NEVER_COMPUTED
+from rebaser.dvu.wire.packet import PacketBuilder, Results, Template
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from tests.benchmarks.evaluate import graph
 
 
-def numbers(nodes: int, *, odd: int = 0) -> Packet:
+def numbers(nodes: int, *, odd: int = 0) -> PacketBuilder:
     """A chain of sums; every other of the first `odd` nodes is text, and nobody's input."""
-    packet = Packet(
+    packet = PacketBuilder(
         1, fingerprint.code(), {"sum": "", "concat": ""}, constants=[1, 0.5], dirty=bytearray(b"\1" * nodes)
     )
     packet.shapes = [Template("sum", (("x", 2),), {}), Template("concat", (("x", 2),), {})]
@@ -35,7 +35,7 @@ def numbers(nodes: int, *, odd: int = 0) -> Packet:
         packet.shape.append(int(text))
         packet.refs += [~0, ~1] if text else [last, ~1] if last >= 0 else [~0, ~1]
         last = last if text else node
-    packet.old = [NEVER] * nodes
+    packet.old = [NEVER_COMPUTED] * nodes
     return packet
 
 

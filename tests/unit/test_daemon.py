@@ -35,12 +35,13 @@ import pyarrow as pa
 from rebaser.dvu import fingerprint
 from rebaser.dvu.worker import evaluate
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.wire.packet import NEVER, Packet, Template
+from rebaser.dvu.wire.packet import NEVER_COMPUTED, PacketBuilder, Template
 from rebaser.dvu.spark.session import _ROWS
 
 had = set(sys.modules)
-packet = Packet(1, fingerprint.code(), registry().fingerprints({"sum"}), [Template("sum", (("of", -1),), {})], [1.5])
-packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0], bytearray(b"\\1"), [NEVER]
+templates = [Template("sum", (("of", -1),), {})]
+packet = PacketBuilder(1, fingerprint.code(), registry().fingerprints({"sum"}), templates, [1.5])
+packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0], bytearray(b"\\1"), [NEVER_COMPUTED]
 batch = pa.record_batch([[0], [packet.encode()], [""], [False]], schema=_ROWS)
 [found] = evaluate.evaluate_batches([batch])
 print(found.num_rows, sorted(set(sys.modules) - had), "pandas" in sys.modules)

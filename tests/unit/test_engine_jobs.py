@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from rebaser.dvu.spark.engine import Engine, _parts
-from rebaser.dvu.spark.scheduler import Call
+from rebaser.dvu.spark.scheduler import EvaluateCall
 from rebaser.dvu.spark.session import SessionError
-from rebaser.dvu.spark.session_manager import Held
+from rebaser.dvu.spark.session_manager import ActiveSession
 
 
 def test_a_call_is_cut_into_jobs_of_at_most_so_many_bytes() -> None:
@@ -20,12 +20,12 @@ def test_a_call_is_cut_into_jobs_of_at_most_so_many_bytes() -> None:
 async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_told() -> None:
     """Else one packet that ends every session would take all others with it, again and again."""
     engine, session = Engine("sc://localhost"), Any
-    call = Call([b"packet"], "ws/cs", 60.0, 0.0)
+    call = EvaluateCall([b"packet"], "ws/cs", 60.0, 0.0)
     engine._lanes.add(call)
     for told in (False, True):
         job = engine._lanes.next(0.0)
         assert job is not None
-        held = Held(session)  # type: ignore[arg-type] # nothing is asked of it
+        held = ActiveSession(session)  # type: ignore[arg-type] # nothing is asked of it
         engine._failed(held, job, SessionError("lost"))
         engine._lanes.ended(job, 0.0)
         assert (held.lost, call.done.is_set()) == (True, told)
@@ -37,7 +37,7 @@ async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_
 async def test_a_job_is_ended_when_none_of_its_callers_waits_and_not_before() -> None:
     """Nobody else answers those who still do."""
     engine = Engine("sc://localhost")
-    calls = [Call([b"packet"], f"ws/cs{number}", 60.0, 0.0) for number in range(3)]
+    calls = [EvaluateCall([b"packet"], f"ws/cs{number}", 60.0, 0.0) for number in range(3)]
     for call in calls:
         engine._lanes.add(call)
     job = engine._lanes.next(0.0)
@@ -63,11 +63,11 @@ async def test_a_job_that_is_over_is_known_to_nobody() -> None:
     """It holds the results of its callers, which may be much."""
     engine, session = Engine("sc://localhost"), Session()
     engine._limiter = anyio.CapacityLimiter(1)
-    call = Call([b"packet"], "ws/cs", 60.0, 0.0)
+    call = EvaluateCall([b"packet"], "ws/cs", 60.0, 0.0)
     engine._lanes.add(call)
     job = engine._lanes.next(0.0)
     assert job is not None
-    held = Held(session, running=1)  # type: ignore[arg-type] # it runs jobs, and that is all
+    held = ActiveSession(session, running=1)  # type: ignore[arg-type] # it runs jobs, and that is all
     await engine._carry(held, job)
     assert (call.results, call.job, held.running) == ([[b"packet"]], None, 0)
     assert not engine._running

@@ -10,9 +10,18 @@ import pyarrow as pa
 import pytest
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
-from rebaser.dvu.wire.equality import own_fault, remember, same_as
-from rebaser.dvu.wire.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, RawFault, Results, Template
+from rebaser.dvu.functions import Function, FunctionError, FunctionRegistry, builtins
+from rebaser.dvu.wire.equality import baseline, fault_digest, unchanged
+from rebaser.dvu.wire.packet import (
+    IN_ERROR,
+    NEVER_COMPUTED,
+    NO_VALUE,
+    Item,
+    NodeFault,
+    PacketBuilder,
+    Results,
+    Template,
+)
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet
 from rebaser_core import thresholds
@@ -23,9 +32,9 @@ from rebaser_core.values import Json, same
 ONE = (("x", -1),)
 
 
-def functions(**calls: Callable[[Any, Any], Any]) -> Registry:
+def functions(**calls: Callable[[Any, Any], Any]) -> FunctionRegistry:
     own = {name: Function(name=name, call=call, takes="values") for name, call in calls.items()}
-    return Registry({**builtins(), **own}, {})
+    return FunctionRegistry({**builtins(), **own}, {})
 
 
 @dataclass
@@ -34,7 +43,7 @@ class Found:
 
     nodes: list[int]
     values: list[Item]
-    faults: list[RawFault]
+    faults: list[NodeFault]
     part: int
     last: bool
 
@@ -48,9 +57,9 @@ class Made:
     """A packet built node by node; a node's input is ~constant or an earlier node."""
 
     def __init__(self, *constants: Item) -> None:
-        self.packet = Packet(1, fingerprint.code(), constants=list(constants))
+        self.packet = PacketBuilder(1, fingerprint.code(), constants=list(constants))
 
-    def node(self, function: str, *refs: int, dirty: bool = True, old: Item = NEVER, **params: Json) -> "Made":
+    def node(self, function: str, *refs: int, dirty: bool = True, old: Item = NEVER_COMPUTED, **params: Json) -> "Made":
         packet = self.packet
         packet.shape.append(len(packet.shapes))
         packet.shapes.append(Template(function, (("values", len(refs)),), params))
@@ -59,7 +68,7 @@ class Made:
         packet.old.append(old)
         return self
 
-    def run(self, registry: Registry | None = None) -> Found:
+    def run(self, registry: FunctionRegistry | None = None) -> Found:
         known = registry or functions()
         self.packet.functions = known.fingerprints({shape.function for shape in self.packet.shapes})
         [result] = evaluate_packet(self.packet.encode(), known)
@@ -77,7 +86,7 @@ SAMPLES: list[Json] = [
 @pytest.mark.parametrize("old", SAMPLES)
 def test_same_is_the_same_as_for_stored_values(old: Json) -> None:
     for new in SAMPLES:
-        assert same_as(remember(old), new) == same(old, new), new
+        assert unchanged(baseline(old), new) == same(old, new), new
 
 
 def test_what_comes_out_the_same_is_no_result_and_wakes_nobody() -> None:
@@ -104,9 +113,9 @@ def test_a_value_that_was_skipped_and_is_needed_is_computed_after_all() -> None:
     """Only a digest of it is at hand: a long text, two steps from the root."""
     text = "a text that is longer than its digest"
     made = Made(text, "!")
-    made.node("concat", ~0, dirty=False, old=remember(text))
-    made.node("concat", 0, dirty=False, old=remember(text))
-    made.node("concat", 1, ~1, old=NEVER)
+    made.node("concat", ~0, dirty=False, old=baseline(text))
+    made.node("concat", 0, dirty=False, old=baseline(text))
+    made.node("concat", 1, ~1, old=NEVER_COMPUTED)
     results = made.run()
     assert (results.nodes, results.values) == ([2], [text + "!"])
 
@@ -114,9 +123,9 @@ def test_a_value_that_was_skipped_and_is_needed_is_computed_after_all() -> None:
 def test_a_chain_of_skipped_values_is_no_recursion() -> None:
     text = "a text that is longer than its digest"
     made = Made(text)
-    made.node("concat", ~0, dirty=False, old=remember(text))
+    made.node("concat", ~0, dirty=False, old=baseline(text))
     for at in range(5000):
-        made.node("concat", at, dirty=False, old=remember(text))
+        made.node("concat", at, dirty=False, old=baseline(text))
     made.node("length", 5000)
     assert made.run().values == [len(text)]
 
@@ -129,33 +138,33 @@ def test_a_skipped_value_in_error_fails_who_needs_it() -> None:
 
 
 def test_the_same_fault_again_is_no_result() -> None:
-    old = own_fault("failed", "text is not a number")
+    old = fault_digest("failed", "text is not a number")
     assert Made("x").node("abs", ~0, old=old).run().nodes == []
-    assert Made("x").node("abs", ~0, old=own_fault("failed", "other")).run().nodes == [0]
+    assert Made("x").node("abs", ~0, old=fault_digest("failed", "other")).run().nodes == [0]
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mark", [IN_ERROR, NOT_THERE])
+@pytest.mark.parametrize("mark", [IN_ERROR, NO_VALUE])
 def test_the_first_failing_input_is_named_by_its_slot(mark: Item) -> None:
-    results = Made(1, mark, NOT_THERE).node("sum", ~0, ~1, ~2).run()
+    results = Made(1, mark, NO_VALUE).node("sum", ~0, ~1, ~2).run()
     assert (results.values, results.faults) == ([IN_ERROR], [1])
 
 
 def test_an_unknown_function_comes_before_its_inputs() -> None:
-    results = Made(NOT_THERE).node("nope", ~0).run()
+    results = Made(NO_VALUE).node("nope", ~0).run()
     assert results.faults == [("unknown_function", "there is no function 'nope'")]
 
 
 def test_inputs_come_by_name_and_lists_of_ids_as_lists() -> None:
     seen: list[object] = []
     named = Function(name="named", call=lambda inputs, params: seen.append((inputs, params)))
-    packet = Packet(1, fingerprint.code(), {"named": ""}, constants=[1, 2, [3]])
+    packet = PacketBuilder(1, fingerprint.code(), {"named": ""}, constants=[1, 2, [3]])
     packet.shapes = [Template("named", (("a", -1), ("b", 2), ("c", 0), ("d", 1)), {"p": 1}), Template("named", ONE, {})]
     packet.shape, packet.refs = [0, 1], [~0, ~1, ~2, ~0, ~2]
-    packet.dirty, packet.old = bytearray(b"\1\1"), [NEVER, NEVER]
-    evaluate_packet(packet.encode(), Registry({"named": named}, {}))
+    packet.dirty, packet.old = bytearray(b"\1\1"), [NEVER_COMPUTED, NEVER_COMPUTED]
+    evaluate_packet(packet.encode(), FunctionRegistry({"named": named}, {}))
     assert seen == [({"a": 1, "b": [2, [3]], "c": [], "d": [1]}, {"p": 1}), ({"x": [3]}, {})]
 
 
@@ -247,9 +256,9 @@ def test_a_packet_of_other_code_is_refused() -> None:
 def test_a_plug_in_that_is_not_the_same_here_is_refused(here: str | None, there: str | None) -> None:
     """Neither another version nor a missing one makes an error value: that would depend on the machine."""
 
-    def registry(version: str | None) -> Registry:
+    def registry(version: str | None) -> FunctionRegistry:
         mine = Function(name="mine", call=lambda *_: 1, fingerprint=version or "")
-        return Registry({"mine": mine} if version else {}, {})
+        return FunctionRegistry({"mine": mine} if version else {}, {})
 
     packet = Made(1).node("mine", ~0).packet
     packet.functions = registry(there).fingerprints(["mine"])

@@ -13,12 +13,12 @@ from structlog.testing import capture_logs
 from rebaser.dvu import fingerprint
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.functions import registry
-from rebaser.dvu.functions.registry import GROUP, Registry, load
-from rebaser.dvu.wire.packet import IN_ERROR, NEVER, Packet, Results, Template
+from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, FunctionRegistry, load
+from rebaser.dvu.wire.packet import IN_ERROR, NEVER_COMPUTED, PacketBuilder, Results, Template
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.values import Json
 
-Install = Callable[..., Registry]
+Install = Callable[..., FunctionRegistry]
 
 
 @pytest.fixture
@@ -26,25 +26,27 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install a plug-in of given source and entry points, and load all plug-ins anew."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def make(source: str, entries: dict[str, str], module: str, version: str = "1.0") -> Registry:
+    def make(source: str, entries: dict[str, str], module: str, version: str = "1.0") -> FunctionRegistry:
         (tmp_path / f"{module}.py").write_text(source)
         info = tmp_path / f"{module}-1.0.dist-info"
         info.mkdir(exist_ok=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: {version}\n")
         lines = "\n".join(f"{name} = {value}" for name, value in entries.items())
-        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}\n")
-        return load(importlib.metadata.entry_points(group=GROUP))
+        (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{lines}\n")
+        return load(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
     return make
 
 
-def computed(known: Registry, given: list[Json], *functions: str, apart: bool = False, **params: Json) -> Results:
+def computed(
+    known: FunctionRegistry, given: list[Json], *functions: str, apart: bool = False, **params: Json
+) -> Results:
     """What each of `functions` gives for each of `given`."""
-    packet = Packet(1, fingerprint.code(), known.fingerprints(functions), constants=[*given])
+    packet = PacketBuilder(1, fingerprint.code(), known.fingerprints(functions), constants=[*given])
     packet.shapes = [Template(name, (("x", -1),), params) for name in functions]
     packet.shape = [number for number in range(len(functions)) for _ in given]
     packet.refs = [~at for at in range(len(given))] * len(functions)
-    packet.dirty, packet.old = bytearray([1] * len(packet.shape)), [NEVER] * len(packet.shape)
+    packet.dirty, packet.old = bytearray([1] * len(packet.shape)), [NEVER_COMPUTED] * len(packet.shape)
     [data] = evaluate_packet(packet.encode(), known, apart=apart)
     return Results.decode(data)
 
@@ -82,12 +84,12 @@ def test_a_vector_form_is_used_for_many_and_its_source_counts(install: Install, 
         known = install(source, {"d": "plugin_vector:discounted"}, "plugin_vector")
         prints.append(known.functions["discounted"].fingerprint)
     assert prints[0] != prints[1]
-    packet = Packet(
+    packet = PacketBuilder(
         1, fingerprint.code(), known.fingerprints(["discounted"]), constants=[float(at) for at in range(90)]
     )
     packet.shapes = [Template("discounted", (("price", -1),), {"discount": 0.5})]
     packet.shape, packet.refs = [0] * 90, [~at for at in range(90)]
-    packet.dirty, packet.old = bytearray([1] * 90), [NEVER] * 90
+    packet.dirty, packet.old = bytearray([1] * 90), [NEVER_COMPUTED] * 90
     [data] = evaluate_packet(packet.encode(), known)
     assert Results.decode(data).values.tolist() == [at / 2 for at in range(90)]
 
@@ -288,10 +290,10 @@ def test_a_child_that_lives_is_gone_with_its_packet(install: Install, children: 
 
 def test_what_depends_on_it_fails_too_and_the_child_is_gone(install: Install, children: list[int]) -> None:
     known = install("import os\ndef f(i, p): os._exit(0)\n", {"f": "plugin_ended:f"}, "plugin_ended")
-    packet = Packet(1, fingerprint.code(), known.fingerprints(["f"]), constants=[1])
+    packet = PacketBuilder(1, fingerprint.code(), known.fingerprints(["f"]), constants=[1])
     packet.shapes = [Template("f", (("x", -1),), {}), Template("sum", (("x", -1),), {})]
     packet.shape, packet.refs = [0, 1, 1], [~0, 0, ~0]
-    packet.dirty, packet.old = bytearray([1, 1, 1]), [NEVER] * 3
+    packet.dirty, packet.old = bytearray([1, 1, 1]), [NEVER_COMPUTED] * 3
     [data] = evaluate_packet(packet.encode(), known, apart=True)
     results = Results.decode(data)
     assert results.values.tolist() == [IN_ERROR, IN_ERROR, 1]

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.functions import Function, FunctionError, Registry, builtins
-from rebaser.dvu.wire.equality import remember
-from rebaser.dvu.wire.packet import IN_ERROR, NEVER, NOT_THERE, Item, Packet, Results, Template
+from rebaser.dvu.functions import Function, FunctionError, FunctionRegistry, builtins
+from rebaser.dvu.wire.equality import baseline
+from rebaser.dvu.wire.packet import IN_ERROR, NEVER_COMPUTED, NO_VALUE, Item, PacketBuilder, Results, Template
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
@@ -30,13 +30,13 @@ def run(
 ) -> Results:
     """A group: node i has item i of each of `columns`."""
     count = len(columns[0])
-    packet = Packet(1, fingerprint.code(), constants=[item for column in columns for item in column])
+    packet = PacketBuilder(1, fingerprint.code(), constants=[item for column in columns for item in column])
     packet.shapes, packet.shape = [Template(function.name, inputs, {"p": 1})], [0] * count
     packet.refs = [~(at + count * column) for at in range(count) for column in range(len(columns))]
-    packet.dirty, packet.old = bytearray(count), old or [NEVER] * count
+    packet.dirty, packet.old = bytearray(count), old or [NEVER_COMPUTED] * count
     for at in dirty:
         packet.dirty[at] = 1
-    known = Registry({**builtins(), function.name: function}, {})
+    known = FunctionRegistry({**builtins(), function.name: function}, {})
     packet.functions = known.fingerprints([function.name])
     [data] = evaluate_packet(packet.encode(), known)
     return Results.decode(data)
@@ -152,7 +152,7 @@ def test_an_odd_number_of_results_is_asked_for_again_one_by_one(given: Any) -> N
 
 def test_and_a_fault_where_there_is_no_other_form() -> None:
     results = run(Function(name="f", vector=lambda *_: [1, 2]), ALL)
-    assert results.faults == [("failed", "NotThatMany: gave 2 results for 1 values")] * COUNT
+    assert results.faults == [("failed", "WrongResultCount: gave 2 results for 1 values")] * COUNT
 
 
 def test_inputs_that_may_be_too_large_together_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_inputs_that_may_be_too_large_together_are_looked_at(monkeypatch: pytest
 
 
 def test_inputs_in_error_fail_who_needs_them_and_nobody_else() -> None:
-    items: list[Item] = [*ALL[:3], IN_ERROR, NOT_THERE, *ALL[5:]]
+    items: list[Item] = [*ALL[:3], IN_ERROR, NO_VALUE, *ALL[5:]]
     results = run(vector(lambda inputs, _: inputs["x"]), items)
     assert results.faults == [3, 4]
     assert results.values.tolist() == [*ALL[:3], IN_ERROR, IN_ERROR, *ALL[5:]]
@@ -182,7 +182,7 @@ def test_who_is_not_dirty_is_not_asked_and_what_comes_out_the_same_is_no_result(
         sizes.append(len(inputs["x"]))
         return inputs["x"]
 
-    old = [remember(item) for item in values]  # type: ignore[arg-type]
+    old = [baseline(item) for item in values]  # type: ignore[arg-type]
     old[4], old[6], old[8] = "other", 1, 2.5
     results = run(vector(call), values, old=old, dirty=ALL[:50])
     assert sizes == [50]
@@ -190,12 +190,12 @@ def test_who_is_not_dirty_is_not_asked_and_what_comes_out_the_same_is_no_result(
     assert results.values.tolist() == [values[4], values[6], values[8]]
 
 
-def chained(length: int, width: int) -> tuple[Packet, list[int]]:
+def chained(length: int, width: int) -> tuple[PacketBuilder, list[int]]:
     """`width` chains of `length` links, one link of each after another."""
-    packet = Packet(1, fingerprint.code(), {"f": ""}, constants=["x"] * width)
+    packet = PacketBuilder(1, fingerprint.code(), {"f": ""}, constants=["x"] * width)
     packet.shapes, packet.shape = [Template("f", (("x", -1),), {})], [0] * (length * width)
     packet.refs = [~at if at < width else at - width for at in range(length * width)]
-    packet.dirty, packet.old = bytearray([1] * (length * width)), [NEVER] * (length * width)
+    packet.dirty, packet.old = bytearray([1] * (length * width)), [NEVER_COMPUTED] * (length * width)
     return packet, []
 
 
@@ -208,7 +208,7 @@ def test_a_chain_is_no_call_a_link_and_many_beside_each_other_are_one(length: in
         return [text + "y" for text in inputs["x"]]
 
     function = vector(call, alone=lambda inputs, _: inputs["x"] + "y")
-    [data] = evaluate_packet(packet.encode(), Registry({"f": function}, {}))
+    [data] = evaluate_packet(packet.encode(), FunctionRegistry({"f": function}, {}))
     assert sizes == [width] * calls
     assert Results.decode(data).values[-1] == "x" + "y" * length
 
@@ -223,7 +223,7 @@ def test_groups_of_two_definitions_come_each_as_one() -> None:
         seen.append((len(inputs["x"]), len(params)))  # type: ignore[arg-type]
         return inputs["x"]
 
-    evaluate_packet(packet.encode(), Registry({"f": vector(call)}, {}))
+    evaluate_packet(packet.encode(), FunctionRegistry({"f": vector(call)}, {}))
     assert seen == [(100, 0), (100, 1)] * 2
 
 
@@ -236,7 +236,7 @@ def test_definitions_that_few_share_are_done_one_by_one() -> None:
         sizes.append(len(inputs["x"]))
         return inputs["x"]
 
-    [data] = evaluate_packet(packet.encode(), Registry({"f": vector(call, alone=lambda *_: "one")}, {}))
+    [data] = evaluate_packet(packet.encode(), FunctionRegistry({"f": vector(call, alone=lambda *_: "one")}, {}))
     assert sizes == [200]
     assert Results.decode(data).values.tolist() == ["one" if at % 3 == 2 else "x" for at in range(300)]
 
@@ -253,7 +253,7 @@ def test_definitions_that_just_enough_share_are_done_once() -> None:
         return inputs["x"]
 
     function = vector(call, alone=lambda inputs, _: inputs["x"])
-    [data] = evaluate_packet(packet.encode(), Registry({"f": function}, {}))
+    [data] = evaluate_packet(packet.encode(), FunctionRegistry({"f": function}, {}))
     assert sizes == [few, few]
     assert Results.decode(data).values.tolist() == ["x"] * (2 * few)
 

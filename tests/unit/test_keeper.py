@@ -12,7 +12,7 @@ from rebaser.dvu.compiled import loader
 from rebaser.dvu.planning import loop_loader
 from rebaser.dvu.spark import session_manager as keeping
 from rebaser.dvu.spark.session import SessionError
-from rebaser.dvu.spark.session_manager import EngineSettings, Keeper
+from rebaser.dvu.spark.session_manager import EngineSettings, SessionManager
 from rebaser_core import thresholds
 from tests.conftest import Events
 
@@ -35,12 +35,12 @@ async def test_it_is_compiled_once_spark_is_up_and_only_if_nobody_has(
     commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loader, "is_cached", lambda: True)
-    keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
+    keeper = SessionManager("local[*]", EngineSettings(), lambda _: None)
     keeper.ready.set()
     await keeper.compile()
     monkeypatch.setattr(loader, "is_cached", lambda: False)
-    await Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None).compile()
-    keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
+    await SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None).compile()
+    keeper = SessionManager("local[*]", EngineSettings(), lambda _: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.compile)
         await anyio.sleep(0.01)
@@ -62,7 +62,7 @@ async def test_planning_waits_for_compiled_code_only_once_spark_is_up_unless_the
 
     monkeypatch.setattr(loop_loader, "load", load)
     monkeypatch.setattr(loader, "is_cached", lambda: True)
-    keeper = Keeper("local[*]", EngineSettings(), lambda _: None)
+    keeper = SessionManager("local[*]", EngineSettings(), lambda _: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.compile)
         await anyio.sleep(0.01)
@@ -93,7 +93,7 @@ async def test_a_session_that_cannot_be_opened_keeps_no_connection(monkeypatch: 
     session = Broken()
     monkeypatch.setattr(keeping, "Session", lambda *_, **__: session)
     with pytest.raises(SessionError):
-        await Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None)._open()
+        await SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)._open()
     assert session.is_cut
 
 
@@ -114,12 +114,12 @@ async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(mo
     """Else they wait for it, and no other session is opened as long as they do."""
     sessions: list[Cut] = []
 
-    async def open_(_: Keeper) -> Cut:
+    async def open_(_: SessionManager) -> Cut:
         sessions.append(Cut())
         return sessions[-1]
 
-    monkeypatch.setattr(Keeper, "_open", open_)
-    keeper = Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None)
+    monkeypatch.setattr(SessionManager, "_open", open_)
+    keeper = SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keeper.run)
@@ -140,13 +140,13 @@ async def test_an_outage_after_another_is_waited_for_as_if_it_were_the_first(
     monkeypatch.setattr(keeping, "_FIRST_BACKOFF", 0.001)
     fails = [True, True, False, True, False]
 
-    async def open_(_: Keeper) -> Cut:
+    async def open_(_: SessionManager) -> Cut:
         if fails.pop(0):
             raise SessionError("no")
         return Cut()
 
-    monkeypatch.setattr(Keeper, "_open", open_)
-    keeper = Keeper("sc://elsewhere:1", EngineSettings(), lambda _: None)
+    monkeypatch.setattr(SessionManager, "_open", open_)
+    keeper = SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keeper.run)

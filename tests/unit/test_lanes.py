@@ -3,44 +3,46 @@
 import pytest
 
 from rebaser.dvu.spark.scheduler import (
-    BURST,
-    FULL_BYTES,
-    LARGE_JOBS,
-    LINGER,
-    OLD,
-    PAUSE,
-    SMALL_JOBS,
-    WORTH,
-    Call,
+    BURST_CALLS,
+    BURST_LINGER,
+    BURST_PAUSE,
+    MAX_LARGE_JOBS,
+    MAX_SHARED_BYTES,
+    MAX_YOUNG_JOBS,
+    SECOND_JOB_CALLS,
+    SLOW_AFTER,
+    EvaluateCall,
     Job,
-    Lanes,
+    JobScheduler,
 )
-from rebaser.embedded import MOST_JOBS
+from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser_core.thresholds import Thresholds
 
 FULL, LARGE = Thresholds().lane_calls, Thresholds().lane
 
 
 @pytest.fixture
-def lanes() -> Lanes:
-    return Lanes()
+def lanes() -> JobScheduler:
+    return JobScheduler()
 
 
-def add(lanes: Lanes, count: int = 1, *, at: float = 0.0, size: int = 1, label: str = "small") -> list[Call]:
-    calls = [Call([b"x" * size], label, 60, at) for _ in range(count)]
+def add(
+    lanes: JobScheduler, count: int = 1, *, at: float = 0.0, size: int = 1, label: str = "small"
+) -> list[EvaluateCall]:
+    calls = [EvaluateCall([b"x" * size], label, 60, at) for _ in range(count)]
     for call in calls:
         lanes.add(call)
     return calls
 
 
-def begun(lanes: Lanes, now: float) -> list[Job]:
+def begun(lanes: JobScheduler, now: float) -> list[Job]:
     jobs = []
     while (job := lanes.next(now)) is not None:
         jobs.append(job)
     return jobs
 
 
-def test_a_call_that_is_alone_does_not_wait(lanes: Lanes) -> None:
+def test_a_call_that_is_alone_does_not_wait(lanes: JobScheduler) -> None:
     assert lanes.next(0) is None
     [call] = add(lanes)
     [job] = begun(lanes, 0)
@@ -48,67 +50,67 @@ def test_a_call_that_is_alone_does_not_wait(lanes: Lanes) -> None:
     assert call.job is job
 
 
-def test_a_burst_is_waited_for_until_it_pauses_and_no_longer_than_so(lanes: Lanes) -> None:
-    add(lanes, BURST)
+def test_a_burst_is_waited_for_until_it_pauses_and_no_longer_than_so(lanes: JobScheduler) -> None:
+    add(lanes, BURST_CALLS)
     assert lanes.next(0) is None
-    assert lanes.wake_at(0) == PAUSE
+    assert lanes.wake_at(0) == BURST_PAUSE
     for step in range(1, 100):  # one more, each time before the pause is over
-        at = step * PAUSE / 2
+        at = step * BURST_PAUSE / 2
         add(lanes, at=at)
         if job := lanes.next(at):
             break
-    assert at == pytest.approx(LINGER)
-    assert len(job.calls) == BURST + step
+    assert at == pytest.approx(BURST_LINGER)
+    assert len(job.calls) == BURST_CALLS + step
 
 
-def test_a_burst_that_fills_a_job_is_not_waited_for(lanes: Lanes) -> None:
+def test_a_burst_that_fills_a_job_is_not_waited_for(lanes: JobScheduler) -> None:
     add(lanes, 2 * FULL)
     assert [len(job.calls) for job in begun(lanes, 0)] == [FULL, FULL]
 
 
-def test_who_comes_while_a_job_of_many_runs_waits_for_its_end_and_shares_the_next(lanes: Lanes) -> None:
-    add(lanes, BURST)
-    [job] = begun(lanes, PAUSE)
+def test_who_comes_while_a_job_of_many_runs_waits_for_its_end_and_shares_the_next(lanes: JobScheduler) -> None:
+    add(lanes, BURST_CALLS)
+    [job] = begun(lanes, BURST_PAUSE)
     for at in range(1, 4):
-        add(lanes, at=at * LINGER)
-        assert begun(lanes, at * LINGER) == []
-    assert lanes.wake_at(4 * LINGER) == PAUSE + OLD
-    lanes.ended(job, 4 * LINGER)
-    [job] = begun(lanes, 4 * LINGER)
+        add(lanes, at=at * BURST_LINGER)
+        assert begun(lanes, at * BURST_LINGER) == []
+    assert lanes.wake_at(4 * BURST_LINGER) == BURST_PAUSE + SLOW_AFTER
+    lanes.ended(job, 4 * BURST_LINGER)
+    [job] = begun(lanes, 4 * BURST_LINGER)
     assert len(job.calls) == 3
 
 
-def test_those_who_are_worth_a_job_of_their_own_have_it_beside_one_of_many(lanes: Lanes) -> None:
-    add(lanes, BURST)
-    assert [len(job.calls) for job in begun(lanes, PAUSE)] == [BURST]
-    add(lanes, WORTH - 1)
-    assert begun(lanes, PAUSE) == []
+def test_those_who_are_worth_a_job_of_their_own_have_it_beside_one_of_many(lanes: JobScheduler) -> None:
+    add(lanes, BURST_CALLS)
+    assert [len(job.calls) for job in begun(lanes, BURST_PAUSE)] == [BURST_CALLS]
+    add(lanes, SECOND_JOB_CALLS - 1)
+    assert begun(lanes, BURST_PAUSE) == []
     add(lanes)
-    assert [len(job.calls) for job in begun(lanes, PAUSE)] == [WORTH]
+    assert [len(job.calls) for job in begun(lanes, BURST_PAUSE)] == [SECOND_JOB_CALLS]
     add(lanes, FULL)
-    assert begun(lanes, PAUSE) == []
+    assert begun(lanes, BURST_PAUSE) == []
 
 
-def test_who_comes_soon_after_a_job_of_many_waits_for_a_moment(lanes: Lanes) -> None:
-    add(lanes, BURST)
-    for ended, calm in ((1.0, False), (1.0 + LINGER, True)):
+def test_who_comes_soon_after_a_job_of_many_waits_for_a_moment(lanes: JobScheduler) -> None:
+    add(lanes, BURST_CALLS)
+    for ended, calm in ((1.0, False), (1.0 + BURST_LINGER, True)):
         [job] = begun(lanes, ended)
         lanes.ended(job, ended)
-        add(lanes, at=ended + LINGER / 2)
-        assert (len(begun(lanes, ended + LINGER / 2)) == 1) is calm
+        add(lanes, at=ended + BURST_LINGER / 2)
+        assert (len(begun(lanes, ended + BURST_LINGER / 2)) == 1) is calm
         if not calm:
-            assert lanes.wake_at(ended + LINGER / 2) == ended + LINGER / 2 + PAUSE
+            assert lanes.wake_at(ended + BURST_LINGER / 2) == ended + BURST_LINGER / 2 + BURST_PAUSE
 
 
-def test_a_job_of_several_is_bounded_in_bytes(lanes: Lanes) -> None:
-    most = FULL_BYTES // LARGE
+def test_a_job_of_several_is_bounded_in_bytes(lanes: JobScheduler) -> None:
+    most = MAX_SHARED_BYTES // LARGE
     add(lanes, most + 1, size=LARGE)
-    assert [len(job.calls) for job in begun(lanes, PAUSE)] == [most]
-    assert lanes.next(OLD + PAUSE) is not None
+    assert [len(job.calls) for job in begun(lanes, BURST_PAUSE)] == [most]
+    assert lanes.next(SLOW_AFTER + BURST_PAUSE) is not None
 
 
-def test_large_calls_have_jobs_and_places_of_their_own(lanes: Lanes) -> None:
-    large = [*add(lanes, LARGE_JOBS, size=LARGE + 1), Call([b"1", b"2"], "two packets", 60, 0.0)]
+def test_large_calls_have_jobs_and_places_of_their_own(lanes: JobScheduler) -> None:
+    large = [*add(lanes, MAX_LARGE_JOBS, size=LARGE + 1), EvaluateCall([b"1", b"2"], "two packets", 60, 0.0)]
     lanes.add(large[-1])
     small = add(lanes, 2)
     jobs = begun(lanes, 0)
@@ -121,29 +123,29 @@ def test_large_calls_have_jobs_and_places_of_their_own(lanes: Lanes) -> None:
 @pytest.mark.parametrize(
     ("places", "jobs", "tasks"), [(1, 1, 1), (2, 1, 1), (3, 2, 1), (4, 2, 1), (5, 2, 2), (16, 2, 7)]
 )
-def test_large_jobs_leave_a_place_to_the_small(lanes: Lanes, places: int, jobs: int, tasks: int) -> None:
+def test_large_jobs_leave_a_place_to_the_small(lanes: JobScheduler, places: int, jobs: int, tasks: int) -> None:
     lanes.places = places
-    add(lanes, LARGE_JOBS, size=LARGE + 1)
+    add(lanes, MAX_LARGE_JOBS, size=LARGE + 1)
     assert len(begun(lanes, 0)) == jobs
     assert lanes.large_tasks == tasks
     assert places == 1 or jobs * tasks < places
 
 
-def test_few_small_jobs_run_at_once(lanes: Lanes) -> None:
-    for _ in range(SMALL_JOBS):
+def test_few_small_jobs_run_at_once(lanes: JobScheduler) -> None:
+    for _ in range(MAX_YOUNG_JOBS):
         add(lanes)
         assert begun(lanes, 0)
     waiting = add(lanes, 2)
-    assert begun(lanes, OLD / 2) == []
-    assert lanes.wake_at(OLD / 2) == OLD
-    assert [job.calls for job in begun(lanes, OLD)] == [waiting]
+    assert begun(lanes, SLOW_AFTER / 2) == []
+    assert lanes.wake_at(SLOW_AFTER / 2) == SLOW_AFTER
+    assert [job.calls for job in begun(lanes, SLOW_AFTER)] == [waiting]
 
 
-def test_small_ones_that_turn_out_slow_take_nobody_s_place_until_there_are_very_many(lanes: Lanes) -> None:
+def test_small_ones_that_turn_out_slow_take_nobody_s_place_until_there_are_very_many(lanes: JobScheduler) -> None:
     jobs: list[Job] = []
-    for turn in range(MOST_JOBS):
+    for turn in range(MAX_CONCURRENT_JOBS):
         add(lanes)
-        jobs += begun(lanes, turn * OLD)
+        jobs += begun(lanes, turn * SLOW_AFTER)
         assert len(jobs) == turn + 1
     add(lanes)
     assert begun(lanes, 1000) == []
@@ -152,8 +154,8 @@ def test_small_ones_that_turn_out_slow_take_nobody_s_place_until_there_are_very_
     assert len(begun(lanes, 1000)) == 1
 
 
-def test_who_was_slow_alone_is_large_the_next_time_and_until_it_is_not(lanes: Lanes) -> None:
-    for seconds, shares in ((2 * OLD, False), (OLD / 2, True)):
+def test_who_was_slow_alone_is_large_the_next_time_and_until_it_is_not(lanes: JobScheduler) -> None:
+    for seconds, shares in ((2 * SLOW_AFTER, False), (SLOW_AFTER / 2, True)):
         add(lanes, label="slow")
         [job] = begun(lanes, 0)
         lanes.ended(job, seconds)
@@ -164,7 +166,7 @@ def test_who_was_slow_alone_is_large_the_next_time_and_until_it_is_not(lanes: La
             lanes.ended(job, 10)
 
 
-def test_who_had_large_results_is_large_the_next_time(lanes: Lanes) -> None:
+def test_who_had_large_results_is_large_the_next_time(lanes: JobScheduler) -> None:
     [call] = add(lanes, label="much")
     [job] = begun(lanes, 0)
     call.results = [[b"x" * LARGE, b"x"]]
@@ -174,37 +176,37 @@ def test_who_had_large_results_is_large_the_next_time(lanes: Lanes) -> None:
     assert [len(job.calls) for job in begun(lanes, 0)] == [1, 1]
 
 
-def test_a_busy_machine_makes_nobody_slow(lanes: Lanes) -> None:
+def test_a_busy_machine_makes_nobody_slow(lanes: JobScheduler) -> None:
     for _ in range(20):
         add(lanes, label="first")
         [job] = begun(lanes, 0)
-        lanes.ended(job, 3 * OLD)
+        lanes.ended(job, 3 * SLOW_AFTER)
     add(lanes, label="first")
     add(lanes)
     assert [len(job.calls) for job in begun(lanes, 0)] == [2]
 
 
-def test_who_shared_a_slow_job_is_not_blamed(lanes: Lanes) -> None:
+def test_who_shared_a_slow_job_is_not_blamed(lanes: JobScheduler) -> None:
     add(lanes, label="a")
     add(lanes, label="b")
     [job] = begun(lanes, 0)
-    lanes.ended(job, 2 * OLD)
+    lanes.ended(job, 2 * SLOW_AFTER)
     add(lanes, label="a")
     add(lanes, label="b")
     assert [len(job.calls) for job in begun(lanes, 10)] == [2]
 
 
-def test_the_parts_of_a_split_job_come_first_and_meet_no_others(lanes: Lanes) -> None:
+def test_the_parts_of_a_split_job_come_first_and_meet_no_others(lanes: JobScheduler) -> None:
     calls = add(lanes, 5)
     [job] = begun(lanes, 0)
     others = add(lanes, 3)
     lanes.ended(job, 0)
     lanes.split(job.calls, 2)
     assert [job.calls for job in begun(lanes, 0)] == [calls[:3], calls[3:]]
-    assert [job.calls for job in begun(lanes, OLD)] == [others]
+    assert [job.calls for job in begun(lanes, SLOW_AFTER)] == [others]
 
 
-def test_what_is_queued_can_be_taken_back(lanes: Lanes) -> None:
+def test_what_is_queued_can_be_taken_back(lanes: JobScheduler) -> None:
     first, second = add(lanes, 2)
     [large] = add(lanes, size=LARGE + 1)
     assert lanes.remove(first)

@@ -15,16 +15,16 @@ from rebaser.dvu.wire.column import Column
 from rebaser.dvu.wire.framing import pack, unpack
 from rebaser.dvu.wire.packet import (
     IN_ERROR,
-    NEVER,
-    NOT_THERE,
+    NEVER_COMPUTED,
+    NO_VALUE,
     Digest,
     Item,
-    Mark,
     Packet,
+    PacketBuilder,
     Results,
+    Sentinel,
     Template,
-    Work,
-    weight,
+    estimated_size,
 )
 from rebaser.dvu.wire.structure import decode
 from rebaser_core.errors import DvuError
@@ -45,7 +45,9 @@ json: st.SearchStrategy[Json] = st.recursive(
 items: st.SearchStrategy[list[Item]] = st.one_of(
     st.lists(
         st.one_of(
-            json, st.sampled_from([IN_ERROR, NOT_THERE, NEVER]), st.builds(Digest, st.binary(min_size=16, max_size=16))
+            json,
+            st.sampled_from([IN_ERROR, NO_VALUE, NEVER_COMPUTED]),
+            st.builds(Digest, st.binary(min_size=16, max_size=16)),
         )
     ),
     st.lists(st.floats(allow_nan=False)),
@@ -61,8 +63,8 @@ def typed(values: Iterable[Item]) -> list[tuple[type, str]]:
 @given(items, items)
 def test_values_come_out_as_they_went_in(constants: list[Item], old: list[Item]) -> None:
     """Type for type: `1`, `1.0` and `True` stay apart, and so do `0.0` and `-0.0`."""
-    packet = Packet(7, "code", constants=constants, shape=[0] * len(old), dirty=bytearray(len(old)), old=old)
-    again = Work.decode(packet.encode())
+    packet = PacketBuilder(7, "code", constants=constants, shape=[0] * len(old), dirty=bytearray(len(old)), old=old)
+    again = Packet.decode(packet.encode())
     assert typed(again.constants) == typed(constants)
     assert typed(again.old) == typed(old)
 
@@ -70,7 +72,7 @@ def test_values_come_out_as_they_went_in(constants: list[Item], old: list[Item])
 @settings(deadline=None)
 @given(items)
 def test_results_come_out_as_they_went_in(values: list[Item]) -> None:
-    values = [one for one in values if not isinstance(one, Mark | Digest) and one != math.inf and one != -math.inf]
+    values = [one for one in values if not isinstance(one, Sentinel | Digest) and one != math.inf and one != -math.inf]
     results = Results(3, 1, True, np.arange(len(values)), Column.of(values), [])
     again = Results.decode(results.encode())
     assert (again.number, again.part, again.last) == (3, 1, True)
@@ -105,9 +107,9 @@ def test_faults_keep_their_two_forms() -> None:
 
 def test_refs_become_slots_with_constants_first() -> None:
     shape = Template("sum", (("a", -1), ("b", 2)), {"p": [1, None]})
-    packet = Packet(1, "code", {"sum": ""}, [shape], [10, 20], shape=[0, 0], refs=[~1, ~0, ~0, 0, ~1, 0])
-    packet.dirty, packet.old = bytearray(2), [NEVER, NEVER]
-    again = Work.decode(packet.encode())
+    packet = PacketBuilder(1, "code", {"sum": ""}, [shape], [10, 20], shape=[0, 0], refs=[~1, ~0, ~0, 0, ~1, 0])
+    packet.dirty, packet.old = bytearray(2), [NEVER_COMPUTED, NEVER_COMPUTED]
+    again = Packet.decode(packet.encode())
     assert again.refs.tolist() == [1, 0, 0, 2, 1, 2]
     assert again.shapes == [shape]
     assert (again.functions, shape.arity) == ({"sum": ""}, 3)
@@ -116,7 +118,7 @@ def test_refs_become_slots_with_constants_first() -> None:
 def test_a_number_costs_few_bytes() -> None:
     """What travels is typed columns: 8 bytes a number, 4 an input, and no ids."""
     count = 10_000
-    packet = Packet(1, "code", shapes=[Template("sum", (("x", 2),), {})], constants=[0.5] * count)
+    packet = PacketBuilder(1, "code", shapes=[Template("sum", (("x", 2),), {})], constants=[0.5] * count)
     packet.shape, packet.refs, packet.dirty = [0] * count, [~0] * 2 * count, bytearray(count)
     packet.old = [1.5] * count
     assert len(packet.encode()) < 25 * count
@@ -127,7 +129,7 @@ def test_a_number_costs_few_bytes() -> None:
 @pytest.mark.parametrize("data", [b"", b"nonsense", b"\xff" * 100, b"\xff\xff\xff\xff\xff\xff\xff\x7f"])
 def test_foreign_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(DvuError, match="unreadable packet"):
-        Work.decode(data)
+        Packet.decode(data)
     with pytest.raises(DvuError, match="unreadable results"):
         Results.decode(data)
 
@@ -187,7 +189,7 @@ def test_nodes_that_are_not_in_order_are_refused() -> None:
 
 @pytest.mark.parametrize("counts", [[2**62, 1], [1, 2**40], [1, 9], [-1, 1], [1], None])
 def test_packets_that_do_not_hold_together_are_refused(counts: object) -> None:
-    packet = Packet(1, "code", constants=["x"], shape=[0], dirty=bytearray(1), old=["y"])
+    packet = PacketBuilder(1, "code", constants=["x"], shape=[0], dirty=bytearray(1), old=["y"])
     meta, row = unpack(packet.encode(), "packet")
     with pytest.raises(DvuError, match="unreadable packet"):
         decode(meta | {"counts": counts}, row)
@@ -195,16 +197,16 @@ def test_packets_that_do_not_hold_together_are_refused(counts: object) -> None:
 
 def test_a_packet_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rebaser.dvu.wire.packet.VERSION", 4)
-    data = Packet(1, "code").encode()
+    data = PacketBuilder(1, "code").encode()
     monkeypatch.undo()
     with pytest.raises(DvuError, match="packet version 4"):
-        Work.decode(data)
+        Packet.decode(data)
 
 
 @settings(deadline=None)
 @given(json)
 def test_weight_is_near_the_encoded_size(value: Json) -> None:
-    assert weight(value) >= len(cbor2.dumps(value)) * 0.5
+    assert estimated_size(value) >= len(cbor2.dumps(value)) * 0.5
 
 
 def test_what_a_state_stores_and_what_travels_have_the_same_kinds() -> None:

@@ -21,34 +21,34 @@ LARGE = b"x" * Thresholds().parcel
 
 
 def test_a_large_message_is_left_and_taken_and_readable_when_its_folder_is_gone(tmp_path: Path) -> None:
-    with mailbox.folder_of("job", tmp_path) as folder:
-        assert mailbox.leave(folder, "0", LARGE)
-        assert not mailbox.leave(folder, "1", LARGE[1:])
+    with mailbox.job_folder("job", tmp_path) as folder:
+        assert mailbox.put(folder, "0", LARGE)
+        assert not mailbox.put(folder, "1", LARGE[1:])
         assert [path.name for path in Path(folder).iterdir()] == ["0"]
-        taken = mailbox.take(folder, "0")
+        taken = mailbox.get(folder, "0")
         with pytest.raises(DvuError, match="left"):
-            mailbox.take(folder, "1")
+            mailbox.get(folder, "1")
     assert taken.to_pybytes() == LARGE
     assert not list(tmp_path.iterdir())
 
 
 def test_where_no_file_can_be_written_nothing_is_left(tmp_path: Path) -> None:
-    with mailbox.folder_of("job", None) as folder:
+    with mailbox.job_folder("job", None) as folder:
         assert folder == ""
-        assert not mailbox.leave(folder, "0", LARGE)
+        assert not mailbox.put(folder, "0", LARGE)
     (tmp_path / "file").touch()
-    with mailbox.folder_of("job", tmp_path / "file") as folder:
+    with mailbox.job_folder("job", tmp_path / "file") as folder:
         assert folder == ""
-    with mailbox.folder_of("job", tmp_path) as folder:
+    with mailbox.job_folder("job", tmp_path) as folder:
         pass
-    assert not mailbox.leave(folder, "0", LARGE)  # a worker that comes late
+    assert not mailbox.put(folder, "0", LARGE)  # a worker that comes late
     assert not Path(folder).exists()
 
 
 def test_a_job_whose_owner_fails_leaves_no_folder(tmp_path: Path) -> None:
     def fail() -> None:
-        with mailbox.folder_of("job", tmp_path) as folder:
-            assert mailbox.leave(folder, "0", LARGE)
+        with mailbox.job_folder("job", tmp_path) as folder:
+            assert mailbox.put(folder, "0", LARGE)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -62,12 +62,12 @@ def test_a_worker_that_is_at_it_while_its_owner_leaves_keeps_nothing_there(
     remove = shutil.rmtree
 
     def beside(path: Path, **options: bool) -> None:
-        assert not mailbox.leave(folder, "1", LARGE)
+        assert not mailbox.put(folder, "1", LARGE)
         remove(path, **options)
 
     monkeypatch.setattr(shutil, "rmtree", beside)
-    with mailbox.folder_of("job", tmp_path) as folder:
-        assert mailbox.leave(folder, "0", LARGE)
+    with mailbox.job_folder("job", tmp_path) as folder:
+        assert mailbox.put(folder, "0", LARGE)
     assert not list(tmp_path.iterdir())
 
 
@@ -77,7 +77,7 @@ def test_packets_and_results_are_the_same_by_file_and_through_spark(
 ) -> None:
     monkeypatch.setattr(thresholds, "now", Thresholds(parcel=large, result_bytes=40_000))
     packets = [graph("dag", size).encode() for size in (10, 1000, 5000, 20)]
-    with mailbox.folder_of("job", tmp_path) as folder:
+    with mailbox.job_folder("job", tmp_path) as folder:
         rows = session._rows(packets, folder)
         found = pa.Table.from_batches(evaluate_batches(rows.to_batches()))
         by_file = found.column("result").null_count
@@ -90,24 +90,24 @@ def test_packets_and_results_are_the_same_by_file_and_through_spark(
 def test_who_takes_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    with mailbox.folder_of("job", tmp_path) as folder:
-        tell = mailbox.Teller(folder, "0")
+    with mailbox.job_folder("job", tmp_path) as folder:
+        tell = mailbox.ProgressFile(folder, "0")
         tell(5)
-        assert mailbox.done(Path(folder)) == 0
+        assert mailbox.computed_values(Path(folder)) == 0
         now += 10
         tell(1)
         tell(1)
-        assert mailbox.done(Path(folder)) == 6
+        assert mailbox.computed_values(Path(folder)) == 6
         Path(folder, f"{mailbox._DONE}1").write_text("30")  # another worker
         now += 10
         tell(1)
-        assert mailbox.done(Path(folder)) == 38
+        assert mailbox.computed_values(Path(folder)) == 38
         Path(folder, f"{mailbox._DONE}2").write_text("what a plug-in wrote")
-        assert mailbox.done(Path(folder)) in {0, 8, 30, 38}
+        assert mailbox.computed_values(Path(folder)) in {0, 8, 30, 38}
     now += 10
     tell(1)  # to nobody
-    assert mailbox.done(Path(folder)) == 0
-    mailbox.Teller("", "0")(1)
+    assert mailbox.computed_values(Path(folder)) == 0
+    mailbox.ProgressFile("", "0")(1)
 
 
 @pytest.mark.parametrize("shape", ["dag", "chain"])

@@ -10,7 +10,7 @@ from rebaser.dvu.functions import registry
 from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.update import still_valid
-from rebaser.dvu.wire.packet import Work
+from rebaser.dvu.wire.packet import Packet
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.dvu.worker.evaluator import MAX_INPUT_BYTES
 from rebaser_core.commit import Computed
@@ -37,7 +37,7 @@ def cut(book: Book, limits: Thresholds) -> list[list[int]]:
     with book.state.view() as view:
         made = plan(view, limits)
         while packets := made.next_wave():
-            shape.append([len(Work.decode(packet).shape) for packet in packets])
+            shape.append([len(Packet.decode(packet).shape) for packet in packets])
             made.absorb([result for packet in packets for result in evaluate_packet(packet)])
         book.commit(made.computed(), view.sequence)
     return shape
@@ -102,7 +102,7 @@ def test_a_root_wakes_its_dependents_even_if_it_is_what_it_was() -> None:
     book.edit(Set("a", 1))
     with book.state.view() as view:
         [packet] = plan(view).next_wave()
-    assert Work.decode(packet).dirty.tolist() == [True]
+    assert Packet.decode(packet).dirty.tolist() == [True]
 
 
 def test_a_chain_of_a_hundred_thousand_needs_no_recursion() -> None:

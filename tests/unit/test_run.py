@@ -8,10 +8,10 @@ import pytest
 
 from rebaser.dvu import update as run
 from rebaser.dvu.update import update
-from rebaser.dvu.wire.packet import Work, read_packet
-from rebaser.dvu.wire.structure import Reach, Structure, decode
+from rebaser.dvu.wire.packet import Packet, read_packet
+from rebaser.dvu.wire.structure import Structure, StructurePacket, decode
 from rebaser.dvu.worker.evaluate import evaluate_packet
-from rebaser.dvu.worker.structure_cache import Structures
+from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set, Update
@@ -88,7 +88,7 @@ class Keeps(Here):
     """Workers with a folder of their own, in which the structures that are shared arrive if `reached`."""
 
     def __init__(self, *, store: str | None, reached: bool = True) -> None:
-        self.kept = Structures(None)
+        self.kept = StructureCache(None)
         self.store, self.reached = store, reached
         self.shared = 0
         self.kinds: list[type] = []
@@ -114,35 +114,35 @@ async def swept(monkeypatch: pytest.MonkeyPatch, engine: Keeps, lost: bool = Fal
             book.commit(await update(view, engine, label="test"), view.sequence)
         assert book.values() == expected(book.state.updates())
         if lost:
-            engine.kept = Structures(None)
+            engine.kept = StructureCache(None)
 
 
 async def test_a_structure_is_shared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Keeps(store="")
     await swept(monkeypatch, engine)
-    assert (engine.shared, engine.kinds) == (1, [Reach, Reach])
+    assert (engine.shared, engine.kinds) == (1, [StructurePacket, StructurePacket])
 
 
 async def test_a_structure_that_workers_lost_is_shared_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Keeps(store="")
     await swept(monkeypatch, engine, lost=True)
-    assert (engine.shared, engine.kinds) == (2, [Reach, Reach, Reach])
+    assert (engine.shared, engine.kinds) == (2, [StructurePacket, StructurePacket, StructurePacket])
 
 
 async def test_a_store_that_workers_do_not_reach_costs_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Keeps(store="file:///nowhere/at/all", reached=False)
     await swept(monkeypatch, engine)
-    assert (engine.shared, engine.kinds) == (1, [Reach, Reach, Reach])
+    assert (engine.shared, engine.kinds) == (1, [StructurePacket, StructurePacket, StructurePacket])
 
 
 async def test_without_a_store_it_goes_with_the_packet(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Keeps(store=None)
     await swept(monkeypatch, engine)
-    assert (engine.shared, engine.kinds) == (1, [Reach, Reach])
+    assert (engine.shared, engine.kinds) == (1, [StructurePacket, StructurePacket])
 
 
 async def test_what_is_too_large_for_that_is_cut_into_packets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thresholds, "now", Thresholds(brought_bytes=0))
     engine = Keeps(store=None)
     await swept(monkeypatch, engine)
-    assert engine.kinds == [Work, Work]
+    assert engine.kinds == [Packet, Packet]

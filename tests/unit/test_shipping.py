@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from rebaser.dvu.functions.registry import identity, registry
 from rebaser.dvu.spark import bundle as shipping
 from rebaser.dvu.spark import requirements
-from rebaser.dvu.spark.requirements import Found
+from rebaser.dvu.spark.requirements import WorkerPackages
 from tests.spark.bare import bare_python
 from tests.spark.packets import small
 
@@ -136,7 +136,7 @@ def test_equal_code_makes_equal_archives_and_a_plug_in_another(tmp_path: Path, m
     described = {f"some_plugin-1.0.dist-info/{name}" for name in ("METADATA", "entry_points.txt")}
     assert added == {*files, *described}
     assert "some_plugin" in bundle.modules
-    assert [str(one) for one in requirements.of_plugins(bundle)] == ["numpy>=99"]
+    assert [str(one) for one in requirements.plugin_requirements(bundle)] == ["numpy>=99"]
 
 
 @pytest.mark.usefixtures("fresh")
@@ -147,20 +147,20 @@ def test_a_plug_in_with_native_code_is_not_sent_but_looked_for(tmp_path: Path, m
     installed(tmp_path, {"some_plugin/__init__.py": source, f"some_plugin/fast{EXTENSION_SUFFIXES[0]}": ""})
     bundle = shipping.bundle()
     assert "some_plugin" not in bundle.modules
-    assert [str(one) for one in requirements.of_plugins(bundle)] == ["some-plugin==1.0"]
+    assert [str(one) for one in requirements.plugin_requirements(bundle)] == ["some-plugin==1.0"]
 
 
 def test_all_that_workers_lack_is_named_at_once_by_host() -> None:
-    needed, useful = requirements.ours(store=True)
+    needed, useful = requirements.required(store=True)
     asked = [one.name for one in needed + useful]
-    told = requirements.told(requirements.look([*asked, "no-such-package"])(0))
-    assert requirements.lacking([told], needed + useful) == ""
+    told = requirements.parse_reply(requirements.probe([*asked, "no-such-package"])(0))
+    assert requirements.missing([told], needed + useful) == ""
     there = {name: importlib.metadata.version(name) for name in asked}
     bare = {"numpy": "1.26.4", "pyarrow": there["pyarrow"], "structlog": there["structlog"], "cel-expr-python": "0.0.1"}
-    found = [Found("b", bare), Found("a", bare), Found("c", there)]
-    lacks = requirements.lacking(found, needed)
+    found = [WorkerPackages("b", bare), WorkerPackages("a", bare), WorkerPackages("c", there)]
+    lacks = requirements.missing(found, needed)
     assert lacks.startswith("a, b: cbor2>=6.2, cel-expr-python==")
     assert "(there is 0.0.1), numpy>=2.0 (there is 1.26.4)" in lacks
     assert "pyarrow" not in lacks
-    assert requirements.lacking([Found("c", {})], useful).startswith("c: numba>=")
-    assert "obstore>=" in requirements.lacking([Found("c", {})], useful)
+    assert requirements.missing([WorkerPackages("c", {})], useful).startswith("c: numba>=")
+    assert "obstore>=" in requirements.missing([WorkerPackages("c", {})], useful)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from rebaser.dvu.wire.structure import Structure
-from rebaser.dvu.worker.structure_cache import Structures
+from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser_core.state.templates import Template
 
 
@@ -17,12 +17,12 @@ def a_structure(base: int) -> Structure:
 
 def test_a_full_folder_loses_what_was_used_for_longest(tmp_path: Path) -> None:
     first, second, third = map(a_structure, (1, 2, 3))
-    kept = Structures(tmp_path, len(first.data) + len(third.data))
+    kept = StructureCache(tmp_path, len(first.data) + len(third.data))
     for at, one in enumerate((first, second)):
         kept.put(one.address, bytes(one.data))
         os.utime(tmp_path / one.address, (at, at))
-    assert Structures(tmp_path).get(first.address) is not None  # another worker
+    assert StructureCache(tmp_path).get(first.address) is not None  # another worker
     kept.put(third.address, bytes(third.data))
     assert {path.name for path in tmp_path.iterdir()} == {first.address, third.address}
-    there = Structures(tmp_path)
+    there = StructureCache(tmp_path)
     assert [there.get(one.address) is not None for one in (first, second, third)] == [True, False, True]

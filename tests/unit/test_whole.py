@@ -15,10 +15,10 @@ from rebaser.dvu.planning.full_plan import FullGraphPlan
 from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Results, read_packet
-from rebaser.dvu.wire.structure import Reach, decode
+from rebaser.dvu.wire.structure import StructurePacket, decode
 from rebaser.dvu.worker import evaluate, structure_cache
 from rebaser.dvu.worker.evaluate import evaluate_packet
-from rebaser.dvu.worker.structure_cache import Structures
+from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser_core import thresholds
 from rebaser_core.blob_address import path_of
 from rebaser_core.commit import Computed, Kind
@@ -39,7 +39,7 @@ def total(id_: str, *inputs: str) -> Derive:
     return Derive(id_, "sum", {"values": inputs})
 
 
-def update(book: Book, limits: Thresholds, kept: Structures) -> int:
+def update(book: Book, limits: Thresholds, kept: StructureCache) -> int:
     """One update over the structure; how many packets it took."""
     with book.state.view() as view:
         made = plan(view, limits)
@@ -83,7 +83,7 @@ def a_graph(rng: random.Random, size: int, functions: Sequence[str] = MIXED) -> 
 def test_what_is_swept_is_what_packets_give(seed: int, limits: Thresholds, functions: Sequence[str]) -> None:
     rng = random.Random(seed)
     book = Book(a_graph(rng, 80, functions))
-    kept = Structures(None)
+    kept = StructureCache(None)
     update(book, limits, kept)
     for _ in range(4):
         ids = [id_ for id_ in book.state.cells if not book.state.cells.is_derived(id_)]
@@ -117,7 +117,7 @@ def test_what_is_derived_anew_with_the_same_result_is_up_to_date(limits: Thresho
 
 
 def test_the_structure_travels_once() -> None:
-    book, kept = Book([Set("a", 1), total("b", "a"), total("c", "b", "a")]), Structures(None)
+    book, kept = Book([Set("a", 1), total("b", "a"), total("c", "b", "a")]), StructureCache(None)
     sizes = []
     for value in (1, 2, 3):
         book.edit(Set("a", value))
@@ -125,7 +125,7 @@ def test_the_structure_travels_once() -> None:
             made = plan(view, WHOLE)
             (packet,) = made.next_wave()
             asked = decode(*read_packet(packet))
-            assert isinstance(asked, Reach)
+            assert isinstance(asked, StructurePacket)
             sizes.append(len(asked.data))
             made.absorb(evaluate_packet(packet, structures=kept))
             book.commit(made.computed(), view.sequence)
@@ -135,10 +135,10 @@ def test_the_structure_travels_once() -> None:
 
 
 def test_a_worker_that_has_it_not_gets_it() -> None:
-    book, kept = Book([Set("a", 1), total("b", "a")]), Structures(None)
+    book, kept = Book([Set("a", 1), total("b", "a")]), StructureCache(None)
     assert update(book, WHOLE, kept) == 1
     book.edit(Set("a", 2))
-    assert update(book, WHOLE, Structures(None)) == 2  # one that was started since
+    assert update(book, WHOLE, StructureCache(None)) == 2  # one that was started since
     assert book.values()["b"].value == 2
 
 
@@ -148,14 +148,14 @@ def test_a_worker_that_never_takes_it_in_is_an_error() -> None:
         made = plan(view, WHOLE)
         (packet,) = made.next_wave()
         asked = decode(*read_packet(packet))
-        assert isinstance(asked, Reach)
-        refusal = evaluate_packet(replace(asked, data=b"").encode(), structures=Structures(None))
+        assert isinstance(asked, StructurePacket)
+        refusal = evaluate_packet(replace(asked, data=b"").encode(), structures=StructureCache(None))
         with pytest.raises(DvuError, match="cannot take in"):
             made.absorb(refusal)
 
 
 def test_other_definitions_are_another_structure() -> None:
-    book, kept = Book([Set("a", 1), Set("b", 10), total("c", "a")]), Structures(None)
+    book, kept = Book([Set("a", 1), Set("b", 10), total("c", "a")]), StructureCache(None)
     update(book, WHOLE, kept)
     before = layout.cached_layout(book.state.cells.columns)
     assert before is not None
@@ -169,7 +169,7 @@ def test_other_definitions_are_another_structure() -> None:
 
 
 def test_only_what_is_reached_is_computed_and_only_its_inputs_travel() -> None:
-    book, kept = Book([]), Structures(None)
+    book, kept = Book([]), StructureCache(None)
     book.edit(*[Set(f"x{at}", at) for at in range(100)], *[total(f"y{at}", f"x{at}") for at in range(100)])
     book.edit(total("z", "x0", "y1"))
     update(book, WHOLE, kept)
@@ -178,7 +178,7 @@ def test_only_what_is_reached_is_computed_and_only_its_inputs_travel() -> None:
         made = plan(view, WHOLE)
         assert made.size == 2
         asked = decode(*read_packet(made.next_wave()[0]))
-    assert isinstance(asked, Reach)
+    assert isinstance(asked, StructurePacket)
     assert sorted(asked.values.tolist()) == [1, 5]  # type: ignore[type-var] # x0, and y1 as it stands
 
 
@@ -193,7 +193,7 @@ def test_little_of_a_large_change_set_is_left_to_packets() -> None:
     book = Book([Set(f"x{at}", at) for at in range(100)] + [total(f"y{at}", f"x{at}") for at in range(100)])
     with book.state.view() as view:
         assert isinstance(plan(view, limits), FullGraphPlan)
-    update(book, limits, Structures(None))
+    update(book, limits, StructureCache(None))
     book.edit(Set("x0", 5))
     with book.state.view() as view:
         assert isinstance(plan(view, limits), PacketPlan)
@@ -203,14 +203,14 @@ def test_one_value_with_most_of_the_inputs_is_swept_too() -> None:
     limits = replace(WHOLE, whole=50, share=8)
     ids = [f"x{at}" for at in range(100)]
     book = Book([*(Set(id_, at) for at, id_ in enumerate(ids)), total("all", *ids), total("one", "x0")])
-    update(book, limits, Structures(None))
+    update(book, limits, StructureCache(None))
     book.edit(Set("x1", 5))
     with book.state.view() as view:
         made = plan(view, limits)
         assert isinstance(made, FullGraphPlan)
         assert made.size == 1
     book.edit(Set("x0", 5))
-    update(book, limits, Structures(None))
+    update(book, limits, StructureCache(None))
     assert typed(book.values()) == typed(expected(book.state.updates()))
 
 
@@ -223,7 +223,7 @@ def test_what_python_has_to_compute_is_left_to_packets() -> None:
 @pytest.mark.parametrize("others", ["sum", "concat"])
 def test_where_most_is_reached_all_that_compiled_code_does_is_put_right(others: str) -> None:
     """And nothing that Python would have to compute anew, which may be a plug-in that gives another value each time."""
-    count, kept = 30, Structures(None)
+    count, kept = 30, StructureCache(None)
     book = Book([Set("a", 1), Set("b", 2), *(total(f"v{at}", "a") for at in range(count)), total("other", "b")])
     book.edit(Derive("apart", others, {"x": ("b",)}))
     update(book, WHOLE, kept)
@@ -240,7 +240,7 @@ def test_results_of_values_that_there_are_not_are_refused() -> None:
     for nodes in ([0, 1, 2, 4], [-1, 0, 1, 2]):
         with book.state.view() as view:
             made = plan(view, WHOLE)
-            [data] = evaluate_packet(made.next_wave()[0], structures=Structures(None))
+            [data] = evaluate_packet(made.next_wave()[0], structures=StructureCache(None))
             results = replace(Results.decode(data), nodes=np.array(nodes, np.int32))
             with pytest.raises(DvuError, match="unreadable results"):
                 made.absorb([results.encode()])
@@ -251,7 +251,7 @@ def test_results_of_other_values_than_those_asked_for_are_refused(limits: Thresh
     """Whoever reads them looks at no bounds."""
     book = Book([Set("a", 1), Set("b", 2), total("v", "a"), Derive("w", "upper", {"x": "a"}), total("y", "b", "y0")])
     book.edit(total("y0", "w"))
-    update(book, WHOLE, Structures(None))
+    update(book, WHOLE, StructureCache(None))
     book.edit(Set("a", 3), Derive("w", "lower", {"x": "a"}))
     for garble, reason in (
         (lambda found: replace(found, number=7), "sent"),
@@ -262,7 +262,7 @@ def test_results_of_other_values_than_those_asked_for_are_refused(limits: Thresh
         with book.state.view() as view:
             made = plan(view, limits)
             assert isinstance(made, FullGraphPlan) == (limits != Thresholds())
-            [data] = evaluate_packet(made.next_wave()[0], structures=Structures(None))
+            [data] = evaluate_packet(made.next_wave()[0], structures=StructureCache(None))
             with pytest.raises(DvuError, match=reason):
                 made.absorb([garble(Results.decode(data)).encode()])
 
@@ -272,7 +272,7 @@ def test_results_that_say_a_value_twice_are_refused(monkeypatch: pytest.MonkeyPa
     book = Book([Set("a", 1), *(total(f"v{at}", "a") for at in range(4))])
     with book.state.view() as view:
         made = plan(view, WHOLE)
-        results = evaluate_packet(made.next_wave()[0], structures=Structures(None))
+        results = evaluate_packet(made.next_wave()[0], structures=StructureCache(None))
         assert len(results) == 2
         again = replace(Results.decode(results[0]), part=1, last=True).encode()
         with pytest.raises(DvuError, match="not those of what was sent"):
@@ -283,7 +283,7 @@ def test_results_that_lack_a_value_are_refused() -> None:
     book = Book([Set("a", 1), total("b", "a"), total("c", "b")])
     with book.state.view() as view:
         made = plan(view, WHOLE)
-        results = evaluate_packet(made.next_wave()[0], structures=Structures(None))
+        results = evaluate_packet(made.next_wave()[0], structures=StructureCache(None))
         found = evaluate.Results.decode(results[0])
         short = replace(found, nodes=found.nodes[:1], values=found.values.part(0, 1))
         with pytest.raises(DvuError, match="not those of what was sent"):
@@ -296,14 +296,14 @@ def test_a_structure_in_the_workers_folder_need_not_travel(tmp_path: Path) -> No
         made = plan(view, WHOLE)
         assert isinstance(made, FullGraphPlan)
         assert made.unsent is not None
-        Structures(tmp_path / "of workers").write(made.unsent.address, bytes(made.unsent.data))
+        StructureCache(tmp_path / "of workers").write(made.unsent.address, bytes(made.unsent.data))
         made.shared("")
         assert made.unsent is None
         (packet,) = made.next_wave()
         asked = decode(*read_packet(packet))
-        assert isinstance(asked, Reach)
+        assert isinstance(asked, StructurePacket)
         assert (len(asked.data), asked.store) == (0, "")
-        made.absorb(evaluate_packet(packet, structures=Structures(tmp_path / "of workers")))
+        made.absorb(evaluate_packet(packet, structures=StructureCache(tmp_path / "of workers")))
         assert [one.id for one in made.computed()] == ["b"]
 
 
@@ -322,14 +322,16 @@ def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> 
         waves = 0
         while packets := made.next_wave():
             waves += 1
-            made.absorb([part for packet in packets for part in evaluate_packet(packet, structures=Structures(None))])
+            made.absorb(
+                [part for packet in packets for part in evaluate_packet(packet, structures=StructureCache(None))]
+            )
         assert waves == (1 if there else 2)  # else it had to travel after all
         assert [one.id for one in made.computed()] == ["b"]
 
 
 @pytest.mark.parametrize("interpreted_max", [300, -1])
 def test_what_is_written_names_the_values(interpreted_max: int) -> None:
-    limits, kept = replace(WHOLE, interpreted_max=interpreted_max, named=2), Structures(None)
+    limits, kept = replace(WHOLE, interpreted_max=interpreted_max, named=2), StructureCache(None)
     book = Book([total(f"größe {at}", f"x{at // 2}") for at in range(9)] + [Set(f"x{at}", at) for at in range(5)])
     for edited in ([0, 1, 2, 3, 4], [3, 1], [2]):
         book.edit(*[Set(f"x{at}", at + len(edited)) for at in edited])
@@ -350,48 +352,48 @@ def test_what_is_written_names_the_values(interpreted_max: int) -> None:
 def packed(book: Book) -> tuple[str, bytes]:
     with book.state.view() as view:
         asked = decode(*read_packet(plan(view, WHOLE).next_wave()[0]))
-        assert isinstance(asked, Reach)
+        assert isinstance(asked, StructurePacket)
         return asked.address, bytes(asked.data)
 
 
 def test_a_structure_is_kept_in_the_folder(tmp_path: Path) -> None:
     address, data = packed(Book([Set("a", 1), total("b", "a")]))
-    Structures(tmp_path).put(address, data)
-    found = Structures(tmp_path).get(address)
+    StructureCache(tmp_path).put(address, data)
+    found = StructureCache(tmp_path).get(address)
     assert found is not None
     assert (found.base, found.refs.tolist(), [shape.function for shape in found.shapes]) == (1, [0], ["sum"])
-    assert Structures(tmp_path).get("sha256:" + "0" * 64) is None
+    assert StructureCache(tmp_path).get("sha256:" + "0" * 64) is None
     assert [path.name for path in tmp_path.iterdir()] == [address]
 
 
 def test_damaged_structures_are_not_used(tmp_path: Path) -> None:
     address, data = packed(Book([Set("a", 1), total("b", "a")]))
-    Structures(tmp_path).put(address, data)
+    StructureCache(tmp_path).put(address, data)
     (tmp_path / address).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert Structures(tmp_path).get(address) is None
+    assert StructureCache(tmp_path).get(address) is None
     assert not (tmp_path / address).exists()
     with pytest.raises(DvuError, match="another hash"):
-        Structures(tmp_path).put(address, data + b"x")
+        StructureCache(tmp_path).put(address, data + b"x")
 
 
 def test_the_folder_is_bounded(tmp_path: Path) -> None:
     made = [packed(Book([Set("a", 1), *(total(f"b{n}", "a") for n in range(1 + at))])) for at in range(4)]
     room = len(made[2][1]) + len(made[3][1])
     for age, (address, data) in enumerate(made):
-        Structures(tmp_path, room).put(address, data)
+        StructureCache(tmp_path, room).put(address, data)
         os.utime(tmp_path / address, (age, age))
     assert {path.name for path in tmp_path.iterdir()} == {address for address, _ in made[2:]}
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(structure_cache.FOLDER, str(tmp_path / "own"))
-    assert structure_cache.folder() == tmp_path / "own"
+    monkeypatch.setenv(structure_cache.FOLDER_VARIABLE, str(tmp_path / "own"))
+    assert structure_cache.cache_folder() == tmp_path / "own"
     (tmp_path / "own").chmod(0o777)
-    assert structure_cache.folder() is None
+    assert structure_cache.cache_folder() is None
 
 
 def test_values_of_an_update_are_ok(tmp_path: Path) -> None:
-    book, kept = Book([Set("a", 1), total("b", "a")]), Structures(tmp_path)
+    book, kept = Book([Set("a", 1), total("b", "a")]), StructureCache(tmp_path)
     update(book, WHOLE, kept)
     assert book.values()["b"].state is State.OK
 

@@ -19,7 +19,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
 from rebaser.dvu import faults
-from rebaser.dvu.wire.packet import weight
+from rebaser.dvu.wire.packet import estimated_size
 from rebaser_core.cel import formulas
 from rebaser_core.cel import syntax as cel_syntax
 from rebaser_core.cel.formulas import ParsedFormula
@@ -98,7 +98,7 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
     The library bounds iterations but not sizes. Each macro may multiply what it is given by the number of operators
     and literals in it that copy, and one of them may do so once an element. `length`: of the formula, about.
     """
-    given = sum([weight(value) for value in inputs.values()]) + length
+    given = sum([estimated_size(value) for value in inputs.values()]) + length
     size = given + (_REPLACED_BYTES if syntax.replaces else 0)
     most = size * (syntax.copies + 1) * (syntax.repeated + 1) ** syntax.macros
     most *= syntax.times ** max(syntax.macros, 1)

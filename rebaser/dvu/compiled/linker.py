@@ -10,17 +10,17 @@ import numpy as np
 from rebaser.dvu.compiled import instructions, loader
 from rebaser.dvu.compiled.instructions import Program
 from rebaser.dvu.compiled.phases import sort_into_phases
-from rebaser.dvu.functions.registry import Registry
+from rebaser.dvu.functions.registry import FunctionRegistry
 from rebaser.dvu.wire.column import Column
-from rebaser.dvu.wire.packet import Work
+from rebaser.dvu.wire.packet import Packet
 from rebaser_core import thresholds
 from rebaser_core.values import Json
 
 
 class SweepArrays(Protocol):
-    """The arrays of a packet that compiled code works on: `rebaser.dvu.worker.evaluator.Sweep`."""
+    """The arrays of a packet that compiled code works on: `rebaser.dvu.worker.evaluator.Evaluator`."""
 
-    work: Work
+    work: Packet
     base: int
     starts: Any
     kinds: Any
@@ -29,7 +29,7 @@ class SweepArrays(Protocol):
     changed: Any
 
 
-def link(work: Work, functions: Registry, max_inputs: int) -> "LinkedPrograms | None":
+def link(work: Packet, functions: FunctionRegistry, max_inputs: int) -> "LinkedPrograms | None":
     """The programs of a packet, ready to run; None if Python should compute all of it.
 
     A node with more than `max_inputs` inputs is left to Python.

@@ -2,6 +2,6 @@
 `rebaser.functions`)."""
 
 from rebaser.dvu.functions.base import Function, FunctionError
-from rebaser.dvu.functions.registry import Registry, builtins, registry
+from rebaser.dvu.functions.registry import FunctionRegistry, builtins, registry
 
-__all__ = ["Function", "FunctionError", "Registry", "builtins", "registry"]
+__all__ = ["Function", "FunctionError", "FunctionRegistry", "builtins", "registry"]

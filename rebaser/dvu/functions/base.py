@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from rebaser.dvu import faults
-from rebaser.dvu.functions.vectorized import Vector
+from rebaser.dvu.functions.vectorized import VectorForm
 from rebaser_core.definitions import BUILTINS
 from rebaser_core.values import Json
 
 Inputs: TypeAlias = Mapping[str, Json]  # an input that is declared as a list of ids comes as a list of values
 Params: TypeAlias = Mapping[str, Json]
-Call: TypeAlias = Callable[[Any, Params], Any]
+ScalarForm: TypeAlias = Callable[[Any, Params], Any]
 
 
 class FunctionError(Exception):
@@ -57,11 +57,11 @@ class Function:
     """
 
     name: str
-    call: Call | None = None
+    call: ScalarForm | None = None
     doc: str = ""
     takes: Literal["names", "values"] = "names"
     fingerprint: str = ""
-    vector: Vector | None = None
+    vector: VectorForm | None = None
     text: bool = False
     inputs: tuple[str, ...] | None = None
     params: tuple[str, ...] | None = None
@@ -74,17 +74,17 @@ class Function:
 def builtin(
     name: str,
     takes: Literal["names", "values"] = "values",
-    vector: Vector | None = None,
+    vector: VectorForm | None = None,
     *,
     text: bool = False,
-) -> Callable[[Call], Function]:
+) -> Callable[[ScalarForm], Function]:
     """Make a function of this package, its docstring being its documentation.
 
     What it takes stands in `rebaser_core.definitions`, where those who send definitions find it as well.
     """
     signature = BUILTINS[name]
 
-    def wrap(call: Call) -> Function:
+    def wrap(call: ScalarForm) -> Function:
         doc = inspect.getdoc(call) or ""
         return Function(
             name=name,
@@ -113,14 +113,14 @@ def flatten(values: Sequence[Json]) -> list[Json]:
     return [value for value in out if value is not None]
 
 
-def only(values: Sequence[Json]) -> Json:
+def single_input(values: Sequence[Json]) -> Json:
     """The one input of a function that takes one."""
     if len(values) != 1:
         raise FunctionError(f"takes one input, not {len(values)}")
     return values[0]
 
 
-def kind(value: Json) -> str:
+def type_name(value: Json) -> str:
     """What a user calls the type of `value`."""
     if value is None:
         return "null"

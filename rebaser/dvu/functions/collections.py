@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rebaser.dvu import faults
-from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, kind, only
-from rebaser.dvu.functions.vectorized import Column, listed
+from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, single_input, type_name
+from rebaser.dvu.functions.vectorized import InputColumn, to_list
 from rebaser_core.definitions import BY_ID, NO_PATTERN
 from rebaser_core.values import Json, canonical
 
@@ -21,10 +21,10 @@ def _if(inputs: Mapping[str, Any], params: Params) -> list[Json]:
     def branch(name: str) -> Iterable[Json]:
         given: Any = inputs.get(name)
         if isinstance(given, tuple):
-            return map(list, zip(*map(listed, given), strict=True))
-        return listed(given) if name in inputs else repeat(params.get(name))
+            return map(list, zip(*map(to_list, given), strict=True))
+        return to_list(given) if name in inputs else repeat(params.get(name))
 
-    conditions = listed(inputs["condition"])
+    conditions = to_list(inputs["condition"])
     if not set(map(type, conditions)) <= {bool, type(None)}:
         raise FunctionError("not all conditions are true or false")
     chosen = zip(conditions, branch("then"), branch("else"), strict=False)  # the same may be repeated for ever
@@ -39,17 +39,17 @@ def if_(inputs: Inputs, params: Params) -> Json:
     """
     condition = inputs.get("condition")
     if condition is not None and not isinstance(condition, bool):
-        raise FunctionError(f"condition is {kind(condition)}, not true or false")
+        raise FunctionError(f"condition is {type_name(condition)}, not true or false")
     name = "then" if condition else "else"
     return inputs[name] if name in inputs else params.get(name)
 
 
-def _coalesce(columns: list[Column], params: Params) -> list[Json]:
-    found = listed(columns[-1])
+def _coalesce(columns: list[InputColumn], params: Params) -> list[Json]:
+    found = to_list(columns[-1])
     if None in found:
         found = [params.get("default") if value is None else value for value in found]
     for one in reversed(columns[:-1]):
-        found = [later if value is None else value for value, later in zip(listed(one), found, strict=True)]
+        found = [later if value is None else value for value, later in zip(to_list(one), found, strict=True)]
     return found
 
 
@@ -92,7 +92,7 @@ def lookup(inputs: Inputs, params: Params) -> Json:
         if 0 <= key < len(where):
             return where[key]
     elif where is not None and key is not None:
-        raise FunctionError(f"cannot look up {kind(key)} in {kind(where)}")
+        raise FunctionError(f"cannot look up {type_name(key)} in {type_name(where)}")
     if "default" in params:
         return params["default"]
     raise FunctionError(f"nothing at {faults.quote(str(key))}")
@@ -106,7 +106,7 @@ def merge(values: list[Json], _: Params) -> Json:
         if isinstance(value, dict):
             out.update(value)
         elif value is not None:
-            raise FunctionError(f"{kind(value)} is not a map")
+            raise FunctionError(f"{type_name(value)} is not a map")
     return out
 
 
@@ -124,19 +124,19 @@ def union(values: list[Json], _: Params) -> Json:
 @builtin("keys")
 def keys(values: list[Json], _: Params) -> Json:
     """The sorted keys of one map; null stays null."""
-    value = only(values)
+    value = single_input(values)
     return sorted(_map(value)) if value is not None else None  # type: ignore[return-value]
 
 
 @builtin("values")
 def values_(values: list[Json], _: Params) -> Json:
     """The values of one map, in the order of its sorted keys; null stays null."""
-    value = only(values)
+    value = single_input(values)
     return [item for _key, item in sorted(_map(value).items())] if value is not None else None
 
 
-def _length(columns: list[Column], _: Params) -> Any:
-    values = listed(only(columns))  # type: ignore[arg-type]
+def _length(columns: list[InputColumn], _: Params) -> Any:
+    values = to_list(single_input(columns))  # type: ignore[arg-type]
     kinds = set(map(type, values))
     if kinds <= {str, list, dict}:
         return np.array(list(map(len, values)), np.int64)
@@ -148,17 +148,17 @@ def _length(columns: list[Column], _: Params) -> Any:
 @builtin("length", vector=_length)
 def length(values: list[Json], _: Params) -> Json:
     """How many characters a text, items a list or entries a map has; null stays null."""
-    value = only(values)
+    value = single_input(values)
     if value is None:
         return None
     if not isinstance(value, (str, list, dict)):
-        raise FunctionError(f"{kind(value)} has no length")
+        raise FunctionError(f"{type_name(value)} has no length")
     return len(value)
 
 
 def _map(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise FunctionError(f"{kind(value)} is not a map")
+        raise FunctionError(f"{type_name(value)} is not a map")
     return value
 
 

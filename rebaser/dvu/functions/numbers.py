@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from rebaser.dvu import faults
-from rebaser.dvu.functions.base import FunctionError, Params, builtin, flatten, kind, only
+from rebaser.dvu.functions.base import FunctionError, Params, builtin, flatten, single_input, type_name
 from rebaser_core.values import INT64_MAX, Json
 
 _NUMBERS = frozenset({int, float})
@@ -26,7 +26,7 @@ def _numbers(values: list[Json]) -> tuple[list[int | float], bool]:
         kinds = set(map(type, values))
         for value in values if not kinds <= _NUMBERS else ():
             if type(value) not in _NUMBERS:
-                raise FunctionError(f"{kind(value)} is not a number")
+                raise FunctionError(f"{type_name(value)} is not a number")
     return values, float not in kinds  # type: ignore[return-value]
 
 
@@ -106,7 +106,7 @@ def count(values: list[Json], _: Params) -> Json:
 @builtin("abs")
 def abs_(values: list[Json], _: Params) -> Json:
     """Absolute value of one number; null stays null."""
-    numbers, _exact = _numbers([only(values)])
+    numbers, _exact = _numbers([single_input(values)])
     return abs(numbers[0]) if numbers else None
 
 
@@ -116,7 +116,7 @@ def round_(values: list[Json], params: Params) -> Json:
     digits = params.get("digits", 0)
     if type(digits) is not int or abs(digits) > _DIGITS:
         raise FunctionError(f"digits is a whole number from -{_DIGITS} to {_DIGITS}")
-    numbers, exact = _numbers([only(values)])
+    numbers, exact = _numbers([single_input(values)])
     if not numbers or (exact and digits >= 0):
         return numbers[0] if numbers else None
     with decimal.localcontext() as context:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rebaser.dvu import faults
-from rebaser.dvu.functions.base import Call, Function, FunctionError
+from rebaser.dvu.functions.base import Function, FunctionError, ScalarForm
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.values import check_json
 
@@ -25,7 +25,7 @@ def contained(function: Function) -> Function:
     )
 
 
-def _contained(call: Call, keep: Callable[[Any], Any]) -> Call:
+def _contained(call: ScalarForm, keep: Callable[[Any], Any]) -> ScalarForm:
     def once(inputs: Any, params: Any) -> Any:
         return keep(call(_copy(inputs), _copy(params)))
 

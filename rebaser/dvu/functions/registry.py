@@ -17,11 +17,11 @@ from rebaser.dvu.functions import collections, formula, numbers, text
 from rebaser.dvu.functions.base import Function
 from rebaser.dvu.functions.plugin_calls import contained
 
-GROUP = "rebaser.functions"
+ENTRY_POINT_GROUP = "rebaser.functions"
 
 
 @dataclass(frozen=True)
-class Registry:
+class FunctionRegistry:
     """`functions` by name; `broken` tells by plug-in name why it did not load."""
 
     functions: Mapping[str, Function]
@@ -39,15 +39,15 @@ def builtins() -> dict[str, Function]:
 
 
 @cache
-def registry() -> Registry:
+def registry() -> FunctionRegistry:
     """The functions of this process; plug-ins are looked for once."""
-    return load(importlib.metadata.entry_points(group=GROUP))
+    return load(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
 def plugins() -> list[importlib.metadata.EntryPoint]:
     """The entries of those plug-ins that this process has loaded."""
     broken = registry().broken
-    return [entry for entry in importlib.metadata.entry_points(group=GROUP) if entry.name not in broken]
+    return [entry for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP) if entry.name not in broken]
 
 
 @cache
@@ -58,7 +58,7 @@ def identity() -> str:
     return fingerprint.digest(fingerprint.code().encode(), *found)
 
 
-def load(entries: Iterable[importlib.metadata.EntryPoint]) -> Registry:
+def load(entries: Iterable[importlib.metadata.EntryPoint]) -> FunctionRegistry:
     """Built-ins and the plug-ins behind `entries`: each a `Function`, or a callable `(inputs, params)` named by its
     entry."""
     found = builtins()
@@ -73,7 +73,7 @@ def load(entries: Iterable[importlib.metadata.EntryPoint]) -> Registry:
 
             log = structlog.get_logger(__name__)
             log.warning("plugin_not_loaded", plugin=entry.name, value=entry.value, reason=broken[entry.name])
-    return Registry(MappingProxyType(found), MappingProxyType(broken))
+    return FunctionRegistry(MappingProxyType(found), MappingProxyType(broken))
 
 
 def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Function:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rebaser.dvu import faults
-from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, flatten, kind
-from rebaser.dvu.functions.vectorized import Column, listed
+from rebaser.dvu.functions.base import FunctionError, Inputs, Params, builtin, flatten, type_name
+from rebaser.dvu.functions.vectorized import InputColumn, to_list
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
@@ -29,7 +29,7 @@ def _text(value: Json) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, dict)):
-        raise FunctionError(f"{kind(value)} is not text")
+        raise FunctionError(f"{type_name(value)} is not text")
     return repr(value)
 
 
@@ -44,7 +44,7 @@ def _texts(one: Any, spec: str = "") -> list[str | None]:
     """A column of scalars as text, formatted by `spec`; null stays null where there is none."""
     if isinstance(one, tuple):
         raise FunctionError("a list is not text")
-    values = listed(one)
+    values = to_list(one)
     kinds = set(map(type, values))
     if not kinds <= _SCALARS:
         raise FunctionError("not all are text")
@@ -72,11 +72,11 @@ def _known(part: list[str | None]) -> list[str]:
     return [text or "" for text in part] if None in part else part  # type: ignore[return-value] # looked at just now
 
 
-def _concat(columns: list[Column], _: Params) -> list[str]:
+def _concat(columns: list[InputColumn], _: Params) -> list[str]:
     return _joined_all([_known(_texts(one)) for one in columns])
 
 
-def _join(columns: list[Column], params: Params) -> list[str]:
+def _join(columns: list[InputColumn], params: Params) -> list[str]:
     separator = params.get("separator", ", ")
     if not isinstance(separator, str):
         raise FunctionError("separator is text")

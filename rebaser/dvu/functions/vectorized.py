@@ -13,27 +13,27 @@ from numpy.typing import NDArray
 from rebaser_core.values import Json
 
 # One input of many values: an array of doubles, integers or booleans where they all are, else a list of JSON values.
-Column: TypeAlias = NDArray[Any] | list[Json]
-Vector: TypeAlias = Callable[[Any, Mapping[str, Json]], Any]
+InputColumn: TypeAlias = NDArray[Any] | list[Json]
+VectorForm: TypeAlias = Callable[[Any, Mapping[str, Json]], Any]
 
 _ARRAYS: dict[type, type] = {float: np.float64, int: np.int64, bool: np.bool_}
 
 
-class NotThatMany(Exception):  # noqa: N818 - the text is what a user reads
+class WrongResultCount(Exception):  # noqa: N818 - the text is what a user reads
     """What a vector form gave is not one result for each value."""
 
 
-def column(values: list[Json]) -> Column:
+def to_column(values: list[Json]) -> InputColumn:
     """Values as a vector form takes them."""
     kinds = set(map(type, values))
     kind = _ARRAYS.get(kinds.pop()) if len(kinds) == 1 else None
     return values if kind is None else np.array(values, kind)
 
 
-def rows(given: Any, count: int) -> NDArray[Any] | list[Any]:
+def checked_results(given: Any, count: int) -> NDArray[Any] | list[Any]:
     """What a vector form gave for `count` values: doubles, integers or booleans in an array, or a list of anything.
 
-    Raises `NotThatMany` where that is no array, list, tuple or Arrow array of this length.
+    Raises `WrongResultCount` where that is no array, list, tuple or Arrow array of this length.
     """
     if isinstance(given, np.ndarray):
         if given.shape == (count,):
@@ -44,16 +44,16 @@ def rows(given: Any, count: int) -> NDArray[Any] | list[Any]:
                 return given.astype(np.int64, copy=False)
             found: NDArray[Any] | list[Any] = given if kind == "b" else given.tolist()
             return found
-        raise NotThatMany(f"gave an array of shape {given.shape} for {count} values")
+        raise WrongResultCount(f"gave an array of shape {given.shape} for {count} values")
     given = given.to_pylist() if hasattr(given, "to_pylist") else given
     if not isinstance(given, (list, tuple)):
-        raise NotThatMany(f"gave {type(given).__name__}, not a list or an array")
+        raise WrongResultCount(f"gave {type(given).__name__}, not a list or an array")
     if len(given) != count:
-        raise NotThatMany(f"gave {len(given)} results for {count} values")
+        raise WrongResultCount(f"gave {len(given)} results for {count} values")
     return list(given)
 
 
-def listed(one: Column) -> list[Any]:
+def to_list(one: InputColumn) -> list[Any]:
     """A column as a list of JSON values."""
     if isinstance(one, list):
         return one

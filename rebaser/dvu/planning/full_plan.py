@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from rebaser.dvu import faults, fingerprint
 from rebaser.dvu.compiled import translate
-from rebaser.dvu.functions.registry import Registry
+from rebaser.dvu.functions.registry import FunctionRegistry
 from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.inputs import row_kinds
 from rebaser.dvu.planning.layout import GraphLayout, IdText, TextRowIds
 from rebaser.dvu.planning.loop_loader import loops_for
 from rebaser.dvu.wire.column import FAULT, INT, NULL, OTHER, Column
-from rebaser.dvu.wire.packet import Data, RawFault, Results, weight
-from rebaser.dvu.wire.structure import Reach, Structure, functions_of
+from rebaser.dvu.wire.packet import Encoded, NodeFault, Results, estimated_size
+from rebaser.dvu.wire.structure import Structure, StructurePacket, function_names
 from rebaser_core.errors import DvuError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.columns import Columns
@@ -45,7 +45,7 @@ class _ChangedRows:
 
 
 def plan_full_graph(
-    view: View, at: GraphLayout, roots: subgraph.Ints, functions: Registry, limits: Thresholds
+    view: View, at: GraphLayout, roots: subgraph.Ints, functions: FunctionRegistry, limits: Thresholds
 ) -> "FullGraphPlan | None":
     """The plan of all that the rows `roots` reach, or None where another is better: there is a cycle, it is not that
     much, or too much of it is not for compiled code."""
@@ -78,7 +78,9 @@ class FullGraphPlan:
     """As `rebaser.dvu.planning.packet_plan.PacketPlan`, in one packet; a second time with the structure, for a worker
     that has it not."""
 
-    def __init__(self, columns: Columns, at: GraphLayout, mark: Any, functions: Registry, limits: Thresholds) -> None:
+    def __init__(
+        self, columns: Columns, at: GraphLayout, mark: Any, functions: FunctionRegistry, limits: Thresholds
+    ) -> None:
         assert at.structure is not None  # noqa: S101 - there is no cycle
         self._columns = columns
         self._layout = at
@@ -139,7 +141,7 @@ class FullGraphPlan:
         if int(odd.sum()) > slow * len(rows):
             return False
         texts = self._rows[columns.kind[self._rows] == OTHER].tolist()
-        return sum(weight(columns.other[row]) for row in texts) <= self._limits.whole_texts
+        return sum(estimated_size(columns.other[row]) for row in texts) <= self._limits.whole_texts
 
     def next_wave(self) -> list[bytes]:
         """The packet; none once its results are here."""
@@ -152,10 +154,10 @@ class FullGraphPlan:
         rows = self._rows
         kinds = row_kinds(columns, rows)
         others: dict[int, Any] = {at: columns.other[int(rows[at])] for at in np.flatnonzero(kinds == OTHER).tolist()}
-        packet = Reach(
+        packet = StructurePacket(
             _NUMBER,
             fingerprint.code(),
-            self._functions.fingerprints(functions_of(structure.shapes)),
+            self._functions.fingerprints(function_names(structure.shapes)),
             structure.address,
             self._nodes,
             self._given,
@@ -165,7 +167,7 @@ class FullGraphPlan:
         )
         return [packet.encode()]
 
-    def absorb(self, results: Sequence[Data]) -> None:
+    def absorb(self, results: Sequence[Encoded]) -> None:
         """Take in the results, in any order. Raises `DvuError` if they are not complete."""
         nodes = len(self._structure.shape)
         parts = sorted([Results.decode(data, nodes) for data in results], key=lambda part: part.part)
@@ -211,7 +213,7 @@ class FullGraphPlan:
                 room.others[start + at] = values.others[int(places[at])]
         self._found += found
 
-    def _differs(self, row: int, place: int, part: Results, raw: Iterator[RawFault]) -> bool:
+    def _differs(self, row: int, place: int, part: Results, raw: Iterator[NodeFault]) -> bool:
         """Whether a text, list, map or fault at `place` is not what stands in `row`; `raw` are faults yet to come."""
         columns = self._columns
         if part.values.kinds[place] == OTHER:
@@ -224,7 +226,7 @@ class FullGraphPlan:
         self._changed_faults[row] = fault
         return True
 
-    def _fault(self, row: int, raw: RawFault) -> Fault:
+    def _fault(self, row: int, raw: NodeFault) -> Fault:
         """The words for what a worker said in slots."""
         columns = self._columns
         id_ = columns.ids[row]

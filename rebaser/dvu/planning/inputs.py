@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from rebaser.dvu import faults
 from rebaser.dvu.planning.subgraph import Ints, Subgraph
-from rebaser.dvu.wire.column import DIGEST, FAULT, IN_ERROR, MISSING, NOT_THERE, NULL, OTHER, UNKNOWN, Column, Item
-from rebaser.dvu.wire.equality import own_fault, remember
-from rebaser.dvu.wire.packet import weight
+from rebaser.dvu.wire.column import DIGEST, FAULT, IN_ERROR, MISSING, NO_VALUE, NULL, OTHER, UNKNOWN, Column, Item
+from rebaser.dvu.wire.equality import baseline, fault_digest
+from rebaser.dvu.wire.packet import estimated_size
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.kinds import ABSENT, ERROR, STALE, UNSET
 from rebaser_core.values import Fault, Json
 
-_NUMBER = weight(0)
+_NUMBER = estimated_size(0)
 _NOTHING = 1  # bytes of a constant that is in error or missing
 
 
@@ -61,7 +61,7 @@ def row_weights(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
     weights = np.full(len(rows), _NUMBER, np.int64)
     weights[(kinds == FAULT) | (kinds == MISSING)] = _NOTHING
     for at in np.flatnonzero(kinds == OTHER).tolist():
-        weights[at] = weight(columns.other[rows[at]])
+        weights[at] = estimated_size(columns.other[rows[at]])
     return weights
 
 
@@ -83,7 +83,7 @@ def constants_of(codes: Ints, columns: Columns, graph: Subgraph, found: NewValue
 
 def input_item(column: Column, at: int) -> Item:
     """One constant; an input that is missing or in error is a mark."""
-    return NOT_THERE if column.kinds[at] == MISSING else column[at]
+    return NO_VALUE if column.kinds[at] == MISSING else column[at]
 
 
 def olds_of(rows: Ints, columns: Columns) -> Column:
@@ -95,9 +95,9 @@ def olds_of(rows: Ints, columns: Columns) -> Column:
         fault = columns.faults[int(rows[at])]
         kinds[at] = FAULT if fault.code in faults.FROM_INPUTS else DIGEST
         if kinds[at] == DIGEST:
-            others[at] = own_fault(fault.code, fault.message)
+            others[at] = fault_digest(fault.code, fault.message)
     for at in np.flatnonzero(kinds == OTHER).tolist():
-        others[at] = remembered = remember(columns.other[int(rows[at])])
+        others[at] = remembered = baseline(columns.other[int(rows[at])])
         if not isinstance(remembered, str):
             kinds[at] = DIGEST
     return Column(kinds, bits, others)

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from rebaser.dvu import faults, fingerprint
-from rebaser.dvu.functions.registry import Registry
+from rebaser.dvu.functions.registry import FunctionRegistry
 from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.inputs import NewValues, constants_of, input_item, olds_of, row_weights
 from rebaser.dvu.planning.loop_loader import loops_for
-from rebaser.dvu.wire.column import FAULT, NULL, OTHER, Mark
-from rebaser.dvu.wire.packet import Data, RawFault, Results, Work, weight
+from rebaser.dvu.wire.column import FAULT, NULL, OTHER, Sentinel
+from rebaser.dvu.wire.packet import Encoded, NodeFault, Packet, Results, estimated_size
 from rebaser.dvu.worker.evaluator import MAX_INPUT_BYTES
 from rebaser_core.errors import DvuError
 from rebaser_core.state.change_set import View
@@ -47,7 +47,7 @@ class PacketPlan:
     """Iterate `while packets := plan.next_wave(): plan.absorb(results of these packets)`, then read `computed()`."""
 
     def __init__(
-        self, view: View, limits: Thresholds, functions: Registry, reached: subgraph.Reached | None = None
+        self, view: View, limits: Thresholds, functions: FunctionRegistry, reached: subgraph.Reached | None = None
     ) -> None:
         self._columns = view.columns
         self._limits = limits
@@ -192,7 +192,7 @@ class PacketPlan:
         self._flying[number] = _Flying(nodes, codes[:constants])
         local, shape = _distinct(self._shape[nodes], self._limits.interpreted_max)
         shapes = [self._shape_at(number) for number in self._shapes[local].tolist()]
-        return Work(
+        return Packet(
             number,
             fingerprint.code(),
             self._functions.fingerprints({one.function for one in shapes}),
@@ -217,13 +217,13 @@ class PacketPlan:
         codes = found.idx[found.ptr[at] : found.ptr[at + 1]]
         inputs = constants_of(codes, columns, found, self._found)
         for place, code in enumerate(codes.tolist()):
-            if type(input_item(inputs, place)) is Mark:
+            if type(input_item(inputs, place)) is Sentinel:
                 return self._input_fault(at, code)
         return Fault(*faults.inputs_too_large(MAX_INPUT_BYTES), id_)
 
     # -- reading results -------------------------------------------------------------------------------------------
 
-    def absorb(self, results: Sequence[Data]) -> None:
+    def absorb(self, results: Sequence[Encoded]) -> None:
         """Take in the results of the last wave, in any order. Raises `DvuError` if they are not complete."""
         if results and not self._flying:
             raise DvuError("results for a packet that was not sent")
@@ -254,12 +254,12 @@ class PacketPlan:
         for place in np.flatnonzero(values.kinds == OTHER).tolist():
             found.others[int(at[place])] = value = values.others[place]  # type: ignore[assignment] # no digest
             if self._weights is not None:
-                self._weights[1][at[place]] = weight(value)  # type: ignore[arg-type]
+                self._weights[1][at[place]] = estimated_size(value)  # type: ignore[arg-type]
         self._wake(good)
         for node, raw in zip(at[failed].tolist(), part.faults, strict=True):
             self._settle_fault(node, self._fault(flying, node, raw))
 
-    def _fault(self, flying: _Flying, at: int, raw: RawFault) -> Fault:
+    def _fault(self, flying: _Flying, at: int, raw: NodeFault) -> Fault:
         """The words for what a worker said in slots."""
         if not isinstance(raw, int):
             return Fault(*raw, self._id(at))
@@ -298,7 +298,7 @@ class PacketPlan:
 
 
 def _shape_weight(shape: Template) -> int:
-    return _SHAPE_BYTES + weight(dict(shape.params)) + sum([len(name) for name, _ in shape.inputs])
+    return _SHAPE_BYTES + estimated_size(dict(shape.params)) + sum([len(name) for name, _ in shape.inputs])
 
 
 def _distinct(numbers: subgraph.Ints, interpreted_max: int) -> tuple[subgraph.Ints, subgraph.Ints]:

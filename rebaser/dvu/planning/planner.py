@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rebaser.dvu.functions.registry import Registry, registry
+from rebaser.dvu.functions.registry import FunctionRegistry, registry
 from rebaser.dvu.planning import layout, subgraph
 from rebaser.dvu.planning.full_plan import FullGraphPlan, plan_full_graph
 from rebaser.dvu.planning.packet_plan import PacketPlan
@@ -11,7 +11,9 @@ from rebaser_core.state.change_set import View
 from rebaser_core.thresholds import Thresholds
 
 
-def plan(view: View, limits: Thresholds | None = None, functions: Registry | None = None) -> PacketPlan | FullGraphPlan:
+def plan(
+    view: View, limits: Thresholds | None = None, functions: FunctionRegistry | None = None
+) -> PacketPlan | FullGraphPlan:
     """Plan the update that `view` is due. The view must stay open until the plan is done. Raises `DvuError`."""
     limits = limits or thresholds.now
     functions = functions or registry()

@@ -12,11 +12,11 @@ from anyio import to_thread
 _T = TypeVar("_T")
 
 
-class Late(Exception):  # noqa: N818 - it says when, and the caller decides what that means
+class DeadlineExceeded(Exception):  # noqa: N818 - it says when, and the caller decides what that means
     """A blocking call was ended because its time was over."""
 
 
-async def guard(
+async def run_interruptible(
     call: Callable[[], _T],
     end: Callable[[anyio.Event], Awaitable[None]],
     *,
@@ -27,7 +27,7 @@ async def guard(
     """`call()` in a thread, which is always waited for.
 
     If `stop` is set, `seconds` are over or this task is cancelled, `end(over)` has to make the call return soon; `over`
-    is set when it has. Raises what `call` raises, or `Late` if it raises after `seconds`.
+    is set when it has. Raises what `call` raises, or `DeadlineExceeded` if it raises after `seconds`.
     """
     over = anyio.Event()
     stopped = stop or anyio.Event()
@@ -58,4 +58,4 @@ async def guard(
             tasks.cancel_scope.cancel()
     if outcome:
         return outcome[0]
-    raise Late if late else errors[0]
+    raise DeadlineExceeded if late else errors[0]

@@ -19,14 +19,14 @@ import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from rebaser.dvu.spark.blocking import Late, guard
-from rebaser.dvu.spark.scheduler import Call, Job, Lanes
+from rebaser.dvu.spark.blocking import DeadlineExceeded, run_interruptible
+from rebaser.dvu.spark.scheduler import EvaluateCall, Job, JobScheduler
 from rebaser.dvu.spark.session import SessionError, WorkerDied
-from rebaser.dvu.spark.session_manager import EngineSettings, Held, Keeper
-from rebaser.dvu.wire.packet import Data
+from rebaser.dvu.spark.session_manager import ActiveSession, EngineSettings, SessionManager
+from rebaser.dvu.wire.packet import Encoded
 from rebaser.dvu.wire.structure import Structure
-from rebaser.dvu.worker.structure_cache import Structures
-from rebaser.embedded import MOST_JOBS
+from rebaser.dvu.worker.structure_cache import StructureCache
+from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser_core.errors import DvuError, RebaserError
 
 __all__ = ["Engine", "EngineSettings"]
@@ -48,11 +48,11 @@ class Engine:
 
     def __init__(self, remote: str = "local[*]", settings: EngineSettings | None = None) -> None:
         self._settings = settings or EngineSettings()
-        self._keeper = Keeper(remote, self._settings, self._spark_down)
-        self._lanes = Lanes()
+        self._keeper = SessionManager(remote, self._settings, self._spark_down)
+        self._lanes = JobScheduler()
         self._changed = anyio.Event()  # something arrived, or a job ended
         self._closing = False
-        self._running: dict[str, tuple[Held, Job]] = {}  # by tag
+        self._running: dict[str, tuple[ActiveSession, Job]] = {}  # by tag
         self._tasks: TaskGroup
 
     @property
@@ -67,7 +67,7 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         await self._keeper.check()
-        self._limiter = anyio.CapacityLimiter(2 * MOST_JOBS)
+        self._limiter = anyio.CapacityLimiter(2 * MAX_CONCURRENT_JOBS)
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(self._keeper.run)
         self._tasks.start_soon(self._keeper.compile)
@@ -95,18 +95,18 @@ class Engine:
         label: str,
         timeout: float | None = None,  # noqa: ASYNC109 - a late job is ours to interrupt, and its callers' to split
         arrived: Callable[[int, int], None] | None = None,
-    ) -> list[list[Data]]:
+    ) -> list[list[Encoded]]:
         """The results of each packet, in the order of the packets; `arrived` is told how many have theirs, and how many
         values of others are computed.
 
         `timeout` (seconds; default: a setting) bounds a job, not the wait for Spark to start; cancel to stop waiting.
         Raises `DvuError`: Spark is not to be had, the job failed or took too long, or the workers run other code.
         """
-        results: list[list[Data]] = []
+        results: list[list[Encoded]] = []
         for part in _parts(packets, self._settings.job_bytes):
             if self._closing:
                 raise _stopping()
-            call = Call(part, label, timeout or self._settings.job_timeout, anyio.current_time())
+            call = EvaluateCall(part, label, timeout or self._settings.job_timeout, anyio.current_time())
             call.told = partial(arrived, len(results)) if arrived is not None else None
             self._lanes.add(call)
             self._changed.set()
@@ -134,7 +134,7 @@ class Engine:
         such place, or it is full or away."""
         folder, blobs = self._keeper.structures, self._settings.blobs
         if folder is not None:
-            kept = Structures(folder)
+            kept = StructureCache(folder)
             await to_thread.run_sync(kept.write, structure.address, structure.data)
             return ""
         if blobs is None or not self._settings.blobs_url:
@@ -146,7 +146,7 @@ class Engine:
             return None
         return self._settings.blobs_url
 
-    def _abandon(self, call: Call) -> None:
+    def _abandon(self, call: EvaluateCall) -> None:
         call.abandoned = True
         if not self._lanes.remove(call) and call.job is not None and all(one.abandoned for one in call.job.calls):
             call.job.stop.set()
@@ -169,7 +169,7 @@ class Engine:
             with anyio.move_on_after(None if wake_at == math.inf else max(wake_at - now, 0)):
                 await self._changed.wait()
 
-    async def _carry(self, held: Held, job: Job) -> None:
+    async def _carry(self, held: ActiveSession, job: Job) -> None:
         """A job from its beginning to its end, however it ends."""
         self._running[job.tag] = held, job
         try:
@@ -198,7 +198,7 @@ class Engine:
                     if not call.done.is_set():
                         call.told(values)
 
-    async def _run(self, held: Held, job: Job) -> None:
+    async def _run(self, held: ActiveSession, job: Job) -> None:
         """Run a job, and tell its callers how it went or queue them again."""
         packets = [packet for call in job.calls for packet in call.packets]
         seconds = min(call.timeout for call in job.calls)
@@ -207,14 +207,14 @@ class Engine:
         session, tasks = held.session, self._task_count(job)
         _log.debug("dvu_job", tag=job.tag, labels=_labels(job), callers=len(job.calls), packets=len(packets))
         try:
-            results = await guard(
+            results = await run_interruptible(
                 lambda: session.run(packets, tag=job.tag, tasks=tasks, apart=job.calls[0].apart),
                 lambda over: self._interrupt(held, job, over),
                 seconds=seconds,
                 stop=job.stop,
                 limiter=self._limiter,
             )
-        except Late:
+        except DeadlineExceeded:
             self._failed(held, job, DvuError(f"the job took longer than {seconds:g} s", code="late"))
         except DvuError as error:
             self._failed(held, job, error)
@@ -233,7 +233,7 @@ class Engine:
         45 ms."""
         return min(self._settings.parallelism, self._lanes.large_tasks, len(job.calls[0].packets)) if job.large else 1
 
-    def _failed(self, held: Held, job: Job, error: DvuError) -> None:
+    def _failed(self, held: ActiveSession, job: Job, error: DvuError) -> None:
         if job.stop.is_set():
             return  # nobody waits, and it was interrupted for that
         _log.warning("dvu_job_failed", labels=_labels(job), callers=len(job.calls), reason=error.message)
@@ -257,7 +257,7 @@ class Engine:
         late = any(anyio.current_time() - job.began >= call.timeout for call in calls)
         self._lanes.split(calls, len(calls) if lost or late else 2)
 
-    async def _interrupt(self, held: Held, job: Job, over: anyio.Event) -> None:
+    async def _interrupt(self, held: ActiveSession, job: Job, over: anyio.Event) -> None:
         """End a job: ask the server, again and again since it may not have begun, and if that does not help cut the
         connection."""
         with anyio.move_on_after(_GRACE):

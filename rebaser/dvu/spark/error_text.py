@@ -18,7 +18,7 @@ def reason(error: BaseException) -> str:
     """Why, in one line."""
     text = str(error).strip()
     if _TRACEBACK in text:
-        name, message = raised(text)
+        name, message = traceback_error(text)
         return f"{name}: {message}"[:_MOST] if message else name
     if found := _STATUS.search(text):
         return f"{found[1]}: {found[2]}"[:_MOST]
@@ -26,7 +26,7 @@ def reason(error: BaseException) -> str:
     return _ADVICE.sub("", line).strip()[:_MOST] or type(error).__name__
 
 
-def raised(text: str) -> tuple[str, str]:
+def traceback_error(text: str) -> tuple[str, str]:
     """Name and message of the exception at the end of the Python traceback in `text`; both empty if there is none."""
     found = _RAISED.search(text.rpartition(_TRACEBACK)[2]) if _TRACEBACK in text else None
     return (found[1][:_MOST], (found[2] or "")[:_MOST]) if found else ("", "")

@@ -13,22 +13,22 @@ from packaging.requirements import Requirement
 
 from rebaser.dvu.spark.bundle import Bundle
 
-NEEDED = ("cbor2", "cel-expr-python", "numpy", "protobuf", "pyarrow", "structlog")
-USEFUL = ("numba",)  # compiled code; results are the same without
-STORE = ("obstore",)  # of use to whoever has a store that workers read
-HOW = "install it for the Python that Spark's workers run (PYSPARK_PYTHON)"
+REQUIRED_PACKAGES = ("cbor2", "cel-expr-python", "numpy", "protobuf", "pyarrow", "structlog")
+OPTIONAL_PACKAGES = ("numba",)  # compiled code; results are the same without
+STORE_PACKAGES = ("obstore",)  # of use to whoever has a store that workers read
+INSTALL_HINT = "install it for the Python that Spark's workers run (PYSPARK_PYTHON)"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WorkerPackages:
     """What one worker has of the packages that were asked for: versions by name."""
 
     host: str
     versions: Mapping[str, str]
 
 
-def look(names: Iterable[str]) -> Callable[[int], str]:
-    """A function for a worker, told as `Found` by `told`; pickled by value, being made inside this one."""
+def probe(names: Iterable[str]) -> Callable[[int], str]:
+    """A function for a worker; `parse_reply` reads what it returns. Nested, so that it is pickled by value."""
     wanted = list(names)
 
     def here(_: int) -> str:
@@ -43,23 +43,24 @@ def look(names: Iterable[str]) -> Callable[[int], str]:
     return here
 
 
-def told(text: str) -> Found:
+def parse_reply(text: str) -> WorkerPackages:
     """What a worker said."""
-    return Found(*json.loads(text))
+    return WorkerPackages(*json.loads(text))
 
 
-def ours(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
+def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
     """What our code needs on workers, and what it makes use of, perhaps of a blob store, too."""
     every = {one.name: one for one in _applying(importlib.metadata.requires("rebaser"), ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")
     every["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # formulas must mean the same
     needed, useful = (
-        [every.get(name) or Requirement(name) for name in names] for names in (NEEDED, USEFUL + STORE * store)
+        [every.get(name) or Requirement(name) for name in names]
+        for names in (REQUIRED_PACKAGES, OPTIONAL_PACKAGES + STORE_PACKAGES * store)
     )
     return needed, useful
 
 
-def of_plugins(bundle: Bundle) -> list[Requirement]:
+def plugin_requirements(bundle: Bundle) -> list[Requirement]:
     """What plug-ins need there: those that are not in the bundle themselves, and what each says that it requires."""
     found = [Requirement(f"{one.name}=={one.version}") for one in bundle.left]
     for one in (*bundle.sent, *bundle.left):
@@ -67,7 +68,7 @@ def of_plugins(bundle: Bundle) -> list[Requirement]:
     return found
 
 
-def lacking(found: Iterable[Found], requirements: Iterable[Requirement]) -> str:
+def missing(found: Iterable[WorkerPackages], requirements: Iterable[Requirement]) -> str:
     """One line that names, by host, what is not there or of another version; empty if nothing is."""
     hosts: dict[str, set[str]] = {}
     for one in found:

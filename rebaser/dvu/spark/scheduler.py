@@ -16,24 +16,26 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from rebaser.dvu.wire.packet import Data
-from rebaser.embedded import MOST_JOBS
+from rebaser.dvu.wire.packet import Encoded
+from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
-OLD = 1.0  # seconds, more if all take long, after which a small job is slow, and takes no small one's place any more
-SMALL_JOBS = 2  # young ones at once
-LARGE_JOBS = 2  # at once
-FULL_BYTES = 4 * 1024 * 1024  # of packets that share a job
-BURST = 8  # calls that wait, or share a job: more are about to come
-WORTH = 128  # calls that are worth a job beside one that others share
-PAUSE = 0.02  # seconds without a call after which a burst is over: a round of the event loop (see `rounds`)
-LINGER = 0.1  # seconds that the first of a burst waits for the rest
-REMEMBERED = 10_000  # labels that were slow
+SLOW_AFTER = (
+    1.0  # seconds, more if all take long, after which a small job is slow, and takes no small one's place any more
+)
+MAX_YOUNG_JOBS = 2  # young ones at once
+MAX_LARGE_JOBS = 2  # at once
+MAX_SHARED_BYTES = 4 * 1024 * 1024  # of packets that share a job
+BURST_CALLS = 8  # calls that wait, or share a job: more are about to come
+SECOND_JOB_CALLS = 128  # calls that are worth a job beside one that others share
+BURST_PAUSE = 0.02  # seconds without a call after which a burst is over: a round of the event loop (see `rounds`)
+BURST_LINGER = 0.1  # seconds that the first of a burst waits for the rest
+MAX_SLOW_LABELS = 10_000  # labels that were slow
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class EvaluateCall:
     """One caller's packets on their way. Times are of a clock that only goes forward, in seconds."""
 
     packets: Sequence[bytes]
@@ -42,7 +44,7 @@ class Call:
     at: float  # when it was queued
     done: anyio.Event = field(default_factory=anyio.Event)
     told: Callable[[int], None] | None = None  # called with how many values are computed, while it runs alone
-    results: list[list[Data]] = field(default_factory=list)
+    results: list[list[Encoded]] = field(default_factory=list)
     error: DvuError | None = None
     job: "Job | None" = None
     share: int = 0  # shares jobs with calls of the same number only
@@ -64,20 +66,20 @@ class Call:
 class Job:
     """Calls that share a job; `stop` is set when none of them waits any more."""
 
-    calls: list[Call]
+    calls: list[EvaluateCall]
     tag: str
     large: bool
     began: float
     stop: anyio.Event = field(default_factory=anyio.Event)
 
 
-class Lanes:
+class JobScheduler:
     """What waits and what runs. `places` is how many tasks Spark runs at once."""
 
     def __init__(self) -> None:
-        self.places = MOST_JOBS
-        self._small: deque[Call] = deque()
-        self._large: deque[Call] = deque()
+        self.places = MAX_CONCURRENT_JOBS
+        self._small: deque[EvaluateCall] = deque()
+        self._large: deque[EvaluateCall] = deque()
         self._running: set[Job] = set()
         self._slow: dict[str, None] = {}
         self._usual = 0.0  # seconds that a small job takes lately: a busy machine makes nobody slow
@@ -85,12 +87,12 @@ class Lanes:
         self._shares = itertools.count(1)
         self.jobs = 0  # begun so far
 
-    def add(self, call: Call) -> None:
+    def add(self, call: EvaluateCall) -> None:
         """A new call."""
         call.large = len(call.packets) > 1 or call.size > thresholds.now.lane or call.label in self._slow
         (self._large if call.large else self._small).append(call)
 
-    def remove(self, call: Call) -> bool:
+    def remove(self, call: EvaluateCall) -> bool:
         """Take back a call that is queued; whether it was."""
         for queue in (self._small, self._large):
             if call in queue:
@@ -98,13 +100,13 @@ class Lanes:
                 return True
         return False
 
-    def drain(self) -> Iterator[Call]:
+    def drain(self) -> Iterator[EvaluateCall]:
         """Every call that is queued, which then is not."""
         for queue in (self._small, self._large):
             while queue:
                 yield queue.popleft()
 
-    def split(self, calls: Sequence[Call], parts: int) -> None:
+    def split(self, calls: Sequence[EvaluateCall], parts: int) -> None:
         """Queue what shared a job again, first in line, as `parts` jobs."""
         size = -(-len(calls) // parts)
         for at in reversed(range(0, len(calls), size)):
@@ -115,7 +117,7 @@ class Lanes:
 
     def next(self, now: float) -> Job | None:
         """A job that may begin now, if any may; it counts as running."""
-        if len(self._running) >= MOST_JOBS:
+        if len(self._running) >= MAX_CONCURRENT_JOBS:
             return None
         if self._large and sum(job.large for job in self._running) < self._large_jobs:
             return self._begin([self._large.popleft()], now, large=True)
@@ -125,7 +127,7 @@ class Lanes:
 
     def wake_at(self, now: float) -> float:
         """When to ask again if nothing else happens."""
-        if not self._small or len(self._running) >= MOST_JOBS:
+        if not self._small or len(self._running) >= MAX_CONCURRENT_JOBS:
             return math.inf
         return self._small_at(now)
 
@@ -136,28 +138,28 @@ class Lanes:
 
     @property
     def _large_jobs(self) -> int:
-        return max(1, min(LARGE_JOBS, self.places - 1))
+        return max(1, min(MAX_LARGE_JOBS, self.places - 1))
 
     def ended(self, job: Job, now: float) -> None:
         """`job` runs no more. What was slow alone, or had large results, is large from now on, until it is not."""
         self._running.discard(job)
         took, old = now - job.began, self._old
-        if len(job.calls) >= BURST:
-            self._calm_at = now + LINGER
+        if len(job.calls) >= BURST_CALLS:
+            self._calm_at = now + BURST_LINGER
         if not job.calls[0].large or job.calls[0].label in self._slow:
-            self._usual += (min(took, OLD + 2 * self._usual) - self._usual) / 5
+            self._usual += (min(took, SLOW_AFTER + 2 * self._usual) - self._usual) / 5
         if len(job.calls) == 1:
             [call] = job.calls
             label = call.label
             self._slow.pop(label, None)
             if took > old or sum(len(part) for parts in call.results for part in parts) > thresholds.now.lane:
                 self._slow[label] = None
-                if len(self._slow) > REMEMBERED:
+                if len(self._slow) > MAX_SLOW_LABELS:
                     del self._slow[next(iter(self._slow))]
 
     @property
     def _old(self) -> float:
-        return OLD + 4 * self._usual
+        return SLOW_AFTER + 4 * self._usual
 
     def _young(self, now: float) -> list[Job]:
         return [job for job in self._running if not job.large and now - job.began < self._old]
@@ -165,24 +167,24 @@ class Lanes:
     def _small_at(self, now: float) -> float:
         """When a small job should begin if no other ends before: at once, but in a burst."""
         first, waiting, young = self._small[0], len(self._small), self._young(now)
-        shared = any(len(job.calls) >= BURST for job in young)
-        if len(young) >= SMALL_JOBS or (shared and not first.share and waiting < WORTH):
+        shared = any(len(job.calls) >= BURST_CALLS for job in young)
+        if len(young) >= MAX_YOUNG_JOBS or (shared and not first.share and waiting < SECOND_JOB_CALLS):
             return min(job.began for job in young) + self._old
-        if first.share or waiting >= thresholds.now.lane_calls or (waiting < BURST and now >= self._calm_at):
+        if first.share or waiting >= thresholds.now.lane_calls or (waiting < BURST_CALLS and now >= self._calm_at):
             return -math.inf
-        return min(first.at + LINGER, self._small[-1].at + PAUSE)
+        return min(first.at + BURST_LINGER, self._small[-1].at + BURST_PAUSE)
 
-    def _take(self) -> list[Call]:
+    def _take(self) -> list[EvaluateCall]:
         """What shares the next small job: from the front of the queue, as much as fits."""
-        queue, room, share = self._small, FULL_BYTES, self._small[0].share
+        queue, room, share = self._small, MAX_SHARED_BYTES, self._small[0].share
         most = thresholds.now.lane_calls
-        calls: list[Call] = []
+        calls: list[EvaluateCall] = []
         while queue and queue[0].share == share and len(calls) < most and (not calls or queue[0].size <= room):
             room -= queue[0].size
             calls.append(queue.popleft())
         return calls
 
-    def _begin(self, calls: list[Call], now: float, *, large: bool) -> Job:
+    def _begin(self, calls: list[EvaluateCall], now: float, *, large: bool) -> Job:
         self.jobs += 1
         job = Job(calls, f"rebaser-{self.jobs}", large, now)
         for call in calls:

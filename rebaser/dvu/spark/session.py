@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from rebaser.dvu.spark.bundle import Bundle
-from rebaser.dvu.spark.error_text import raised, reason
+from rebaser.dvu.spark.error_text import reason, traceback_error
 from rebaser.dvu.wire import mailbox
-from rebaser.dvu.wire.packet import Data
+from rebaser.dvu.wire.packet import Encoded
 from rebaser.dvu.worker import evaluate
 from rebaser_core import thresholds
 from rebaser_core.errors import ConfigError, DvuError
@@ -123,7 +123,7 @@ class Session:
         said: list[str] = found.column("said").to_pylist()
         return said
 
-    def run(self, packets: Sequence[bytes], *, tag: str, tasks: int, apart: bool = False) -> list[list[Data]]:
+    def run(self, packets: Sequence[bytes], *, tag: str, tasks: int, apart: bool = False) -> list[list[Encoded]]:
         """Compute packets in one job of at most `tasks` tasks; the results of each, in order. `apart`: plug-ins are
         called in processes of their own.
 
@@ -149,7 +149,7 @@ class Session:
         schema = StructType([StructField("slot", IntegerType()), StructField("result", BinaryType())])
         self._spark.addTag(tag)
         try:
-            with mailbox.folder_of(tag, self._parcels) as folder:
+            with mailbox.job_folder(tag, self._parcels) as folder:
                 frame = self._frame(_rows(packets, folder, apart))
                 if len(packets) > tasks:
                     frame = frame.coalesce(tasks)
@@ -163,14 +163,14 @@ class Session:
 
     def done(self, tag: str) -> int:
         """How many values of the job with `tag` are computed, as far as its workers have told."""
-        return mailbox.done(self._parcels / tag) if self._parcels is not None else 0
+        return mailbox.computed_values(self._parcels / tag) if self._parcels is not None else 0
 
     def _translated(self, error: Exception) -> DvuError:
         """What went wrong with a job, in one line; whose fault it is by type."""
         from pyspark.errors import PythonException  # noqa: PLC0415
 
         if isinstance(error, PythonException):
-            name, message = raised(str(error))
+            name, message = traceback_error(str(error))
             if other := _OTHER_PYTHON.search(message):
                 return DvuError(
                     f"Spark's workers run Python {other[1]} and this server {other[2]}: have PYSPARK_PYTHON name a "
@@ -217,18 +217,18 @@ class Session:
 def _rows(packets: Sequence[bytes], folder: str, apart: bool = False) -> pa.Table:
     """A row for each packet; what is left in `folder` is null."""
     slots = range(len(packets))
-    left = [mailbox.leave(folder, f"{slot}", packet) for slot, packet in zip(slots, packets, strict=True)]
+    left = [mailbox.put(folder, f"{slot}", packet) for slot, packet in zip(slots, packets, strict=True)]
     data = [None if gone else packet for gone, packet in zip(left, packets, strict=True)]
     count = len(packets)
     return pa.table([list(slots), data, [folder] * count, [apart] * count], schema=_ROWS)
 
 
-def _results(found: pa.Table, count: int, folder: str) -> list[list[Data]]:
+def _results(found: pa.Table, count: int, folder: str) -> list[list[Encoded]]:
     """The results of each of `count` packets."""
-    results: list[list[Data]] = [[] for _ in range(count)]
+    results: list[list[Encoded]] = [[] for _ in range(count)]
     for slot, result in zip(found.column("slot").to_pylist(), found.column("result"), strict=True):
         of = results[slot]
-        of.append(result.as_py() if result.is_valid else mailbox.take(folder, f"{slot}-{len(of)}"))
+        of.append(result.as_py() if result.is_valid else mailbox.get(folder, f"{slot}-{len(of)}"))
     return results
 
 

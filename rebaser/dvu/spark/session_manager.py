@@ -23,13 +23,13 @@ from rebaser.dvu.compiled import loader
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.planning import loop_loader
 from rebaser.dvu.spark import requirements
-from rebaser.dvu.spark.blocking import Late, guard
+from rebaser.dvu.spark.blocking import DeadlineExceeded, run_interruptible
 from rebaser.dvu.spark.bundle import bundle
 from rebaser.dvu.spark.session import Session, SessionError
 from rebaser.dvu.wire.column import Column
-from rebaser.dvu.wire.packet import NEVER, Packet, Results, Template
-from rebaser.dvu.wire.structure import Reach, Structure
-from rebaser.embedded.spark import Jvm, check_java, master_of, parallelism
+from rebaser.dvu.wire.packet import NEVER_COMPUTED, PacketBuilder, Results, Template
+from rebaser.dvu.wire.structure import Structure, StructurePacket
+from rebaser.embedded.spark import Jvm, check_java, default_parallelism, spark_master
 from rebaser_client.blobs import BlobStore
 from rebaser_core.errors import ConfigError, DvuError, RebaserError
 
@@ -60,12 +60,12 @@ class EngineSettings:
     renew_after_bytes: int = 256 * 1024 * 1024
     blobs: BlobStore | None = None
     blobs_url: str = ""
-    parallelism: int = field(default_factory=parallelism)
+    parallelism: int = field(default_factory=default_parallelism)
     jvm: Jvm | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class ActiveSession:
     """A session in use, and what happens to it."""
 
     session: Session
@@ -80,7 +80,7 @@ class Held:
         self.over.set()
 
 
-class Keeper:
+class SessionManager:
     """`run` keeps `held` filled; `down` is told the reason each time Spark could not be had.
 
     `ready` is set when the first session has carried a job, `state` says in words how things stand.
@@ -97,7 +97,7 @@ class Keeper:
         self._embedded = remote.startswith("local")
         self._jvm: Jvm | None = None
         self._begun = settings.jvm
-        self._held: Held | None = None
+        self._held: ActiveSession | None = None
         self._available = anyio.Event()
 
     @property
@@ -111,7 +111,7 @@ class Keeper:
             raise ConfigError("there is no PySpark: pip install 'rebaser[spark]' (spark-client, if Spark is elsewhere)")
         await to_thread.run_sync(check_java if self._embedded else lambda: Session(self._remote).cut())
 
-    async def held(self) -> Held:
+    async def held(self) -> ActiveSession:
         """The session to use now; waits until there is one."""
         while True:
             await self._available.wait()
@@ -123,7 +123,7 @@ class Keeper:
         backoff = _FIRST_BACKOFF
         while True:
             try:
-                held = Held(await self._open())
+                held = ActiveSession(await self._open())
             except Exception as error:  # noqa: BLE001 - whatever it is, requests are applied meanwhile; try again
                 await anyio.lowlevel.checkpoint_if_cancelled()  # then it was ended, and is not down
                 reason = self._reason(error)
@@ -176,7 +176,7 @@ class Keeper:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, RebaserError):
             return error.message
-        if isinstance(error, Late):
+        if isinstance(error, DeadlineExceeded):
             return f"not up after {self._settings.start_timeout:g} s"
         return f"{type(error).__name__}: {error}"[:300]
 
@@ -190,7 +190,7 @@ class Keeper:
             async def kill(_: anyio.Event) -> None:
                 jvm.kill()
 
-            await guard(jvm.start, kill, seconds=seconds)
+            await run_interruptible(jvm.start, kill, seconds=seconds)
         url = self._jvm.url if self._jvm else self._remote
         near, places = (self._jvm.parcels, self._jvm.places) if self._jvm else (None, None)
         session = await to_thread.run_sync(lambda: Session(url, near=near, places=places))
@@ -201,11 +201,11 @@ class Keeper:
 
         try:
             if not self._embedded:  # the embedded one runs what is installed here
-                await guard(lambda: _equip(session, tasks, store=bool(store)), cut, seconds=seconds)
-            await guard(lambda: _try_out(session, tasks), cut, seconds=seconds)
+                await run_interruptible(lambda: _equip(session, tasks, store=bool(store)), cut, seconds=seconds)
+            await run_interruptible(lambda: _try_out(session, tasks), cut, seconds=seconds)
             if not self._embedded:
-                await guard(lambda: _name_missing(session), cut, seconds=seconds)
-                if await self._stored(_TRIED) and not await guard(
+                await run_interruptible(lambda: _name_missing(session), cut, seconds=seconds)
+                if await self._stored(_TRIED) and not await run_interruptible(
                     lambda: _reaches(session, store, tasks), cut, seconds=seconds
                 ):
                     _log.warning("dvu_store_not_on_workers", hint=_NO_STORE)
@@ -230,10 +230,10 @@ class Keeper:
     def _next_jvm(self) -> Jvm:
         settings = self._settings
         begun, self._begun = self._begun, None
-        master = master_of(self._remote, settings.parallelism)
+        master = spark_master(self._remote, settings.parallelism)
         return begun or Jvm(master, memory=settings.driver_memory, scratch=settings.scratch)
 
-    async def _end(self, held: Held) -> None:
+    async def _end(self, held: ActiveSession) -> None:
         with anyio.move_on_after(_GRACE):
             await to_thread.run_sync(held.session.close, abandon_on_cancel=True)
         held.session.cut()  # if `close` still waits for a server that is gone, this ends it
@@ -244,14 +244,14 @@ def _equip(session: Session, tasks: int, *, store: bool) -> None:
     without as a `DvuError`, the rest in a warning."""
     session.open()
     packed = bundle()
-    needed, useful = requirements.ours(store=store)
-    useful += requirements.of_plugins(packed)
+    needed, useful = requirements.required(store=store)
+    useful += requirements.plugin_requirements(packed)
     names = {one.name for one in needed + useful}
-    found = [requirements.told(said) for said in session.ask(requirements.look(names), tasks=tasks)]
-    if lacks := requirements.lacking(found, needed):
-        raise DvuError(f"Spark's workers lack packages ({lacks}): {requirements.HOW}", code="other_code")
-    if lacks := requirements.lacking(found, useful):
-        _log.warning("spark_workers_lack", packages=lacks, hint=requirements.HOW)
+    found = [requirements.parse_reply(said) for said in session.ask(requirements.probe(names), tasks=tasks)]
+    if lacks := requirements.missing(found, needed):
+        raise DvuError(f"Spark's workers lack packages ({lacks}): {requirements.INSTALL_HINT}", code="other_code")
+    if lacks := requirements.missing(found, useful):
+        _log.warning("spark_workers_lack", packages=lacks, hint=requirements.INSTALL_HINT)
     session.ship(packed)
 
 
@@ -277,13 +277,15 @@ def _name_missing(session: Session) -> None:
 
 def _reaches(session: Session, store: str, tasks: int) -> bool:
     """Whether the workers read the store: they have `_TRIED` then."""
-    packet = Reach(0, fingerprint.code(), {"sum": ""}, _TRIED.address, None, None, Column.of([1, 2]), store=store)
+    packet = StructurePacket(
+        0, fingerprint.code(), {"sum": ""}, _TRIED.address, None, None, Column.of([1, 2]), store=store
+    )
     found = session.run([packet.encode()] * tasks, tag="rebaser-store", tasks=tasks)
     return not any(Results.decode(result[0], 1).missing for result in found)
 
 
 def _warm_up(plugin: Mapping[str, str] = MappingProxyType({})) -> bytes:
     """A packet that adds 1 and 2, and wants `plugin` (name and fingerprint) to be there."""
-    packet = Packet(0, fingerprint.code(), {"sum": "", **plugin}, [_SUM], [1, 2])
-    packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER]
+    packet = PacketBuilder(0, fingerprint.code(), {"sum": "", **plugin}, [_SUM], [1, 2])
+    packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER_COMPUTED]
     return packet.encode()

@@ -29,25 +29,25 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Sentinel:
     """A value that is only a kind: in error, missing, or never computed."""
 
     kind: int
 
 
-IN_ERROR: Final = Mark(FAULT)
-NOT_THERE: Final = Mark(MISSING)
-NEVER: Final = Mark(UNKNOWN)
+IN_ERROR: Final = Sentinel(FAULT)
+NO_VALUE: Final = Sentinel(MISSING)
+NEVER_COMPUTED: Final = Sentinel(UNKNOWN)
 
-Item: TypeAlias = Json | Digest | Mark
+Item: TypeAlias = Json | Digest | Sentinel
 
-PLAIN: Final[dict[int, Item]] = {
+CONSTANT_ITEMS: Final[dict[int, Item]] = {
     NULL: None,
     FALSE: False,
     TRUE: True,
     FAULT: IN_ERROR,
-    MISSING: NOT_THERE,
-    UNKNOWN: NEVER,
+    MISSING: NO_VALUE,
+    UNKNOWN: NEVER_COMPUTED,
 }
 _KINDS: dict[type, int] = {type(None): NULL, int: INT, float: FLOAT, Digest: DIGEST}
 
@@ -90,7 +90,7 @@ class Column(Sequence[Item]):
                 ints[at] = item
             elif item is True or item is False:
                 kind = TRUE if item else FALSE
-            elif isinstance(item, Mark):
+            elif isinstance(item, Sentinel):
                 kind = item.kind
             elif kind != NULL:
                 others[at] = item
@@ -112,7 +112,7 @@ class Column(Sequence[Item]):
             return float(self.bits.view(np.float64)[at])
         if kind == INT:
             return int(self.bits[at])
-        return PLAIN[kind] if kind in PLAIN else self.others[range(len(self.kinds))[at]]
+        return CONSTANT_ITEMS[kind] if kind in CONSTANT_ITEMS else self.others[range(len(self.kinds))[at]]
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.tolist())
@@ -132,7 +132,7 @@ class Column(Sequence[Item]):
             items[at] = value
         for at in np.flatnonzero((kinds != FLOAT) & (kinds != INT)).tolist():
             kind = int(kinds[at])
-            items[at] = PLAIN[kind] if kind in PLAIN else self.others[at]
+            items[at] = CONSTANT_ITEMS[kind] if kind in CONSTANT_ITEMS else self.others[at]
         return items
 
     def uniform(self, kind: int) -> bool:

@@ -12,7 +12,7 @@ from rebaser_core.values import Json, canonical
 _SHORT = 24  # characters of a text that is no longer than its digest
 
 
-def same_as(old: Item, value: Json) -> bool:
+def unchanged(old: Item, value: Json) -> bool:
     """Whether `value` is what stood there, given as the value itself or its digest."""
     kind = type(value)
     if kind is float:
@@ -22,8 +22,8 @@ def same_as(old: Item, value: Json) -> bool:
     return type(old) is Digest and old.raw == digest(canonical(value))
 
 
-def remember(value: Json) -> Item:
-    """A value as `same_as` needs it: what is small as it is, the rest as a digest."""
+def baseline(value: Json) -> Item:
+    """A value as `unchanged` needs it: what is small as it is, the rest as a digest."""
     if value is None or isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _SHORT):
         return value
     return Digest(digest(canonical(value)))
@@ -33,6 +33,6 @@ def digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def own_fault(code: str, message: str) -> Digest:
+def fault_digest(code: str, message: str) -> Digest:
     """A fault that names no other value, as `old` carries it."""
     return Digest(digest(f"fault {code} {message}".encode()))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rebaser.dvu.wire.packet import Data
+from rebaser.dvu.wire.packet import Encoded
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
@@ -24,7 +24,7 @@ _DONE = "done-"
 
 
 @contextlib.contextmanager
-def folder_of(tag: str, parent: Path | None) -> Iterator[str]:
+def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
     """The folder for the parcels of one job, in `parent`; empty if there is none, or it cannot be made."""
     if parent is None:
         yield ""
@@ -44,14 +44,14 @@ def folder_of(tag: str, parent: Path | None) -> Iterator[str]:
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def leave(folder: str, name: str, data: Data) -> bool:
+def put(folder: str, name: str, data: Encoded) -> bool:
     """Put `data` there if it is large; whether it can be taken there now."""
     if not folder or len(data) < thresholds.now.parcel:
         return False
     return _write(folder, name, data)
 
 
-def _write(folder: str, name: str, data: Data) -> bool:
+def _write(folder: str, name: str, data: Encoded) -> bool:
     unfinished = Path(folder, f"{name}.{os.getpid()}")  # a task may be run twice
     try:
         unfinished.write_bytes(data)
@@ -63,7 +63,7 @@ def _write(folder: str, name: str, data: Data) -> bool:
     return True
 
 
-def take(folder: str, name: str) -> pa.Buffer:
+def get(folder: str, name: str) -> pa.Buffer:
     """What was left there, mapped: it stays readable when the folder is gone. Raises `DvuError` if it is not there."""
     try:
         with pa.memory_map(str(Path(folder, name))) as file:
@@ -72,7 +72,7 @@ def take(folder: str, name: str) -> pa.Buffer:
         raise DvuError(f"a packet or its results were not where they were left: {str(error)[:200]}") from None
 
 
-class Teller:
+class ProgressFile:
     """Call it with how many values a task has computed since: the owner of the job learns, if that takes its time.
 
     `name` is the task's own.
@@ -92,7 +92,7 @@ class Teller:
             _write(self._folder, self._name, b"%d" % self._done)
 
 
-def done(folder: Path) -> int:
+def computed_values(folder: Path) -> int:
     """How many values workers say they have computed, 0 if they have said nothing."""
     found = 0
     with contextlib.suppress(OSError, ValueError):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rebaser.dvu.wire.column import FAULT, FLOAT, IN_ERROR, NEVER, NOT_THERE, Column, Digest, Item, Mark
+from rebaser.dvu.wire.column import FAULT, FLOAT, IN_ERROR, NEVER_COMPUTED, NO_VALUE, Column, Digest, Item, Sentinel
 from rebaser.dvu.wire.framing import pack, unpack
 from rebaser_core.errors import DvuError
 from rebaser_core.state.templates import Template
@@ -19,29 +19,29 @@ from rebaser_core.values import Json, check_json
 
 __all__ = [
     "IN_ERROR",
-    "NEVER",
-    "NOT_THERE",
+    "NEVER_COMPUTED",
+    "NO_VALUE",
     "Digest",
     "Item",
-    "Mark",
+    "NodeFault",
     "Packet",
-    "RawFault",
+    "PacketBuilder",
     "Results",
+    "Sentinel",
     "Template",
-    "Work",
-    "weight",
+    "estimated_size",
 ]
 
 VERSION = 3
 
 # A fault of the node's own: code and message. Or the slot of the input that failed or is missing.
-RawFault: TypeAlias = tuple[str, str] | int
-Whole: TypeAlias = npt.NDArray[np.integer[Any]]
-Data: TypeAlias = bytes | pa.Buffer  # what was encoded; if it is large, maybe a file's memory
+NodeFault: TypeAlias = tuple[str, str] | int
+IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
+Encoded: TypeAlias = bytes | pa.Buffer  # what was encoded; if it is large, maybe a file's memory
 
 
 @dataclass(slots=True)
-class Work:
+class Packet:
     """A packet in arrays, as it travels.
 
     By node: `shape` (position in `shapes`), `dirty` (compute it whatever its inputs say), `old` (what stood there).
@@ -56,12 +56,12 @@ class Work:
     functions: dict[str, str | None]
     shapes: list[Template]
     constants: Column
-    shape: Whole
-    refs: Whole
+    shape: IntArray
+    refs: IntArray
     dirty: npt.NDArray[np.bool_]
     old: Column
-    starts: Whole | None = None
-    uses: Whole | None = None
+    starts: IntArray | None = None
+    uses: IntArray | None = None
 
     def encode(self) -> bytes:
         """The bytes of the packet."""
@@ -87,12 +87,12 @@ class Work:
         )
 
     @classmethod
-    def decode(cls, data: bytes | pa.Buffer) -> "Work":
+    def decode(cls, data: bytes | pa.Buffer) -> "Packet":
         """The packet in `data`, whose memory it keeps. Raises `DvuError` for one it cannot read."""
         return cls.of_columns(*read_packet(data))
 
     @classmethod
-    def of_columns(cls, meta: dict[str, Any], row: dict[str, Any]) -> "Work":
+    def of_columns(cls, meta: dict[str, Any], row: dict[str, Any]) -> "Packet":
         """The packet that `read_packet` read."""
         shapes = read_shapes(meta["shapes"])
         constants, nodes = meta["counts"]
@@ -111,8 +111,8 @@ class Work:
 
 
 @dataclass(slots=True)
-class Packet:
-    """A packet made node by node: as `Work`, but with lists, and a ref is `~k` for constant k, else a node."""
+class PacketBuilder:
+    """A packet made node by node: as `Packet`, but with lists, and a ref is `~k` for constant k, else a node."""
 
     number: int
     code: str
@@ -125,9 +125,9 @@ class Packet:
     old: list[Item] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """Bytes, to be read as `Work`."""
+        """Bytes, to be read as `Packet`."""
         refs = np.array(self.refs, np.int32)
-        return Work(
+        return Packet(
             self.number,
             self.code,
             self.functions,
@@ -148,9 +148,9 @@ class Results:
     number: int
     part: int
     last: bool
-    nodes: Whole
+    nodes: IntArray
     values: Column
-    faults: list[RawFault]
+    faults: list[NodeFault]
     missing: bool = False  # nothing was computed: the worker has not got the structure
 
     def encode(self) -> bytes:
@@ -198,7 +198,7 @@ class Results:
         else:
             _require(nodes.dtype == np.int32 and bool((nodes[1:] > nodes[:-1]).all()))
         _require(len(nodes) == count and (not count or [nodes[0], nodes[-1]] == [first, first + span - 1]))
-        faults: list[RawFault] = [one if type(one) is int else _own(one) for one in meta["faults"]]
+        faults: list[NodeFault] = [one if type(one) is int else _own(one) for one in meta["faults"]]
         values = Column.unpacked("value", row, count)
         kinds = row["value_kinds"]  # one, if all are the same
         _require(not count or bool(kinds.max() <= FAULT))
@@ -230,14 +230,14 @@ def _own(raw: Any) -> tuple[str, str]:
     return code, message
 
 
-def weight(value: Json) -> int:
+def estimated_size(value: Json) -> int:
     """About how many bytes `value` takes; the same number wherever it is asked."""
     if isinstance(value, str):
         return 3 + (len(value) if value.isascii() else len(value.encode()))
     if isinstance(value, list):
-        return 9 + sum([weight(child) for child in value])
+        return 9 + sum([estimated_size(child) for child in value])
     if isinstance(value, dict):
-        return 9 + sum([weight(key) + weight(child) for key, child in value.items()])
+        return 9 + sum([estimated_size(key) + estimated_size(child) for key, child in value.items()])
     return 9
 
 

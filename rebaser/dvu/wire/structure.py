@@ -1,8 +1,9 @@
 """The graph of a whole change set as it travels: once, and from then on by the hash of it.
 
-Invariant: a `Structure` never changes, and holds no value, and no ids but where those of inputs are part of a result
-(`by_id`). What an update of it takes is a `Reach`: which nodes to compute, and the values they start from. So an update
-of most of a large graph sends its inputs, not its edges.
+An update of it is a `StructurePacket`: which nodes to compute, and the values they start from. So an update of most of
+a large graph sends its inputs, not its edges.
+Invariant: a `Structure` never changes. It holds no value, and no ids except those of inputs that are part of a result
+(`by_id`).
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from rebaser.dvu.wire.column import UNKNOWN, Column
 from rebaser.dvu.wire.framing import pack, unpack
-from rebaser.dvu.wire.packet import VERSION, Template, Work, read_shapes, write_shapes
+from rebaser.dvu.wire.packet import VERSION, Packet, Template, read_shapes, write_shapes
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 
@@ -61,11 +62,11 @@ class Structure:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reach:
+class StructurePacket:
     """A packet: of the structure at `address`, compute the nodes of `reached`, where the `given` slots have `values`.
 
     None for a mask: all nodes; the slots before the nodes. `data` of the structure may come with it, or `store` say
-    where it is. `number`, `code` and `functions` are those of `Work`.
+    where it is. `number`, `code` and `functions` are those of `Packet`.
     """
 
     number: int
@@ -101,7 +102,7 @@ class Reach:
         )
 
     @classmethod
-    def of_columns(cls, meta: dict[str, Any], row: dict[str, Any]) -> "Reach":
+    def of_columns(cls, meta: dict[str, Any], row: dict[str, Any]) -> "StructurePacket":
         """The packet that `read_packet` read."""
         reached, given, count = meta["counts"]
         return cls(
@@ -116,7 +117,7 @@ class Reach:
             meta["store"],
         )
 
-    def work(self, structure: Structure) -> Work:
+    def work(self, structure: Structure) -> Packet:
         """What there is to compute, over the arrays of `structure`."""
         base, count = structure.base, len(structure.shape)
         lengths = [mask if mask is None else len(mask) for mask in (self.reached, self.given)]
@@ -133,7 +134,7 @@ class Reach:
             others = {int(slots[at]): value for at, value in self.values.others.items()}
             constants = Column(kinds[:base], bits[:base], {at: one for at, one in others.items() if at < base})
             old = Column(kinds[base:], bits[base:], {at - base: one for at, one in others.items() if at >= base})
-        return Work(
+        return Packet(
             self.number,
             self.code,
             self.functions,
@@ -148,15 +149,15 @@ class Reach:
         )
 
 
-def decode(meta: dict[str, Any], row: dict[str, Any]) -> Work | Reach:
+def decode(meta: dict[str, Any], row: dict[str, Any]) -> Packet | StructurePacket:
     """The packet that `read_packet` read, whichever it is. Raises `DvuError` for one that does not hold together."""
     try:
-        return Reach.of_columns(meta, row) if "structure" in meta else Work.of_columns(meta, row)
+        return StructurePacket.of_columns(meta, row) if "structure" in meta else Packet.of_columns(meta, row)
     except Exception as error:  # noqa: BLE001 - as in `unpack`
         raise DvuError(f"unreadable packet: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def functions_of(shapes: Sequence[Template]) -> set[str]:
+def function_names(shapes: Sequence[Template]) -> set[str]:
     """Names of the functions that `shapes` call."""
     return {shape.function for shape in shapes}
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.functions.base import Function
-from rebaser.dvu.functions.vectorized import column, listed, rows
-from rebaser.dvu.wire.column import DIGEST, FALSE, FLOAT, INT, OTHER, PLAIN, TRUE
-from rebaser.dvu.wire.equality import same_as
+from rebaser.dvu.functions.vectorized import checked_results, to_column, to_list
+from rebaser.dvu.wire.column import CONSTANT_ITEMS, DIGEST, FALSE, FLOAT, INT, OTHER, TRUE
+from rebaser.dvu.wire.equality import unchanged
 from rebaser.dvu.wire.packet import Template
 from rebaser_core import thresholds
 from rebaser_core.limits import DEFAULT_LIMITS
@@ -22,8 +22,8 @@ from rebaser_core.values import Json
 _LONG = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that surely fits
 
 
-class State(linker.SweepArrays, Protocol):
-    """What groups work on: `rebaser.dvu.worker.evaluator.Sweep`."""
+class BatchState(linker.SweepArrays, Protocol):
+    """What groups work on: `rebaser.dvu.worker.evaluator.Evaluator`."""
 
     others: dict[int, Any]
 
@@ -37,7 +37,7 @@ class State(linker.SweepArrays, Protocol):
         """So many more were looked at."""
 
 
-def compute(state: State, nodes: Any, functions: Sequence[Function | None]) -> None:
+def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None]) -> None:
     """Settle `nodes`, which need nothing from each other; `functions` by shape."""
     shapes = state.work.shape[nodes]
     if shapes[0] == shapes[-1] and (shapes == shapes[0]).all():
@@ -52,7 +52,7 @@ def compute(state: State, nodes: Any, functions: Sequence[Function | None]) -> N
     state.some(nodes[np.repeat(sizes < few, sizes)].tolist())
 
 
-def _alike(state: State, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
+def _alike(state: BatchState, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
     """Settle nodes of one shape."""
     shape, function = state.work.shapes[number], functions[number]
     arity, limits = shape.arity, thresholds.now
@@ -76,12 +76,12 @@ def _alike(state: State, nodes: Any, number: int, functions: Sequence[Function |
             _call(state, part, refs, shape, function)
 
 
-def _call(state: State, nodes: Any, refs: Any, shape: Template, function: Function) -> None:
+def _call(state: BatchState, nodes: Any, refs: Any, shape: Template, function: Function) -> None:
     """Settle plain nodes. A call that fails is repeated in parts, so that few pay for the trouble of one."""
     vector: Any = function.vector
     try:
-        given = arranged(shape, function, [_column(state, refs[:, at]) for at in range(refs.shape[1])], tuple)
-        found = rows(vector(given, shape.params), len(nodes))
+        given = bind_inputs(shape, function, [_column(state, refs[:, at]) for at in range(refs.shape[1])], tuple)
+        found = checked_results(vector(given, shape.params), len(nodes))
     except Exception:  # noqa: BLE001 - whoever is to blame is found one by one
         again = thresholds.now.group_again
         if len(nodes) <= again:
@@ -94,7 +94,7 @@ def _call(state: State, nodes: Any, refs: Any, shape: Template, function: Functi
     state.told(len(nodes))
 
 
-def arranged(shape: Template, function: Function, inputs: list[Any], many: Callable[[list[Any]], Any] = list) -> Any:
+def bind_inputs(shape: Template, function: Function, inputs: list[Any], many: Callable[[list[Any]], Any] = list) -> Any:
     """Inputs, values or columns, as a function takes them; `many` makes what a list of ids becomes."""
     if function.takes == "values":
         return inputs
@@ -106,13 +106,13 @@ def arranged(shape: Template, function: Function, inputs: list[Any], many: Calla
     return named
 
 
-def alone(shape: Template, function: Function) -> Callable[[list[Json]], Any]:
+def scalar_caller(shape: Template, function: Function) -> Callable[[list[Json]], Any]:
     """What computes one value with a vector form."""
     vector: Any = function.vector
 
     def call(values: list[Json]) -> Any:
-        given = arranged(shape, function, [column([value]) for value in values], tuple)
-        (result,) = listed(rows(vector(given, shape.params), 1))
+        given = bind_inputs(shape, function, [to_column([value]) for value in values], tuple)
+        (result,) = to_list(checked_results(vector(given, shape.params), 1))
         if isinstance(result, Exception):
             raise result
         return result
@@ -120,7 +120,7 @@ def alone(shape: Template, function: Function) -> Callable[[list[Json]], Any]:
     return call
 
 
-def _column(state: State, slots: Any) -> Any:
+def _column(state: BatchState, slots: Any) -> Any:
     """The column of what stands in `slots`, all of which are values."""
     kinds = state.kinds[slots]
     first = int(kinds[0])
@@ -133,7 +133,7 @@ def _column(state: State, slots: Any) -> Any:
             return list(map(state.others.__getitem__, slots.tolist()))
     if ((kinds == TRUE) | (kinds == FALSE)).all():
         return kinds == TRUE
-    values: list[Any] = [PLAIN.get(kind) for kind in kinds.tolist()]
+    values: list[Any] = [CONSTANT_ITEMS.get(kind) for kind in kinds.tolist()]
     for kind, where in ((FLOAT, state.floats), (INT, state.ints)):
         places = np.flatnonzero(kinds == kind)
         for place, number in zip(places.tolist(), where[slots[places]].tolist(), strict=True):
@@ -143,7 +143,7 @@ def _column(state: State, slots: Any) -> Any:
     return values
 
 
-def _settle(state: State, slots: Any, found: Any) -> None:
+def _settle(state: BatchState, slots: Any, found: Any) -> None:
     """Put down results."""
     if isinstance(found, list):
         kinds = set(map(type, found))
@@ -173,7 +173,7 @@ def _settle(state: State, slots: Any, found: Any) -> None:
     state.changed[slots[~same]] = 1
 
 
-def _one_by_one(state: State, slots: Any, found: list[Any]) -> None:
+def _one_by_one(state: BatchState, slots: Any, found: list[Any]) -> None:
     for slot, value in zip(slots.tolist(), found, strict=True):
         state.take(slot, value)
 
@@ -188,12 +188,12 @@ def _fit(texts: list[str]) -> bool:
         return False
 
 
-def _texts(state: State, slots: Any, texts: list[str]) -> None:
+def _texts(state: BatchState, slots: Any, texts: list[str]) -> None:
     before, others = state.kinds[slots], state.others
     state.changed[slots[(before != OTHER) & (before != DIGEST)]] = 1
     for place in np.flatnonzero((before == OTHER) | (before == DIGEST)).tolist():
         slot = int(slots[place])
-        if not same_as(others[slot], texts[place]):
+        if not unchanged(others[slot], texts[place]):
             state.changed[slot] = 1
     state.kinds[slots], state.floats[slots] = OTHER, np.nan
     others.update(zip(slots.tolist(), texts, strict=True))

@@ -11,36 +11,36 @@ from rebaser.dvu import faults
 from rebaser.dvu.functions.base import Function, FunctionError
 from rebaser.dvu.wire.packet import Template
 from rebaser.dvu.worker import batching
-from rebaser.dvu.worker.child_process import Apart, Outcome
+from rebaser.dvu.worker.child_process import CallOutcome, ChildProcess
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
 
 Caller: TypeAlias = Callable[[list[Json]], Json]
 
 
-def caller(shape: Template, function: Function | None) -> Caller | tuple[str, str]:
+def make_caller(shape: Template, function: Function | None) -> Caller | tuple[str, str]:
     """What turns the input values of one definition into a result; or the fault of a function nobody has."""
     if function is None:
         return faults.unknown_function(shape.function)
     call, params = function.call, shape.params
     if call is None:
-        return batching.alone(shape, function)
+        return batching.scalar_caller(shape, function)
     if function.takes == "values":
         return lambda values: call(values, params)
     if all(count < 0 for _, count in shape.inputs):
         names = [name for name, _ in shape.inputs]
         return lambda values: call(dict(zip(names, values, strict=True)), params)
-    return lambda values: call(batching.arranged(shape, function, values), params)
+    return lambda values: call(batching.bind_inputs(shape, function, values), params)
 
 
-def settled(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], Outcome]:
+def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], CallOutcome]:
     """What a child does with a question: the callers as they are now, and what becomes of a result."""
     callers = [*callers]
 
-    def settle(number: int, values: list[Json]) -> Outcome:
+    def settle(number: int, values: list[Json]) -> CallOutcome:
         caller: Any = callers[number]
         try:
-            value = checked(caller(values))
+            value = storable(caller(values))
         except Exception as error:  # noqa: BLE001 - as in the sweep
             return list(fault_of(error))
         return [value]
@@ -48,7 +48,7 @@ def settled(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json
     return settle
 
 
-def asking(apart: Apart, number: int, function: str) -> Caller:
+def isolated_caller(apart: ChildProcess, number: int, function: str) -> Caller:
     """What asks a child for what a caller gives."""
 
     def ask(values: list[Json]) -> Json:
@@ -61,7 +61,7 @@ def asking(apart: Apart, number: int, function: str) -> Caller:
     return ask
 
 
-def checked(value: Json) -> Json:
+def storable(value: Json) -> Json:
     """`value` as it can be stored; raises if it cannot."""
     kind = type(value)
     if kind is float:

@@ -21,30 +21,30 @@ from rebaser_core.values import Json
 TRIES = 2  # calls of one value that may end a process
 
 # A value in a list, or the code and the text of a fault.
-Outcome = list[Any]
+CallOutcome = list[Any]
 
 _LENGTH = struct.Struct("<Q")
 _SETTLED, _DIED = 0, 1
 _PR_SET_PDEATHSIG = 1
 
 
-def possible() -> bool:
+def supported() -> bool:
     """Whether this system has what it takes."""
     return hasattr(os, "fork")
 
 
-class Apart:
+class ChildProcess:
     """`settle(number, values)` in a child: a copy of this process, made at the first call, and after each death.
 
     `close` it in the end.
     """
 
-    def __init__(self, settle: Callable[[int, list[Json]], Outcome]) -> None:
+    def __init__(self, settle: Callable[[int, list[Json]], CallOutcome]) -> None:
         self._settle = settle
         self._child = 0
         self._to = self._from = -1
 
-    def ask(self, number: int, function: str, values: list[Json]) -> Outcome:
+    def ask(self, number: int, function: str, values: list[Json]) -> CallOutcome:
         """The outcome of one call; `function` is what a fault names."""
         data = cbor2.dumps((number, values))
         how = ""
@@ -57,7 +57,7 @@ class Apart:
             except (EOFError, BrokenPipeError):
                 how = self._end()
             else:
-                outcome: Outcome = cbor2.loads(answer)
+                outcome: CallOutcome = cbor2.loads(answer)
                 return outcome
         return list(faults.crashed(function, how))
 

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rebaser.dvu import faults, fingerprint
-from rebaser.dvu.functions.registry import Registry, registry
+from rebaser.dvu.functions.registry import FunctionRegistry, registry
 from rebaser.dvu.wire import mailbox
 from rebaser.dvu.wire.column import FAULT, OTHER, Column
-from rebaser.dvu.wire.packet import RawFault, Results, read_packet, weight
-from rebaser.dvu.wire.structure import Reach, Structure, decode
-from rebaser.dvu.worker.evaluator import Sweep, Told
-from rebaser.dvu.worker.structure_cache import Structures, here
+from rebaser.dvu.wire.packet import NodeFault, Results, estimated_size, read_packet
+from rebaser.dvu.wire.structure import Structure, StructurePacket, decode
+from rebaser.dvu.worker.evaluator import Evaluator, ReportProgress
+from rebaser.dvu.worker.structure_cache import StructureCache, process_cache
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
@@ -32,16 +32,16 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     slots: list[int] = []
     results: list[bytes | None] = []
     size = 0
-    teller: mailbox.Teller | None = None
+    teller: mailbox.ProgressFile | None = None
     for batch in batches:
         folders = batch.column("folder").to_pylist()
         aparts = batch.column("apart").to_pylist()
         rows = zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, aparts, strict=True)
         for slot, data, folder, apart in rows:
-            packet = _aligned(data.as_buffer()) if data.is_valid else mailbox.take(folder, f"{slot}")
-            teller = teller or mailbox.Teller(folder, f"{slot}")
+            packet = _aligned(data.as_buffer()) if data.is_valid else mailbox.get(folder, f"{slot}")
+            teller = teller or mailbox.ProgressFile(folder, f"{slot}")
             for number, result in enumerate(evaluate_packet(packet, told=teller, apart=apart)):
-                left = mailbox.leave(folder, f"{slot}-{number}", result)
+                left = mailbox.put(folder, f"{slot}-{number}", result)
                 slots.append(slot)
                 results.append(None if left else result)
                 size += 0 if left else len(result)
@@ -63,9 +63,9 @@ def _aligned(data: pa.Buffer) -> bytes | pa.Buffer:
 
 def evaluate_packet(
     data: bytes | pa.Buffer,
-    functions: Registry | None = None,
-    structures: Structures | None = None,
-    told: Told | None = None,
+    functions: FunctionRegistry | None = None,
+    structures: StructureCache | None = None,
+    told: ReportProgress | None = None,
     apart: bool = False,
 ) -> list[bytes]:
     """The changed nodes of a packet as encoded `Results`, at least one, each about `result_bytes` at most.
@@ -82,19 +82,19 @@ def evaluate_packet(
     for name, wanted in asked.functions.items():
         if known[name] != wanted:
             raise DvuError(f"function {faults.quote(name)} is not the same on the workers", code="other_code")
-    if isinstance(asked, Reach):
-        found = _structure(asked, structures or here())
+    if isinstance(asked, StructurePacket):
+        found = _structure(asked, structures or process_cache())
         if found is None:
             return [Results(asked.number, 0, True, np.zeros(0, np.int32), Column.of([]), [], missing=True).encode()]
         work = asked.work(found)
     else:
         work = asked
-    sweep = Sweep(work, functions, told, apart=apart)
+    sweep = Evaluator(work, functions, told, apart=apart)
     sweep.run()
     return [part.encode() for part in _split(work.number, *sweep.results())]
 
 
-def _structure(asked: Reach, structures: Structures) -> Structure | None:
+def _structure(asked: StructurePacket, structures: StructureCache) -> Structure | None:
     """The structure that a packet names: what is here, or what it brings, or what the store has."""
     found = structures.get(asked.address)
     if found is None and asked.data:
@@ -104,7 +104,7 @@ def _structure(asked: Reach, structures: Structures) -> Structure | None:
     return found
 
 
-def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[RawFault]) -> Iterator[Results]:
+def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[NodeFault]) -> Iterator[Results]:
     """Results in parts of about `result_bytes`."""
     ends = np.cumsum(_sizes(values, raw), dtype=np.int64)
     count = len(nodes)
@@ -120,11 +120,11 @@ def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[RawFa
         at, part, failed = end, part + 1, failed + faulty
 
 
-def _sizes(values: Column, raw: list[RawFault]) -> npt.NDArray[np.int32]:
+def _sizes(values: Column, raw: list[NodeFault]) -> npt.NDArray[np.int32]:
     """About how many bytes each takes."""
     sizes = np.full(len(values), 13, np.int32)
     places = np.flatnonzero(values.kinds == OTHER)
     others: Any = map(values.others.__getitem__, places.tolist())  # no digests: these are results
-    sizes[places] = [7 + len(one) if type(one) is str and one.isascii() else 4 + weight(one) for one in others]
+    sizes[places] = [7 + len(one) if type(one) is str and one.isascii() else 4 + estimated_size(one) for one in others]
     sizes[values.kinds == FAULT] = [16 if isinstance(fault, int) else 16 + len(fault[1]) for fault in raw]
     return sizes

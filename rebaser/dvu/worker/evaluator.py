@@ -22,13 +22,13 @@ import numpy as np
 from rebaser.dvu import faults
 from rebaser.dvu.compiled import linker
 from rebaser.dvu.compiled.phases import ASIDE, TEXT
-from rebaser.dvu.functions.registry import Registry
-from rebaser.dvu.wire.column import DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, PLAIN, TRUE, Column
-from rebaser.dvu.wire.equality import own_fault, same_as
-from rebaser.dvu.wire.packet import RawFault, Work, weight
+from rebaser.dvu.functions.registry import FunctionRegistry
+from rebaser.dvu.wire.column import CONSTANT_ITEMS, DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, TRUE, Column
+from rebaser.dvu.wire.equality import fault_digest, unchanged
+from rebaser.dvu.wire.packet import NodeFault, Packet, estimated_size
 from rebaser.dvu.worker import batching
-from rebaser.dvu.worker.calls import asking, caller, checked, fault_of, settled
-from rebaser.dvu.worker.child_process import Apart, possible
+from rebaser.dvu.worker.calls import child_handler, fault_of, isolated_caller, make_caller, storable
+from rebaser.dvu.worker.child_process import ChildProcess, supported
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
@@ -39,10 +39,10 @@ _MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer cannot
 
 _AS_THEY_STAND = np.empty(0, np.int32)
 
-Told = Callable[[int], None]
+ReportProgress = Callable[[int], None]
 
 
-class Sweep:
+class Evaluator:
     """Slots number the constants first, then the nodes.
 
     `kinds` are those of `Column`, by slot; integers are in `ints`, doubles in `floats`, which is NaN for all others. A
@@ -51,9 +51,11 @@ class Sweep:
     looked at since. `apart`: functions of plug-ins are called in a child process.
     """
 
-    def __init__(self, work: Work, functions: Registry, told: Told | None = None, *, apart: bool = False) -> None:
+    def __init__(
+        self, work: Packet, functions: FunctionRegistry, told: ReportProgress | None = None, *, apart: bool = False
+    ) -> None:
         self.work = work
-        self.told: Told = told or (lambda _: None)
+        self.told: ReportProgress = told or (lambda _: None)
         self._functions = functions
         self.base = base = len(work.constants)
         self.count = len(work.shape)
@@ -68,8 +70,8 @@ class Sweep:
         self.changed = np.zeros(base + self.count, np.uint8)
         self.starts = _starts(work) if work.starts is None else work.starts
         self._forms = [functions.functions.get(shape.function) for shape in work.shapes]
-        self._callers = [caller(shape, form) for shape, form in zip(work.shapes, self._forms, strict=True)]
-        self._apart = Apart(settled(self._callers)) if apart and possible() else None
+        self._callers = [make_caller(shape, form) for shape, form in zip(work.shapes, self._forms, strict=True)]
+        self._apart = ChildProcess(child_handler(self._callers)) if apart and supported() else None
         if self._apart is not None:
             self._set_apart(self._apart)
         # Reading one item of an array takes five times as long as one of a view of it.
@@ -83,11 +85,11 @@ class Sweep:
         self._shape = _view(work.shape)
         self._dirty = _view(work.dirty)
 
-    def _set_apart(self, apart: Apart) -> None:
+    def _set_apart(self, apart: ChildProcess) -> None:
         for number, form in enumerate(self._forms):
             if form is not None and form.fingerprint:
                 self._forms[number] = None  # no vector form: of many, one ends the process, and nobody knows which
-                self._callers[number] = asking(apart, number, form.name)
+                self._callers[number] = isolated_caller(apart, number, form.name)
 
     def run(self) -> None:
         """Compute what is dirty or woken, in order."""
@@ -98,7 +100,7 @@ class Sweep:
                 self._apart.close()
 
     def _run(self) -> None:
-        linked = linker.link(self.work, self._functions, MAX_INPUT_BYTES // weight(0))
+        linked = linker.link(self.work, self._functions, MAX_INPUT_BYTES // estimated_size(0))
         flags = self._flags(linked)
         if flags is None:
             self._stretch(linked, _AS_THEY_STAND, 0, self.count)
@@ -142,7 +144,7 @@ class Sweep:
             at = end if linked is None else min(stopped + stride, end)
             self.some(order[stopped:at].tolist() if len(order) else range(stopped, at))
 
-    def results(self) -> tuple[Any, Column, list[RawFault]]:
+    def results(self) -> tuple[Any, Column, list[NodeFault]]:
         """The changed nodes, ascending; their values; and the faults of those in error."""
         nodes = np.flatnonzero(self.changed[self.base :])
         slots: Any = nodes + self.base if len(nodes) < self.count else slice(self.base, None)
@@ -155,7 +157,7 @@ class Sweep:
         others = dict(zip(places.tolist(), texts, strict=True))
         values = Column(kinds, bits, others)
         failed = (nodes[kinds == FAULT] + self.base).tolist()
-        raw: list[RawFault] = [self.own[slot] if slot in self.own else self._ints[slot] for slot in failed]
+        raw: list[NodeFault] = [self.own[slot] if slot in self.own else self._ints[slot] for slot in failed]
         return nodes, values, raw
 
     def some(self, nodes: Iterable[int]) -> None:
@@ -171,9 +173,9 @@ class Sweep:
     def _compute(self, node: int, inputs: list[int]) -> bool:
         """Settle `node`. Whether it is not what it was."""
         slot = self.base + node
-        caller = self._callers[self._shape[node]]
-        if isinstance(caller, tuple):
-            return self._fail(slot, caller)
+        make_caller = self._callers[self._shape[node]]
+        if isinstance(make_caller, tuple):
+            return self._fail(slot, make_caller)
         kinds, ints, floats = self._kinds, self._ints, self._floats
         values: list[Any] = []
         for ref in inputs:
@@ -186,7 +188,7 @@ class Sweep:
             elif kind == INT:
                 values.append(ints[ref])
             elif kind < INT:
-                values.append(PLAIN[kind])
+                values.append(CONSTANT_ITEMS[kind])
             elif kind == OTHER:
                 values.append(self.others[ref])
             else:
@@ -194,10 +196,10 @@ class Sweep:
                 ints[slot] = ref
                 floats[slot] = math.nan
                 return True
-        if len(values) > _MANY_INPUTS and sum(map(weight, values)) > MAX_INPUT_BYTES:
+        if len(values) > _MANY_INPUTS and sum(map(estimated_size, values)) > MAX_INPUT_BYTES:
             return self._fail(slot, faults.inputs_too_large(MAX_INPUT_BYTES))
         try:
-            value = caller(values)
+            value = make_caller(values)
         except Exception as error:  # noqa: BLE001 - whatever a function raises is its value's fault
             return self._fail(slot, fault_of(error))
         return self._give(slot, value)
@@ -210,7 +212,7 @@ class Sweep:
     def _give(self, slot: int, value: Any) -> bool:
         """Settle a slot with what a function gave, which may be anything."""
         try:
-            value = checked(value)
+            value = storable(value)
         except Exception as error:  # noqa: BLE001 - what cannot be stored is the value's fault too
             return self._fail(slot, fault_of(error))
         return self._put(slot, value)
@@ -232,13 +234,13 @@ class Sweep:
         if value is None or kind is bool:
             kinds[slot] = now = NULL if value is None else TRUE if value else FALSE
             return bool(now != was)
-        same = (was in (OTHER, DIGEST)) and same_as(self.others[slot], value)
+        same = (was in (OTHER, DIGEST)) and unchanged(self.others[slot], value)
         kinds[slot] = OTHER
         self.others[slot] = value
         return not same
 
     def _fail(self, slot: int, fault: tuple[str, str]) -> bool:
-        same = self._kinds[slot] == DIGEST and self.others[slot] == own_fault(*fault)
+        same = self._kinds[slot] == DIGEST and self.others[slot] == fault_digest(*fault)
         self._kinds[slot] = FAULT
         self._floats[slot] = math.nan
         self.own[slot] = fault
@@ -260,7 +262,7 @@ class Sweep:
                 self._compute(node, inputs)
 
 
-def _starts(work: Work) -> Any:
+def _starts(work: Packet) -> Any:
     """Where the inputs of each node begin, and the end. Raises `DvuError` where they name what is not there."""
     arity = np.array([shape.arity for shape in work.shapes], np.int64)
     starts = np.zeros(len(work.shape) + 1, np.int64)

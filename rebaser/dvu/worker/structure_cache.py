@@ -19,16 +19,18 @@ from rebaser.dvu.worker.blob_fetch import open_store
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 
-FOLDER = "REBASER_STRUCTURES"  # environment: the folder; default: one of this user's in the system's temporary folder
+FOLDER_VARIABLE = (
+    "REBASER_STRUCTURES"  # environment: the folder; default: one of this user's in the system's temporary folder
+)
 _IN_MEMORY = 4  # structures a worker keeps mapped
 _FOLDER_BYTES = 4 * 1024**3
 
 
-class Structures:
+class StructureCache:
     """Structures by address, in `folder` (None: in memory only)."""
 
-    def __init__(self, folder: Path | None, folder_bytes: int = _FOLDER_BYTES) -> None:
-        self._folder = folder
+    def __init__(self, cache_folder: Path | None, folder_bytes: int = _FOLDER_BYTES) -> None:
+        self._folder = cache_folder
         self._folder_bytes = folder_bytes
         self._known: OrderedDict[str, Structure] = OrderedDict()
 
@@ -99,25 +101,25 @@ class Structures:
                 path.unlink(missing_ok=True)
 
 
-def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
+def _files(cache_folder: Path) -> Iterator[tuple[float, int, Path]]:
     """When each was used, how large it is, and where."""
-    for path in folder.iterdir():
+    for path in cache_folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             known = path.stat()
             yield known.st_mtime, known.st_size, path
 
 
 @cache
-def here() -> Structures:
+def process_cache() -> StructureCache:
     """Those of this process."""
-    return Structures(folder())
+    return StructureCache(cache_folder())
 
 
-def folder() -> Path | None:
+def cache_folder() -> Path | None:
     """Where to keep them: a folder that is this user's alone, or None."""
     with contextlib.suppress(OSError):
         own = os.geteuid() if hasattr(os, "geteuid") else 0
-        found = Path(os.environ.get(FOLDER) or Path(tempfile.gettempdir(), f"rebaser-structures-{own}"))
+        found = Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir(), f"rebaser-structures-{own}"))
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
         known = found.lstat()
         if known.st_uid == own and not known.st_mode & 0o022 and not found.is_symlink():

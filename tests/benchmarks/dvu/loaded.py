@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.update import Evaluator, share
-from rebaser.dvu.wire.packet import Work
+from rebaser.dvu.wire.packet import Packet
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.kinds import FLOAT
@@ -26,7 +26,7 @@ FOLDED_AT_ONCE = 50_000  # updates
 COMPILED_FROM = 20_000  # values; compiling takes seconds
 
 
-def updates(work: Work) -> Iterator[Update]:
+def updates(work: Packet) -> Iterator[Update]:
     """The change set that a packet would come from."""
     base = len(work.constants)
     for at, value in enumerate(work.constants):
