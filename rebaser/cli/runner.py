@@ -16,6 +16,7 @@ import anyio.abc
 import structlog
 
 from rebaser.cli import logs
+from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import RebaserError
 
 Work = Callable[[], Awaitable[int | None]]
@@ -48,19 +49,11 @@ async def _supervised(work: Work) -> int:
                 stopped_by = 128 + number
                 scope.cancel()
 
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as group:
+    async with flat_task_group() as group:
         with anyio.CancelScope() as scope:
             await group.start(partial(listen, scope))
-            try:
-                result = await work()
-            except anyio.get_cancelled_exc_class():
-                raise
-            except BaseException as error:  # noqa: BLE001 - raised again below, free of the group
-                failure = error
+            result = await work()
         group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
     return stopped_by or result or 0
 
 
@@ -72,14 +65,9 @@ async def beside(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
         with suppress(RebaserError):
             await run()
 
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as group:
+    async with flat_task_group() as group:
         group.start_soon(try_it)
         try:
             yield
-        except BaseException as error:  # noqa: BLE001 - raised again below, free of the group
-            failure = error
         finally:
             group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure

@@ -23,6 +23,7 @@ import anyio
 import structlog
 from anyio.abc import Process, TaskGroup
 
+from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import ConfigError
 
 log = structlog.get_logger(__name__)
@@ -191,18 +192,13 @@ async def embedded_nats(
     """
     if sync_interval is not None:
         config["jetstream"] = {"sync_interval": sync_interval, **config.get("jetstream", {})}
-    failure: Exception | None = None
-    async with anyio.create_task_group() as group:
+    async with flat_task_group() as group:
         server = EmbeddedNats(group, data_dir, port, config)
         try:
             await server.start()
             yield server
-        except Exception as error:  # noqa: BLE001 - raised again below, free of the group that it passed through
-            failure = error
         finally:
             await server.stop()
-    if failure is not None:
-        raise failure
 
 
 def find_binary() -> Path:

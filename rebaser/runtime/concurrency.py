@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-import anyio
-
+from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import RebaserError
 
 T = TypeVar("T")
@@ -27,7 +26,7 @@ async def run_concurrently(items: Iterable[T], do: Callable[[T], Awaitable[objec
             except RebaserError as error:
                 failures.append(error)
 
-    async with anyio.create_task_group() as group:
+    async with flat_task_group() as group:
         for _ in range(at_once):
             group.start_soon(work)
     if failures:

@@ -19,6 +19,7 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.logs import get_logger
+from rebaser_client.task_groups import flat_task_group
 from rebaser_core import thresholds
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
@@ -125,27 +126,16 @@ class JetStreamBlobs:
                 raise BlobCorrupt(f"a chunk on {subject} is not what was stored")
             return
         written = anyio.Event()
-        failures: list[RebaserError] = []
 
         async def publish() -> None:
-            try:
-                await self._js.publish_all(subject, _split(data))
-                written.set()
-            except RebaserError as error:
-                failures.append(error)
-                group.cancel_scope.cancel()
+            await self._js.publish_all(subject, _split(data))
+            written.set()
 
         # Made before anything is published: what it is asked for behind that, the server takes up behind that.
-        async with OrderedConsumer(self._js, self._stream, subject) as consumer, anyio.create_task_group() as group:
+        async with OrderedConsumer(self._js, self._stream, subject) as consumer, flat_task_group() as group:
             group.start_soon(publish)
-            try:
-                await self._compare(consumer, data, written)
-                consumer.leave()
-            except RebaserError as error:
-                failures.append(error)
-                group.cancel_scope.cancel()
-        if failures:
-            raise failures[0]
+            await self._compare(consumer, data, written)
+            consumer.leave()
 
     async def _compare(self, consumer: OrderedConsumer, data: bytes, written: anyio.Event) -> None:
         """Return when all of `data` was read, chunk by chunk. They have to come once they are `written`, not before."""

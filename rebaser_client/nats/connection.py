@@ -26,6 +26,7 @@ from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_client.nats.parser import Handler, Sized
 from rebaser_client.nats.replies import Replies
 from rebaser_client.nats.subscription import Interest
+from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import RebaserError, UnprocessableError
 
 log = get_logger(__name__)
@@ -81,20 +82,15 @@ class Connection:
         """
         check_access(access)
         options = Options(parse_servers(url), name, inbox_prefix, ping_interval, access)
-        failure: BaseException | None = None
-        async with anyio.create_task_group() as group:
+        async with flat_task_group() as group:
             connection = cls(options, group)
             try:
                 await connection._open(timeout)
                 yield connection
-            except BaseException as error:  # noqa: BLE001 - raised again below, free of the group that it passed through
-                failure = error
             finally:
                 connection._closed = True
                 group.cancel_scope.cancel()
                 await connection._close()
-        if failure is not None:
-            raise failure
 
     # -- sending ---------------------------------------------------------------------------------------------------
 

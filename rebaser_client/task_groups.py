@@ -1,0 +1,27 @@
+"""A task group that raises what failed, not an `ExceptionGroup` around it.
+
+Invariant: a failure of the body or of a child cancels the others. It leaves the group when all of
+them have ended.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import TaskGroup
+
+
+@asynccontextmanager
+async def flat_task_group() -> AsyncIterator[TaskGroup]:
+    """Open a task group whose first failure is raised as it is; failures that follow are attached to it as notes."""
+    failures: BaseExceptionGroup | None = None
+    try:
+        async with anyio.create_task_group() as group:
+            yield group
+    except BaseExceptionGroup as error:
+        failures = error
+    if failures is not None:  # raised here, so that the group is not the context of its own member
+        first, *others = failures.exceptions
+        for other in others:
+            first.add_note(f"while the task group ended: {other!r}")
+        raise first
