@@ -141,7 +141,7 @@ async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WA
     """Servers that answer within `wait` seconds."""
     found: list[ServerInfo] = []
     inbox = connection.new_inbox()
-    async with connection.subscribe(inbox, asks=subjects.ping) as answers:
+    async with connection.subscribe(inbox, request_subject=subjects.ping) as answers:
         await connection.publish(subjects.ping, b"", reply=inbox)
         with anyio.move_on_after(wait):
             async for answer in answers:

@@ -135,7 +135,7 @@ class JetStreamBlobs:
         async with OrderedConsumer(self._js, self._stream, subject) as consumer, flat_task_group() as group:
             group.start_soon(publish)
             await self._compare(consumer, data, written)
-            consumer.leave()
+            consumer.close_soon()
 
     async def _compare(self, consumer: OrderedConsumer, data: bytes, written: anyio.Event) -> None:
         """Return when all of `data` was read, chunk by chunk. They have to come once they are `written`, not before."""

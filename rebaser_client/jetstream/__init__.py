@@ -6,8 +6,8 @@ from rebaser_client.jetstream.errors import ApiError, ConsumerDeletedError, Pull
 from rebaser_client.jetstream.infos import AccountInfo, ConsumerInfo, PriorityGroupState, PubAck, StreamInfo
 from rebaser_client.jetstream.messages import Message, StoredMessage
 from rebaser_client.jetstream.ordered.consumer import OrderedConsumer
-from rebaser_client.jetstream.pull.actions import Warn
-from rebaser_client.jetstream.pull.batches import Batch, Messages
+from rebaser_client.jetstream.pull.actions import PullWarning
+from rebaser_client.jetstream.pull.batches import MessageBatch, Messages
 from rebaser_client.jetstream.pull.consumer import Consumer
 from rebaser_client.jetstream.pull.credit import PullConsumer
 from rebaser_client.jetstream.pull.message import PullMessage
@@ -16,21 +16,20 @@ from rebaser_client.nats.access import Access
 from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
 from rebaser_client.nats.messages import Msg
-from rebaser_client.nats.subscription import Interest
+from rebaser_client.nats.subscription import Subscription
 
 __all__ = [
     "Access",
     "AccountInfo",
     "AckSample",
     "ApiError",
-    "Batch",
     "Connection",
     "Consumer",
     "ConsumerDeletedError",
     "ConsumerInfo",
-    "Interest",
     "JetStream",
     "Message",
+    "MessageBatch",
     "Messages",
     "Msg",
     "NoRespondersError",
@@ -41,12 +40,13 @@ __all__ = [
     "PullConsumer",
     "PullMessage",
     "PullRefusedError",
+    "PullWarning",
     "RequestTimeoutError",
     "StoredMessage",
     "Stream",
     "StreamInfo",
+    "Subscription",
     "Unpinned",
-    "Warn",
     "watch_acks",
     "watch_pins",
 ]

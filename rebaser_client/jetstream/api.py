@@ -7,7 +7,7 @@ import binascii
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from rebaser_client.jetstream.api_calls import Calls, limit
+from rebaser_client.jetstream.api_calls import ApiCalls, call_slot
 from rebaser_client.jetstream.ensure import consumer_request
 from rebaser_client.jetstream.errors import (
     CONSUMER_NOT_FOUND,
@@ -19,7 +19,7 @@ from rebaser_client.jetstream.errors import (
 )
 from rebaser_client.jetstream.infos import ConsumerInfo, StreamInfo
 from rebaser_client.jetstream.messages import StoredMessage
-from rebaser_client.jetstream.names import path
+from rebaser_client.jetstream.names import subject_tokens
 from rebaser_client.jetstream.priority_groups import check_name, check_update
 from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.messages import parse_headers
@@ -27,7 +27,7 @@ from rebaser_client.nats.messages import parse_headers
 DELETE_GROUP = 64  # deletes behind one answer
 
 
-class JetStreamApi(Calls):
+class JetStreamApi(ApiCalls):
     """Calls that need a name and no object. See `JetStream`, whose foundation this is."""
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
@@ -54,7 +54,7 @@ class JetStreamApi(Calls):
         `erase`: overwrite it on disk first, which takes milliseconds.
         """
         try:
-            await self.call(f"STREAM.MSG.DELETE.{path(stream)}", {"seq": sequence, "no_erase": not erase})
+            await self.call(f"STREAM.MSG.DELETE.{subject_tokens(stream)}", {"seq": sequence, "no_erase": not erase})
         except ApiError as error:
             if not _deleted_already(error):
                 raise
@@ -65,10 +65,10 @@ class JetStreamApi(Calls):
         The server takes calls up in order but works on several at once, so some may still be under way for a moment,
         and one that failed is not noticed. Callers must not depend on any single one.
         """
-        subject = f"{self.prefix}STREAM.MSG.DELETE.{path(stream)}"
+        subject = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}"
         for start in range(0, len(sequences), DELETE_GROUP):
             *silent, last = sequences[start : start + DELETE_GROUP]
-            async with limit():
+            async with call_slot():
                 for sequence in silent:
                     await self.connection.publish(subject, b'{"seq":%d,"no_erase":true}' % sequence)
             await self.delete_message(stream, last)
@@ -79,20 +79,20 @@ class JetStreamApi(Calls):
         """Delete what `subject` (all: None) has below `sequence`, or all but its newest `keep`; returns how many."""
         body = {"filter": subject, "seq": sequence, "keep": keep}
         given = {name: value for name, value in body.items() if value is not None}
-        return int((await self.call(f"STREAM.PURGE.{path(stream)}", given)).get("purged", 0))
+        return int((await self.call(f"STREAM.PURGE.{subject_tokens(stream)}", given)).get("purged", 0))
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
     async def delete_stream(self, name: str) -> None:
         """Delete a stream with all it holds; one that is not there is deleted already."""
         try:
-            await self.call(f"STREAM.DELETE.{path(name)}")
+            await self.call(f"STREAM.DELETE.{subject_tokens(name)}")
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
 
     async def stream_info(self, stream: str) -> StreamInfo:
-        info = StreamInfo.of(await self.call(f"STREAM.INFO.{path(stream)}"))
+        info = StreamInfo.of(await self.call(f"STREAM.INFO.{subject_tokens(stream)}"))
         self._created[stream] = info.created
         return info
 
@@ -106,7 +106,7 @@ class JetStreamApi(Calls):
         offset = 0
         while True:
             body = {"subjects_filter": pattern, "offset": offset}
-            answer = await self.call(f"STREAM.INFO.{path(stream)}", body)
+            answer = await self.call(f"STREAM.INFO.{subject_tokens(stream)}", body)
             page = answer["state"].get("subjects") or {}
             counts.update(page)
             offset += len(page)
@@ -117,16 +117,16 @@ class JetStreamApi(Calls):
 
     async def list_consumers(self, stream: str) -> AsyncIterator[ConsumerInfo]:
         """All consumers of a stream. One call for each page of them."""
-        async for info in self.pages(f"CONSUMER.LIST.{path(stream)}", "consumers"):
+        async for info in self.pages(f"CONSUMER.LIST.{subject_tokens(stream)}", "consumers"):
             yield ConsumerInfo.of(info)
 
     async def consumer_info(self, stream: str, consumer: str) -> ConsumerInfo:
-        return ConsumerInfo.of(await self.call(f"CONSUMER.INFO.{path(stream, consumer)}"))
+        return ConsumerInfo.of(await self.call(f"CONSUMER.INFO.{subject_tokens(stream, consumer)}"))
 
     async def delete_consumer(self, stream: str, consumer: str) -> None:
         """Delete a consumer; one that is not there is deleted already."""
         try:
-            await self.call(f"CONSUMER.DELETE.{path(stream, consumer)}")
+            await self.call(f"CONSUMER.DELETE.{subject_tokens(stream, consumer)}")
         except ApiError as error:
             if error.err_code not in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
                 raise
@@ -134,7 +134,7 @@ class JetStreamApi(Calls):
     async def unpin(self, stream: str, consumer: str, group: str) -> None:
         """Take the pin from the pinned client of `group`; whoever pulls next without one gets it."""
         check_name(group)
-        await self.call(f"CONSUMER.UNPIN.{path(stream, consumer)}", {"group": group})
+        await self.call(f"CONSUMER.UNPIN.{subject_tokens(stream, consumer)}", {"group": group})
 
     async def put_consumer(
         self,
@@ -158,7 +158,7 @@ class JetStreamApi(Calls):
 
     async def _get(self, stream: str, body: Mapping[str, Any]) -> StoredMessage | None:
         try:
-            stored = (await self.call(f"STREAM.MSG.GET.{path(stream)}", body))["message"]
+            stored = (await self.call(f"STREAM.MSG.GET.{subject_tokens(stream)}", body))["message"]
         except ApiError as error:
             if error.err_code == NO_MESSAGE:
                 return None

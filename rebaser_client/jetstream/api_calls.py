@@ -22,7 +22,7 @@ MAX_CALLS = 256
 _calls: RunVar[asyncio.Semaphore] = RunVar("jetstream_calls")
 
 
-class Calls:
+class ApiCalls:
     """See `JetStream`, whose foundation this is."""
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
@@ -72,9 +72,9 @@ class Calls:
     ) -> dict[str, Any]:
         """One API call; `subject` without the API's prefix."""
         payload = b"" if body is None else json.dumps(body).encode()
-        async with limit():
+        async with call_slot():
             message = await self.connection.request(self.prefix + subject, payload, timeout=timeout or self._timeout)
-        return answer(message)
+        return parse_answer(message)
 
     async def pages(
         self, subject: str, name: str, body: Mapping[str, Any] | None = None
@@ -91,7 +91,7 @@ class Calls:
                 return
 
 
-def limit() -> asyncio.Semaphore:
+def call_slot() -> asyncio.Semaphore:
     """To be held while a call is in flight."""
     try:
         return _calls.get()
@@ -101,7 +101,7 @@ def limit() -> asyncio.Semaphore:
         return calls
 
 
-def answer(message: Msg) -> dict[str, Any]:
+def parse_answer(message: Msg) -> dict[str, Any]:
     """What the API says; raises `ApiError` for a refusal."""
     try:
         content = from_json(message.data)  # as json.loads, at a fifth of the cost: one stands in each publish

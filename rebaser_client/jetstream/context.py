@@ -12,15 +12,15 @@ from typing import Any
 import anyio
 
 from rebaser_client.jetstream.api import JetStreamApi
-from rebaser_client.jetstream.api_calls import answer
+from rebaser_client.jetstream.api_calls import parse_answer
 from rebaser_client.jetstream.ensure import ensure_consumer, ensure_stream
 from rebaser_client.jetstream.infos import AccountInfo, PubAck, StreamInfo
 from rebaser_client.jetstream.messages import Message
-from rebaser_client.jetstream.names import path
-from rebaser_client.jetstream.priority_groups import Group
-from rebaser_client.jetstream.pull.batches import Batch, Following
+from rebaser_client.jetstream.names import subject_tokens
+from rebaser_client.jetstream.priority_groups import PriorityGroup
+from rebaser_client.jetstream.pull.batches import AckNextBatch, MessageBatch
 from rebaser_client.jetstream.pull.consumer import Consumer
-from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, Limits
+from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, PullLimits
 from rebaser_client.jetstream.stream import Stream
 from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
 from rebaser_client.nats.messages import STATUS, Msg
@@ -75,14 +75,14 @@ class JetStream(JetStreamApi):
         expires: float = DEFAULT_EXPIRES,
         no_wait: bool = False,
         group: str | None = None,
-    ) -> Batch:
+    ) -> MessageBatch:
         """`message` is done, and here is room for `max_messages` more: one message to the server instead of two.
 
         It goes out when the batch is opened or first read from. `no_wait`: what is there now, and no more. Only the
         acknowledgement of this message cannot be confirmed; that others come shows that it arrived.
         """
-        limits = Limits.of_fetch(max_messages, None, expires, None)
-        return Following(self, message, limits, Group.of(group, None, None, None), no_wait=no_wait)
+        limits = PullLimits.of_fetch(max_messages, None, expires, None)
+        return AckNextBatch(self, message, limits, PriorityGroup.of(group, None, None, None), no_wait=no_wait)
 
     async def publish_all(self, subject: str, payloads: Iterable[bytes], *, window: int = 16) -> list[PubAck]:
         """Store messages in order, `window` of them unconfirmed at most. After a failure some are stored."""
@@ -119,11 +119,15 @@ class JetStream(JetStreamApi):
 
         One that is there with the same configuration is returned, with another it is an error (10058).
         """
-        return Stream(self, StreamInfo.of(await self.call(f"STREAM.CREATE.{path(config.get('name', ''))}", config)))
+        return Stream(
+            self, StreamInfo.of(await self.call(f"STREAM.CREATE.{subject_tokens(config.get('name', ''))}", config))
+        )
 
     async def update_stream(self, config: Mapping[str, Any]) -> Stream:
         """Replace the configuration of a stream: what `config` does not name gets the server's default."""
-        return Stream(self, StreamInfo.of(await self.call(f"STREAM.UPDATE.{path(config.get('name', ''))}", config)))
+        return Stream(
+            self, StreamInfo.of(await self.call(f"STREAM.UPDATE.{subject_tokens(config.get('name', ''))}", config))
+        )
 
     async def get_stream(self, name: str) -> Stream:
         return Stream(self, await self.stream_info(name))
@@ -181,7 +185,7 @@ class JetStream(JetStreamApi):
 def _pub_ack(message: Msg) -> PubAck:
     if message.headers.get(STATUS) == "503":
         raise NoRespondersError("no stream stores messages of this subject")
-    stored = answer(message)
+    stored = parse_answer(message)
     sequence = stored.get("seq")
     if type(sequence) is not int:
         raise TransientError("what answered a publish is no stream", code="jetstream")

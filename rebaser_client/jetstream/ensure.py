@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import structlog
 
 from rebaser_client.jetstream.errors import CONSUMER_EXISTS, CONSUMER_NAME_IN_USE, STREAM_NAME_IN_USE, ApiError
-from rebaser_client.jetstream.names import path
+from rebaser_client.jetstream.names import subject_tokens
 from rebaser_client.jetstream.priority_groups import check_config, check_update
 from rebaser_core.errors import ConfigError
 
@@ -19,33 +19,33 @@ log = structlog.get_logger(__name__)
 NO_PEERS = 10005  # code 400, but a cluster that is still starting says so too
 
 
-class Call(Protocol):
+class ApiCall(Protocol):
     """`JetStream.call`."""
 
     def __call__(self, subject: str, body: Mapping[str, Any] | None = None, /) -> Awaitable[dict[str, Any]]: ...
 
 
-async def ensure_stream(call: Call, config: Mapping[str, Any], beginning: Mapping[str, Any]) -> None:
+async def ensure_stream(call: ApiCall, config: Mapping[str, Any], beginning: Mapping[str, Any]) -> None:
     """See `JetStream.ensure_stream`."""
     name = config["name"]
     what = f"stream {name}"
     try:
-        await call(f"STREAM.CREATE.{path(name)}", {**beginning, **config})
+        await call(f"STREAM.CREATE.{subject_tokens(name)}", {**beginning, **config})
     except ApiError as error:
         if error.err_code != STREAM_NAME_IN_USE:
             raise _final(error, what) from error
     else:
         return
-    found = (await call(f"STREAM.INFO.{path(name)}"))["config"]
+    found = (await call(f"STREAM.INFO.{subject_tokens(name)}"))["config"]
     if differences := _differences(found, config):
         log.warning("stream_changed", stream=name, fields=_texts(differences))
         try:
-            await call(f"STREAM.UPDATE.{path(name)}", {**found, **config})
+            await call(f"STREAM.UPDATE.{subject_tokens(name)}", {**found, **config})
         except ApiError as error:
             raise _final(error, what, differences) from error
 
 
-async def ensure_consumer(call: Call, stream: str, config: Mapping[str, Any]) -> None:
+async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any]) -> None:
     """See `JetStream.ensure_consumer`."""
     name = config["name"]
     what = f"consumer {name} of stream {stream}"
@@ -56,7 +56,7 @@ async def ensure_consumer(call: Call, stream: str, config: Mapping[str, Any]) ->
             raise _final(error, what) from error
     else:
         return
-    found = (await call(f"CONSUMER.INFO.{path(stream, name)}"))["config"]
+    found = (await call(f"CONSUMER.INFO.{subject_tokens(stream, name)}"))["config"]
     if _differences(found, config):
         check_update(found, {**found, **config})
         try:
@@ -70,7 +70,7 @@ def consumer_request(
 ) -> tuple[str, dict[str, Any]]:
     """Subject and body of the call that makes a consumer. `action`: `create`, `update`, empty for either."""
     check_config(config)
-    subject = f"CONSUMER.CREATE.{path(stream, config['name'])}"
+    subject = f"CONSUMER.CREATE.{subject_tokens(stream, config['name'])}"
     if config.get("filter_subject"):  # has to stand there, too: permissions can be given by it
         subject += f".{config['filter_subject']}"
     body = {"stream_name": stream, "config": config, "action": action}

@@ -9,7 +9,7 @@ _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 
 
 @lru_cache(maxsize=4096)
-def path(*names: str) -> str:
+def subject_tokens(*names: str) -> str:
     """`names`, to be put behind a call's subject; raises `ConfigError` for what no server takes as a name.
 
     A dot in one would make another subject of it, to which nobody answers: not even that the name is wrong.

@@ -10,7 +10,7 @@ _NAME = re.compile(r"[A-Za-z0-9/_=-]{1,16}")
 MAX_PRIORITY = 9
 
 
-class Group(NamedTuple):
+class PriorityGroup(NamedTuple):
     """`request`: the fields of each pull.
 
     Policy `overflow`: served only while at least `min_pending` messages wait or `min_ack_pending` are unacknowledged

@@ -11,7 +11,7 @@ ENOUGH = 3  # calls in a row without an answer, until it is worth an error
 AGAIN = 30.0  # seconds until it is said again
 
 
-class Silence:
+class ApiOutage:
     """Told of every call of JetStream's API on one connection. Times are seconds of any clock."""
 
     def __init__(self) -> None:

@@ -18,14 +18,14 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.errors import ClientClosedError, NotAllowed, NotConnectedError
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, check_access
-from rebaser_client.nats.api_outage import Silence
+from rebaser_client.nats.api_outage import ApiOutage
 from rebaser_client.nats.denials import Denials
 from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
-from rebaser_client.nats.link import Link, Options, parse_servers, translated, without_secrets
+from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate_errors, without_secrets
 from rebaser_client.nats.messages import STATUS, Msg
-from rebaser_client.nats.parser import Handler, Sized
+from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_client.nats.replies import Replies
-from rebaser_client.nats.subscription import Interest
+from rebaser_client.nats.subscription import Subscription
 from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import RebaserError, UnprocessableError
 
@@ -43,18 +43,18 @@ HEADER_LINE = 4  # bytes of a header besides its name and value
 class Connection:
     """Make one with `connect`. All methods belong to its event loop (asyncio, uvloop included)."""
 
-    def __init__(self, options: Options, group: TaskGroup) -> None:
+    def __init__(self, options: LinkOptions, group: TaskGroup) -> None:
         self._options = options
         self._group = group
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._linked = anyio.Event()
-        self._interests: dict[Interest, None] = {}
+        self._subscriptions: dict[Subscription, None] = {}
         self._on_reconnect: dict[Callable[[], None], None] = {}
         self._on_tick: dict[Callable[[], None], None] = {}
         self._on_close: dict[Callable[[], None], None] = {}
         self._closed = False
-        self._silence = Silence()
+        self._api_outage = ApiOutage()
         self._id = secrets.token_hex(8)
         self._count = 0
         self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
@@ -81,7 +81,7 @@ class Connection:
         two `ping_interval`s (seconds).
         """
         check_access(access)
-        options = Options(parse_servers(url), name, inbox_prefix, ping_interval, access)
+        options = LinkOptions(parse_servers(url), name, inbox_prefix, ping_interval, access)
         async with flat_task_group() as group:
             connection = cls(options, group)
             try:
@@ -125,7 +125,7 @@ class Connection:
             size = len(payload) + sum([len(key) + len(value) + HEADER_LINE for key, value in headers.items()])
             if size * 4 > self.max_payload and _size(payload, headers) > self.max_payload:
                 raise UnprocessableError("the message is larger than the server takes", code="too_large")
-        with translated():
+        with translate_errors():
             await link.publish(subject, payload, reply, headers)
 
     def publish_now(self, subject: str, payload: bytes, *, reply: str = "") -> bool:
@@ -161,7 +161,7 @@ class Connection:
             message = await future
         except RequestTimeoutError:
             if link is not None and link is self._link and subject.startswith(JETSTREAM):
-                self._silence.timed_out(self._loop.time(), timeout)
+                self._api_outage.timed_out(self._loop.time(), timeout)
             raise
         finally:
             timer.cancel()
@@ -169,7 +169,7 @@ class Connection:
         if message.headers.get(STATUS) == "503" and not message.data:
             raise NoRespondersError(f"nobody answers on {subject}")
         if subject.startswith(JETSTREAM):
-            self._silence.answered(self._loop.time())
+            self._api_outage.answered(self._loop.time())
         return message
 
     def open_reply(self, subject: str = "") -> tuple[str, asyncio.Future[Msg]]:
@@ -197,40 +197,43 @@ class Connection:
     async def listen(
         self,
         subject: str,
-        handler: Handler | Sized,
+        handler: Handler | SizedHandler,
         *,
         lasting: bool = True,
-        denied: Callable[[NotAllowed], None] | None = None,
-        asks: str | None = None,
-    ) -> Interest:
+        on_denied: Callable[[NotAllowed], None] | None = None,
+        request_subject: str | None = None,
+    ) -> Subscription:
         """Have `handler` called, in the read loop, for each message on `subject`.
 
-        A `lasting` interest may begin without a connection and outlives a reconnect; another is gone with its link.
-        `denied` is called if we may not listen, or not publish to `asks`, on which the messages are asked for.
+        A `lasting` subscription may begin without a connection and outlives a reconnect; any other ends with its link.
+        `on_denied` is called if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject
+        on which its messages are requested.
         """
         link = self._link
         self.check_open()
         if link is None and not lasting:
             raise NotConnectedError("there is no connection to NATS")
-        interest = Interest(self, subject, handler, lasting, denied=denied, asks=asks)
-        self._interests[interest] = None
+        subscription = Subscription(
+            self, subject, handler, lasting, on_denied=on_denied, request_subject=request_subject
+        )
+        self._subscriptions[subscription] = None
         if link is not None:
             try:
-                await interest.attach(link)
+                await subscription.attach(link)
             except BaseException as error:
                 if not (lasting and isinstance(error, NotConnectedError)):
-                    self.forget(interest)
+                    self.forget_subscription(subscription)
                     raise
-        return interest
+        return subscription
 
     @asynccontextmanager
     async def subscribe(
-        self, subject: str, *, max_pending: int = QUEUE, asks: str | None = None
+        self, subject: str, *, max_pending: int = QUEUE, request_subject: str | None = None
     ) -> AsyncIterator[AsyncIterator[Msg]]:
         """Messages on `subject` as they come, until the connection is closed.
 
         What a slow reader has no room for is dropped, loudly. They end with `NotAllowed` if we may not listen, or not
-        publish to `asks`, on which they are asked for.
+        publish to `request_subject`, on which they are asked for.
         """
         send, receive = anyio.create_memory_object_stream[Msg](max_pending)
         messages = _Messages(receive)
@@ -248,21 +251,21 @@ class Connection:
             send.close()
 
         with send, receive:
-            interest = await self.listen(subject, handle, denied=denied, asks=asks)
-            forget = self.on_close(send.close)
+            subscription = await self.listen(subject, handle, on_denied=denied, request_subject=request_subject)
+            remove_hook = self.on_close(send.close)
             try:
                 yield messages
             finally:
-                forget()
+                remove_hook()
                 with anyio.CancelScope(shield=True):
-                    await interest.close()
+                    await subscription.close()
 
-    def wants(self, interest: Interest) -> bool:
-        """Part of `Interest`, as `forget` is."""
-        return interest in self._interests
+    def has_subscription(self, subscription: Subscription) -> bool:
+        """See `Subscriptions`, which this class implements."""
+        return subscription in self._subscriptions
 
-    def forget(self, interest: Interest) -> None:
-        self._interests.pop(interest, None)
+    def forget_subscription(self, subscription: Subscription) -> None:
+        self._subscriptions.pop(subscription, None)
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
@@ -289,10 +292,10 @@ class Connection:
 
     async def _open(self, timeout: float) -> None:  # noqa: ASYNC109 - passed on
         link = await Link.open(self._options, dict.fromkeys(self._options.servers), timeout, self._denied)
-        answers = Interest(
-            self, self._replies.inbox + "*", self._replies.handle, lasting=True, denied=self._denials.refuse
+        answers = Subscription(
+            self, self._replies.inbox + "*", self._replies.handle, lasting=True, on_denied=self._denials.refuse
         )
-        self._interests[answers] = None
+        self._subscriptions[answers] = None
         try:
             await self._attach(link)
         except BaseException:
@@ -303,9 +306,9 @@ class Connection:
 
     async def _attach(self, link: Link) -> None:
         # Others come and go while we wait for each.
-        while missing := [interest for interest in self._interests if not interest.is_at(link)]:
-            for interest in missing:
-                await interest.attach(link)
+        while missing := [subscription for subscription in self._subscriptions if not subscription.is_attached(link)]:
+            for subscription in missing:
+                await subscription.attach(link)
             if not link.up:
                 raise NotConnectedError(f"the new connection to NATS is gone again: {link.reason}")
         await link.round_trip()  # whether answers can be had is known when the server has dealt with it all
@@ -332,15 +335,15 @@ class Connection:
     def _denied(self, error: NotAllowed) -> None:
         """What comes some time after it was tried: tell whoever tried it, or the log."""
         told = error.operation == "publish" and self._replies.deny(error)
-        for interest in list(self._interests):
-            told = interest.hear(error) or told
+        for subscription in list(self._subscriptions):
+            told = subscription.report_denial(error) or told
         if not told:
             self._denials.log(error, self._loop.time())
 
     def _detach(self) -> None:
         self._link = None
         self._linked = anyio.Event()
-        self._interests = {interest: None for interest in self._interests if interest.lasting}
+        self._subscriptions = {subscription: None for subscription in self._subscriptions if subscription.lasting}
         self._replies.lose()
 
     async def _open_again(self, servers: dict[str, str | None]) -> Link:

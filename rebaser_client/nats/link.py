@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 import anyio
 import nats.errors
-from nats.aio.subscription import Subscription
+from nats.aio.subscription import Subscription as NatsSubscription
 
 from rebaser_client.errors import NotAllowed, NotConnectedError
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, credentials, needs_tls, refusal, tls_context
-from rebaser_client.nats.nats_py import NatsClient, number_of
-from rebaser_client.nats.parser import Handler, Sized
+from rebaser_client.nats.nats_py import NatsClient, subscription_id
+from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
 
 log = get_logger(__name__)
@@ -35,7 +35,7 @@ FLUSHER_QUEUE = 64 * 1024  # commands that may wait for it: thousands subscribe 
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LinkOptions:
     """How to connect. `servers` are checked URLs, `access` is checked, too; times are seconds."""
 
     servers: list[str] = field(repr=False)  # they may hold passwords
@@ -83,8 +83,8 @@ class Link:
         self._failure: Exception | None = None
         self._given_up = False
         self._trip: asyncio.Future[bool] | None = None
-        self._reader = self.client.reader
-        self.client.denied = denied
+        self._parser = self.client.parser
+        self.client.on_denied = denied
 
     @property
     def up(self) -> bool:
@@ -98,7 +98,7 @@ class Link:
     @classmethod
     async def open(
         cls,
-        options: Options,
+        options: LinkOptions,
         servers: Mapping[str, str | None],
         timeout: float,  # noqa: ASYNC109 - names itself
         denied: Callable[[NotAllowed], None],
@@ -121,7 +121,7 @@ class Link:
         where = ", ".join(without_secrets(server) for server in servers)
         raise type(failure)(f"no connection to NATS at {where}: {failure.message}")
 
-    async def _open(self, options: Options, server: str, tls_name: str | None, timeout: float) -> None:  # noqa: ASYNC109 - as above
+    async def _open(self, options: LinkOptions, server: str, tls_name: str | None, timeout: float) -> None:  # noqa: ASYNC109 - as above
         access = options.access
         try:
             with anyio.fail_after(timeout):
@@ -140,7 +140,7 @@ class Link:
                     flusher_queue_size=FLUSHER_QUEUE,
                     **credentials(access, tls=tls_context(access) if options.secure else None, tls_name=tls_name),
                 )
-            for task in self.client.workers:
+            for task in self.client.io_tasks:
                 task.add_done_callback(self._on_task_end)
         except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
             # Where no server is left or time ran out, what went wrong was told to the callback before.
@@ -160,7 +160,7 @@ class Link:
         Judged by what is read, not by what could be sent: a dead peer's socket takes bytes for long. Only beats that
         this loop really ran are counted, so a process that was paused finds its connection as it left it.
         """
-        reader = self._reader
+        reader = self._parser
         silent = deaf = 0
         while self.up and not self.closed.is_set():
             reads, pongs = reader.reads, reader.pongs
@@ -183,8 +183,8 @@ class Link:
             except (OSError, RuntimeError, AssertionError, nats.errors.Error) as error:  # it may not have come far
                 log.debug("nats_close_failed", reason=_text(error))
         self.client.abort()
-        self._reader.handlers.clear()
-        self._reader.sized.clear()
+        self._parser.handlers.clear()
+        self._parser.sized.clear()
         self._end()
 
     async def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> None:
@@ -208,32 +208,32 @@ class Link:
         """Write a message to the socket, behind what waits to be written; False if it is not sent."""
         return self.up and self.client.publish_now(subject, reply, payload)
 
-    async def subscribe(self, subject: str, handler: Handler | Sized) -> Subscription:
+    async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> NatsSubscription:
         """Have `handler` called for each message on `subject`; raises `NotConnectedError`."""
-        with translated(), anyio.fail_after(COMMAND_BOUND):
+        with translate_errors(), anyio.fail_after(COMMAND_BOUND):
             subscription = await self.client.subscribe(subject)
-        number = number_of(subscription)  # it comes with each message
-        if isinstance(handler, Sized):
-            self._reader.sized[number] = handler
+        number = subscription_id(subscription)  # it comes with each message
+        if isinstance(handler, SizedHandler):
+            self._parser.sized[number] = handler
         else:
-            self._reader.handlers[number] = handler
+            self._parser.handlers[number] = handler
         return subscription
 
-    async def unsubscribe(self, subscription: Subscription) -> None:
+    async def unsubscribe(self, subscription: NatsSubscription) -> None:
         """Take interest away; what arrives from now on is dropped."""
-        self._reader.forget(number_of(subscription))
+        self._parser.forget(subscription_id(subscription))
         if self.up:
-            with translated(), anyio.fail_after(COMMAND_BOUND):
+            with translate_errors(), anyio.fail_after(COMMAND_BOUND):
                 await subscription.unsubscribe()
 
-    async def drain(self, subscription: Subscription) -> None:
+    async def drain(self, subscription: NatsSubscription) -> None:
         """Take interest away, and return when the handler has seen everything that was on its way."""
         try:
             if self.up:
-                with translated(), anyio.fail_after(COMMAND_BOUND):
+                with translate_errors(), anyio.fail_after(COMMAND_BOUND):
                     await subscription.drain()  # type: ignore[no-untyped-call]
         finally:
-            self._reader.forget(number_of(subscription))
+            self._parser.forget(subscription_id(subscription))
 
     async def round_trip(self) -> None:
         """Return when the server has dealt with everything that was sent; raises `NotConnectedError`."""
@@ -288,7 +288,7 @@ def _header_line(pair: tuple[str, str]) -> bytes:
     return line
 
 
-class translated:  # noqa: N801 - reads as a statement
+class translate_errors:  # noqa: N801 - reads as a statement
     """Inside, nats-py's exceptions become ours. A class, not a generator: it stands on the path of every publish."""
 
     __slots__ = ()

@@ -16,12 +16,12 @@ from urllib.parse import ParseResult
 
 import nats.errors
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client, Srv
-from nats.aio.subscription import Subscription
+from nats.aio.subscription import Subscription as NatsSubscription
 from nats.aio.transport import TcpTransport
 from nats.protocol.command import hpub_cmd, pub_cmd
 
 from rebaser_client.errors import NotAllowed
-from rebaser_client.nats.parser import Reader
+from rebaser_client.nats.parser import ProtocolParser
 
 PRIVATE = {
     "Client": {
@@ -49,10 +49,10 @@ class NatsClient(Client):
 
     def __init__(self, *, secure: bool = False) -> None:
         super().__init__()
-        self.reader = Reader(self)
+        self.parser = ProtocolParser(self)
         self.secure = secure
-        self.denied: Callable[[NotAllowed], None] = lambda _: None
-        self._ps = self.reader  # type: ignore[assignment] # see there
+        self.on_denied: Callable[[NotAllowed], None] = lambda _: None
+        self._ps = self.parser  # type: ignore[assignment] # see there
 
     @property
     def clustered(self) -> bool:
@@ -76,12 +76,12 @@ class NatsClient(Client):
         return known
 
     @property
-    def workers(self) -> list[asyncio.Task[None]]:
+    def io_tasks(self) -> list[asyncio.Task[None]]:
         """The tasks that read and write, once it is connected."""
         return [task for task in (self._flusher_task, self._reading_task) if task is not None]
 
     @property
-    def waiting(self) -> int:
+    def unsent_bytes(self) -> int:
         """Bytes that were handed to it and have not left this process."""
         writer = getattr(self._transport, "_io_writer", None)
         return self.pending_data_size + (0 if writer is None else writer.transport.get_write_buffer_size())
@@ -145,7 +145,7 @@ class NatsClient(Client):
         if found is None:
             await self._process_err(text.lower())
         else:
-            self.denied(NotAllowed("publish" if found[1].lower() == "publish" else "subscribe", _unquoted(found[2])))
+            self.on_denied(NotAllowed("publish" if found[1].lower() == "publish" else "subscribe", _unquoted(found[2])))
 
     async def on_info(self, info: dict[str, Any]) -> None:
         await self._process_info(info)
@@ -224,7 +224,7 @@ class SafeTransport(TcpTransport):
         self._io_reader, self._io_writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-def number_of(subscription: Subscription) -> int:
+def subscription_id(subscription: NatsSubscription) -> int:
     """The number that comes with each message of `subscription`."""
     return subscription._id  # noqa: SLF001 - see the top
 

@@ -20,7 +20,7 @@ Handler: TypeAlias = Callable[[str, str, bytes, dict[str, str] | None], None]
 """Called in the read loop with subject, reply, data, headers. Must be quick and must not wait."""
 
 
-class Sized:
+class SizedHandler:
     """A handler that is told, as a fifth argument, the size of each message as a server counts it for `max_bytes`:
 
     subject, reply, headers as they came, payload.
@@ -35,7 +35,7 @@ class Sized:
 MAX_LINE = 1024 * 1024  # bytes of a line; INFO names all servers of a cluster
 
 
-class Control(Protocol):
+class ControlHandler(Protocol):
     """Who is told what is no message: the client."""
 
     async def on_ping(self) -> None: ...
@@ -47,12 +47,12 @@ class Control(Protocol):
     async def on_info(self, info: dict[str, Any]) -> None: ...
 
 
-class Reader:
+class ProtocolParser:
     """Stands in for nats-py's parser: `parse` and `reset` are called by its client."""
 
-    def __init__(self, client: Control) -> None:
+    def __init__(self, client: ControlHandler) -> None:
         self.handlers: dict[int, Handler] = {}
-        self.sized: dict[int, Sized] = {}
+        self.sized: dict[int, SizedHandler] = {}
         self.reads = 0  # pieces of the stream that came, whatever was in them
         self.pongs = 0
         self._client = client

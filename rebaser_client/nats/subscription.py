@@ -1,88 +1,91 @@
-"""A subject somebody listens on, through the links that come and go.
+"""Subscriptions of a `Connection`, which outlive the links that carry them.
 
-Invariant: an interest that was closed is listened on by no link, also if one was just taking it up.
+Invariant: no link delivers to a subscription that was closed, even if the link was subscribing at that moment.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
-from nats.aio.subscription import Subscription
+from nats.aio.subscription import Subscription as NatsSubscription
 
 from rebaser_client.errors import NotAllowed
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.link import Link
-from rebaser_client.nats.parser import Handler, Sized
+from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_core.errors import RebaserError
 
 log = get_logger(__name__)
 
 
-class Registry(Protocol):
-    """Who knows which interests there are: the connection."""
+class Subscriptions(Protocol):
+    """The registry of open subscriptions, which is the connection."""
 
-    def wants(self, interest: "Interest", /) -> bool: ...
+    def has_subscription(self, subscription: "Subscription", /) -> bool: ...
 
-    def forget(self, interest: "Interest", /) -> None: ...
+    def forget_subscription(self, subscription: "Subscription", /) -> None: ...
 
 
-class Interest:
-    """A subject listened on. `lasting` ones come back by themselves with a new link.
+class Subscription:
+    """A subject and the handler of its messages. A `lasting` subscription moves to the next link after a reconnect.
 
-    `denied` is called when NATS does not let us listen, or not publish to `asks`, on which the messages are asked
-    for.
+    `on_denied` is called when NATS refuses the subscription, or refuses publishes to `request_subject`, the subject on
+    which its messages are requested.
     """
 
-    __slots__ = ("_asks", "_at", "_denied", "_registry", "handler", "lasting", "subject")
+    __slots__ = ("_attached", "_on_denied", "_request_subject", "_subscriptions", "handler", "lasting", "subject")
 
     def __init__(
         self,
-        registry: Registry,
+        subscriptions: Subscriptions,
         subject: str,
-        handler: Handler | Sized,
+        handler: Handler | SizedHandler,
         lasting: bool,
         *,
-        denied: Callable[[NotAllowed], None] | None = None,
-        asks: str | None = None,
+        on_denied: Callable[[NotAllowed], None] | None = None,
+        request_subject: str | None = None,
     ) -> None:
         self.subject = subject
         self.handler = handler
         self.lasting = lasting
-        self._denied = denied
-        self._asks = asks
-        self._registry = registry
-        self._at: tuple[Link, Subscription] | None = None
+        self._on_denied = on_denied
+        self._request_subject = request_subject
+        self._subscriptions = subscriptions
+        self._attached: tuple[Link, NatsSubscription] | None = None
 
-    def is_at(self, link: Link) -> bool:
-        return self._at is not None and self._at[0] is link
+    def is_attached(self, link: Link) -> bool:
+        """Return whether `link` delivers to this subscription."""
+        return self._attached is not None and self._attached[0] is link
 
-    def hear(self, error: NotAllowed) -> bool:
-        """Pass `error` on if it is about this interest; whether somebody was told."""
-        if self._denied is None or error.subject != (self._asks if error.operation == "publish" else self.subject):
+    def report_denial(self, error: NotAllowed) -> bool:
+        """Call `on_denied` if `error` concerns this subscription. Return whether it was called."""
+        denied_subject = self._request_subject if error.operation == "publish" else self.subject
+        if self._on_denied is None or error.subject != denied_subject:
             return False
-        self._denied(error)
+        self._on_denied(error)
         return True
 
     async def attach(self, link: Link) -> None:
-        subscription = await link.subscribe(self.subject, self.handler)
-        if not self._registry.wants(self):  # closed meanwhile
-            await link.unsubscribe(subscription)
+        """Subscribe on `link`; raises `NotConnectedError`."""
+        nats_subscription = await link.subscribe(self.subject, self.handler)
+        if not self._subscriptions.has_subscription(self):  # closed meanwhile
+            await link.unsubscribe(nats_subscription)
         elif link.up:
-            self._at = link, subscription
+            self._attached = link, nats_subscription
 
     async def close(self) -> None:
-        """Stop listening. Never fails: without a connection there is nothing to stop."""
+        """Unsubscribe. Never fails: without a connection there is nothing to unsubscribe."""
         await self._end(drain=False)
 
     async def drain(self) -> None:
-        """Stop listening, and return when the handler has seen everything that was on its way."""
+        """Unsubscribe, and return when the handler has been called for every message that was on its way."""
         await self._end(drain=True)
 
     async def _end(self, *, drain: bool) -> None:
-        self._registry.forget(self)
-        at, self._at = self._at, None
-        if at is not None:
-            link, subscription = at
+        self._subscriptions.forget_subscription(self)
+        attached, self._attached = self._attached, None
+        if attached is not None:
+            link, nats_subscription = attached
             try:
-                await (link.drain(subscription) if drain else link.unsubscribe(subscription))
+                await (link.drain(nats_subscription) if drain else link.unsubscribe(nats_subscription))
             except RebaserError as error:
                 log.debug("unsubscribe_failed", subject=self.subject, reason=error.message)

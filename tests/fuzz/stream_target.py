@@ -7,7 +7,7 @@ from nats.errors import BadHeaderError, ProtocolError
 
 from rebaser_client.jetstream.messages import Message
 from rebaser_client.nats.link import _header_line
-from rebaser_client.nats.parser import Reader
+from rebaser_client.nats.parser import ProtocolParser
 from tests.fuzz.mutate import Mutator
 
 STREAM = (
@@ -18,7 +18,7 @@ STREAM = (
 )  # fmt: skip
 
 
-class Control:
+class ControlHandler:
     """Stands for nats-py's client, whose handlers the reader calls."""
 
     async def on_ping(self) -> None: ...
@@ -51,7 +51,7 @@ def check_stream(data: bytes) -> None:
                 with suppress(BadHeaderError):
                     _header_line(pair)
 
-        reader = Reader(Control())
+        reader = ProtocolParser(ControlHandler())
         reader.handlers[7] = handle
         try:
             for at in range(0, len(data), size):

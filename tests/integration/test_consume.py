@@ -15,8 +15,8 @@ from rebaser_client.jetstream import (
     Messages,
     NoRespondersError,
     PullMessage,
+    PullWarning,
     Stream,
-    Warn,
 )
 from rebaser_core.subjects import Subjects
 from tests.integration.nats_proxy import Frame, Proxy, proxied
@@ -121,7 +121,7 @@ async def test_bytes_are_the_limit_and_counted_as_the_server_does(
 async def test_a_message_that_never_fits_holds_up_the_rest_until_it_is_gone(
     js: JetStream, stream: Stream, consumer: Consumer
 ) -> None:
-    told: list[Warn] = []
+    told: list[PullWarning] = []
     await add(js, stream, 1, size=5000)
     async with consumer.consume(max_bytes=1000, on_warning=told.append) as messages:
         while not told:
@@ -252,7 +252,7 @@ async def test_a_consumer_that_is_there_ends_nothing(
 async def test_missed_heartbeats_warn_and_pull_again(
     js: JetStream, stream: Stream, lossy: Consumer, proxy: Proxy
 ) -> None:
-    told: list[Warn] = []
+    told: list[PullWarning] = []
     proxy.lose = lambda frame: frame.headers.startswith(b"NATS/1.0 1")
     async with lossy.consume(idle_heartbeat=0.5, on_warning=told.append) as messages:
         while not told:

@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream import Connection, JetStream, PullMessage, Warn
+from rebaser_client.jetstream import Connection, JetStream, PullMessage, PullWarning
 from rebaser_core.subjects import Subjects
 from tests.integration.nats_proxy import Faults, proxied
 
@@ -40,7 +40,7 @@ async def test_whatever_is_lost_late_or_cut_all_messages_come_and_none_is_left(
     silence = anyio.Event()
     next_cut = 1  # so many messages later
 
-    def warned(warn: Warn) -> None:
+    def warned(warn: PullWarning) -> None:
         if warn.event == "pull_heartbeats_missed":
             silence.set()
 

@@ -12,8 +12,8 @@ from rebaser_client.jetstream import (
     NoRespondersError,
     PullConsumer,
     PullRefusedError,
+    PullWarning,
     RequestTimeoutError,
-    Warn,
 )
 from tests.conftest import Events
 from tests.integration.scripted_nats import scripted
@@ -81,7 +81,7 @@ async def test_one_subscription_serves_all_pulls() -> None:
 
 @pytest.mark.parametrize("line", SILENT)
 async def test_consume_goes_on_without_a_word(line: str, events: Events) -> None:
-    told: list[Warn] = []
+    told: list[PullWarning] = []
     async with scripted() as (server, consumer), consumer.consume(max_messages=10, on_warning=told.append) as messages:
         first = await server.pull()
         await first.message(1)
@@ -97,7 +97,7 @@ async def test_consume_goes_on_without_a_word(line: str, events: Events) -> None
 
 @pytest.mark.parametrize("line", WARNED)
 async def test_consume_tells_and_goes_on(line: str, events: Events) -> None:
-    told: list[Warn] = []
+    told: list[PullWarning] = []
     async with scripted() as (server, consumer), consumer.consume(max_messages=10, on_warning=told.append) as messages:
         await (await server.pull()).status(line)
         again = await server.pull()
@@ -124,7 +124,7 @@ async def test_consume_ends_after_what_came(line: str, error: type[Exception]) -
 
 
 async def test_heartbeats_do_nothing_but_their_absence_does() -> None:
-    told: list[Warn] = []
+    told: list[PullWarning] = []
     options = {"expires": 1.0, "idle_heartbeat": 0.5}
     async with scripted() as (server, consumer), consumer.consume(on_warning=told.append, **options) as messages:
         pull = await server.pull()
@@ -158,7 +158,7 @@ async def test_an_inbox_that_cannot_be_listened_on_is_tried_again(monkeypatch: p
 
 
 async def test_a_message_larger_than_max_bytes_is_told_of_and_waited_out() -> None:
-    told: list[Warn] = []
+    told: list[PullWarning] = []
     async with scripted() as (server, consumer), consumer.consume(max_bytes=500, on_warning=told.append) as messages:
         await (await server.pull()).status("409 Message Size Exceeds MaxBytes", pending_bytes=500)
         again = await server.pull()
@@ -239,7 +239,7 @@ async def test_one_who_wants_it_has_the_consumer_asked_for_after_a_cut() -> None
 
 
 async def test_a_callback_that_fails_ends_nothing(events: Events) -> None:
-    def fail(_: Warn) -> None:
+    def fail(_: PullWarning) -> None:
         raise ZeroDivisionError
 
     async with scripted() as (server, consumer), consumer.consume(on_warning=fail) as messages:

@@ -110,11 +110,11 @@ async def test_a_handler_that_fails_stops_nobody(connection: Connection) -> None
         raise ZeroDivisionError
 
     subject = connection.new_inbox()
-    interest = await connection.listen(subject, fail)
+    subscription = await connection.listen(subject, fail)
     await connection.publish(subject)
     with pytest.raises(NoRespondersError):
         await connection.request(connection.new_inbox())
-    await interest.close()
+    await subscription.close()
 
 
 async def test_a_slow_reader_loses_only_what_it_has_no_room_for(connection: Connection) -> None:
@@ -223,7 +223,7 @@ async def test_a_frozen_server_is_noticed_and_what_waits_for_it_is_told(own_nats
 
 
 async def test_many_cuts_leave_nothing_behind(own_nats: EmbeddedNats) -> None:
-    """Each time: every lasting interest is there again, and no other is."""
+    """Each time: every lasting subscription is there again, and no other is."""
     async with proxied(own_nats.port) as proxy, Connection.connect(proxy.url) as connection:
         for _ in range(20):
             async with connection.subscribe("here") as messages:

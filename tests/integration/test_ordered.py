@@ -92,7 +92,7 @@ async def test_who_leaves_hears_nothing_more_and_the_server_forgets_the_consumer
     with anyio.fail_after(30):
         async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
             assert await count_consumers(js, stream) == 1
-            consumer.leave()
+            consumer.close_soon()
             await js.publish(f"{stream}.k", b"late")
             while await count_consumers(js, stream):
                 await anyio.lowlevel.checkpoint()
@@ -106,7 +106,7 @@ async def test_one_that_was_closed_leaves_nothing_with_the_connection(js: JetStr
     def kept() -> list[int]:
         return [
             len(some)
-            for some in (connection._on_tick, connection._on_reconnect, connection._on_close, connection._interests)
+            for some in (connection._on_tick, connection._on_reconnect, connection._on_close, connection._subscriptions)
         ]
 
     before = kept()

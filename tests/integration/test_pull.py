@@ -71,7 +71,7 @@ async def test_a_puller_that_was_closed_leaves_nothing_with_the_connection(js: J
     connection = js.connection
 
     def kept() -> list[int]:
-        return [len(some) for some in (connection._on_tick, connection._on_reconnect, connection._interests)]
+        return [len(some) for some in (connection._on_tick, connection._on_reconnect, connection._subscriptions)]
 
     before = kept()
     async with tasks(js, subjects):

@@ -121,7 +121,7 @@ async def test_a_quiet_connection_is_left_alone(nats_server: EmbeddedNats, event
         link = connection._link
         assert link is not None
         with anyio.fail_after(LIMIT):
-            await until(lambda: link._reader.pongs >= 5)  # in more beats than make a dead one
+            await until(lambda: link._parser.pongs >= 5)  # in more beats than make a dead one
     assert not events.named("nats_disconnected")
 
 
@@ -147,7 +147,7 @@ async def test_what_a_frozen_server_had_no_room_for_is_never_sent(own_nats: Embe
                         handed += len(chunk)
                         ends.append(handed)
                     await anyio.lowlevel.checkpoint()
-                    if waiting := link.client.waiting:
+                    if waiting := link.client.unsent_bytes:
                         left = handed - waiting
             finally:
                 os.kill(own_nats.pid, signal.SIGCONT)

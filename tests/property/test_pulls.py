@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream.pull.actions import Action, End, Later, Pull, Renew, Warn
+from rebaser_client.jetstream.pull.actions import Action, EndPulling, PullWarning, RenewInbox, ResumeAfter, SendPull
 from rebaser_client.jetstream.pull.state import MAX_STEP, PullState
 
 SIZE = 7  # bytes of a message, where bytes are counted
@@ -49,13 +49,13 @@ class Model:
 
     def act(self, actions: Sequence[Action]) -> None:
         for action in actions:
-            assert not isinstance(action, End)
-            if isinstance(action, Pull):
+            assert not isinstance(action, EndPulling)
+            if isinstance(action, SendPull):
                 assert self.connected
                 self.server[action.token] = action.max_bytes or action.batch
-            elif isinstance(action, Later):
+            elif isinstance(action, ResumeAfter):
                 self.act(self.state.resume())
-            elif isinstance(action, Renew):
+            elif isinstance(action, RenewInbox):
                 self.server.clear()
                 self.act(self.state.renewed())
 
@@ -144,10 +144,10 @@ def test_heartbeats_that_are_missed_are_told_of_and_pulled_again_for(steps: list
         actions += state.tick(model.now)
     if asked:
         warned, renew = actions
-        assert isinstance(warned, Warn)
-        assert (warned.event, renew) == ("pull_heartbeats_missed", Renew())
+        assert isinstance(warned, PullWarning)
+        assert (warned.event, renew) == ("pull_heartbeats_missed", RenewInbox())
         (again,) = state.renewed()
-        assert isinstance(again, Pull)
+        assert isinstance(again, SendPull)
         assert state.outstanding >= asked
     else:
         assert not actions, "nothing is asked for: nobody has to answer"
@@ -217,7 +217,7 @@ def test_it_ends_when_the_consumer_is_gone_or_pushes_and_never_else(told: list[t
         actions = [*state.status(state._tokens, status, text, None), *state.resume()]
         if not ended and (status, text) in ENDS:
             ended = True
-            assert [type(action) for action in actions] == [End]
+            assert [type(action) for action in actions] == [EndPulling]
         elif ended:
             assert not actions
         assert state.ended == ended

@@ -433,8 +433,8 @@ BUGS = (
         "calm",
         1,
         "rebaser_client.jetstream.ordered.requests",
-        """        if generation.interest is not None:
-            await generation.interest.close()
+        """        if generation.subscription is not None:
+            await generation.subscription.close()
         backoff""",
         "        backoff",
     ),

@@ -50,7 +50,7 @@ class Left:
 
     def closing(self) -> Any:
         async def close(connection: Connection) -> None:
-            listened = list(_interests(connection)) if self.resting else []
+            listened = list(_subscriptions(connection)) if self.resting else []
             self._closed.append((_process(), connection, listened))
             await close_connection(connection)
 
@@ -106,7 +106,7 @@ def _process() -> Process:
 
 def _in_client(client: RebaserClient) -> Iterator[str]:
     waker = client._waker
-    yield from _interests(client._connection)
+    yield from _subscriptions(client._connection)
     yield from _in_connection(client._connection)
     yield from (f"a follower of {key}" for key in client._covers._followers)
     yield from (f"an unanswered request to {key}" for key in client._unanswered._queues)
@@ -114,9 +114,9 @@ def _in_client(client: RebaserClient) -> Iterator[str]:
     yield from (f"a reply of {key} to come" for _, key, _ in waker._hopeful)
 
 
-def _interests(connection: Connection) -> Iterator[str]:
+def _subscriptions(connection: Connection) -> Iterator[str]:
     answers = f"{connection._replies.inbox}*"
-    yield from (f"a subscription to {one.subject}" for one in connection._interests if one.subject != answers)
+    yield from (f"a subscription to {one.subject}" for one in connection._subscriptions if one.subject != answers)
 
 
 def _in_connection(connection: Connection) -> Iterator[str]:

@@ -8,13 +8,13 @@ from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream.errors import ConsumerDeletedError, PullRefusedError
 from rebaser_client.jetstream.pull.actions import (
     Action,
-    End,
-    Later,
-    Pinned,
-    Pull,
-    Renew,
-    Unpinned,
-    Warn,
+    EndPulling,
+    NotifyPinned,
+    NotifyUnpinned,
+    PullWarning,
+    RenewInbox,
+    ResumeAfter,
+    SendPull,
     meaning,
 )
 from rebaser_client.jetstream.pull.state import BACKOFF_MAX, BATCH_OF_BYTES, GRACE, PullState
@@ -22,7 +22,7 @@ from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
 
 
 def pulls(actions: Sequence[Action]) -> list[tuple[int, int, int]]:
-    return [(action.token, action.batch, action.max_bytes) for action in actions if isinstance(action, Pull)]
+    return [(action.token, action.batch, action.max_bytes) for action in actions if isinstance(action, SendPull)]
 
 
 def consume(limit: int = 10, threshold: int = 5, **more: object) -> PullState:
@@ -46,7 +46,7 @@ def wait(state: PullState, seconds: float) -> list[Action]:
 
 def test_the_first_pull_fills_the_buffer() -> None:
     state = PullState(limit=10, threshold=5)
-    assert state.start(0.0) == (Pull(1, 10, 0, ""),)
+    assert state.start(0.0) == (SendPull(1, 10, 0, ""),)
     assert (state.free, state.outstanding) == (0, 10)
 
 
@@ -102,7 +102,7 @@ def test_credits_are_pulled_for_at_once_but_not_one_by_one() -> None:
 
 def test_after_stop_nothing_is_pulled_for() -> None:
     state = consume()
-    assert state.stop() == (End(None),)
+    assert state.stop() == (EndPulling(None),)
     state.message()
     assert not state.grant(10)
     assert not state.status(1, "408", "Request Timeout", 9)
@@ -139,7 +139,7 @@ def test_a_pull_that_ends_well_is_followed_by_another_without_a_word(status: str
     state = consume()
     state.message()
     state.message()
-    assert state.status(1, status, text, 8) == [Pull(2, 8, 0, "")]
+    assert state.status(1, status, text, 8) == [SendPull(2, 8, 0, "")]
     assert not state.grant(2)
     assert (state.free, state.outstanding) == (2, 8)
 
@@ -149,8 +149,8 @@ def test_a_pull_that_is_refused_is_told_of_and_tried_again_later(status: str, te
     state = consume()
     event = "pull_failed" if status == "400" else "pull_refused"
     warned, later = state.status(1, status, text, None)
-    assert warned == Warn(event, status, text)
-    assert isinstance(later, Later)
+    assert warned == PullWarning(event, status, text)
+    assert isinstance(later, ResumeAfter)
     assert (state.free, state.outstanding) == (10, 0)
     assert not state.tick(0.5)
     assert pulls(state.resume()) == [(2, 10, 0)]
@@ -160,7 +160,7 @@ def test_a_pull_that_is_refused_is_told_of_and_tried_again_later(status: str, te
 def test_a_consumer_that_is_gone_ends_it(status: str, text: str) -> None:
     state = consume()
     (end,) = state.status(1, status, text, None)
-    assert isinstance(end, End)
+    assert isinstance(end, EndPulling)
     assert isinstance(end.error, PullRefusedError)
     assert isinstance(end.error, ConsumerDeletedError) == (text == "Consumer Deleted")
     assert not state.grant(10)
@@ -172,7 +172,7 @@ def test_a_consumer_that_may_come_back_is_waited_for() -> None:
     state.message()
     state.grant(4)
     assert state.outstanding == 5
-    assert [type(action) for action in state.status(1, "409", "Consumer Deleted", None)] == [Warn, Later]
+    assert [type(action) for action in state.status(1, "409", "Consumer Deleted", None)] == [PullWarning, ResumeAfter]
     assert (state.free, state.outstanding) == (5, 0)  # the other pull is over, too
     assert not state.status(2, "409", "Consumer Deleted", None)
     assert pulls(state.resume()) == [(3, 5, 0)]
@@ -183,14 +183,14 @@ def test_refusals_in_a_row_wait_longer_and_a_message_ends_that() -> None:
     waits = []
     for token in range(1, 12):
         _, later = state.status(token, "503", "", None)
-        assert isinstance(later, Later)
+        assert isinstance(later, ResumeAfter)
         waits.append(later.seconds)
         assert pulls(state.resume())
     assert waits == sorted(waits)
     assert waits[-1] == BACKOFF_MAX
     state.message()
     _, later = state.status(12, "503", "", None)
-    assert later == Later(waits[0])
+    assert later == ResumeAfter(waits[0])
 
 
 def test_a_heartbeat_changes_nothing() -> None:
@@ -314,9 +314,9 @@ def test_what_did_not_fit_is_what_the_status_says_not_what_we_thought_was_left()
 def test_a_message_that_never_fits_is_told_of_and_waited_for() -> None:
     state = consume(1000, 500, by_bytes=True)
     warned, later = state.status(1, "409", "Message Size Exceeds MaxBytes", 1000)
-    assert isinstance(warned, Warn)
+    assert isinstance(warned, PullWarning)
     assert "larger than the 1000 bytes" in warned.reason
-    assert isinstance(later, Later)
+    assert isinstance(later, ResumeAfter)
     assert pulls(state.resume()) == [(2, BATCH_OF_BYTES, 1000)]
 
 
@@ -326,11 +326,11 @@ def test_a_message_that_never_fits_is_told_of_and_waited_for() -> None:
 def test_a_pin_is_named_in_later_pulls_until_it_is_refused() -> None:
     state = consume(1, 0)
     state.message()
-    assert state.pinned("a") == (Pinned("a"),)
+    assert state.pinned("a") == (NotifyPinned("a"),)
     assert not state.pinned("a")
-    assert state.grant(1) == (Pull(2, 1, 0, "a"),)
-    assert state.status(2, "423", "Nats-Pin-Id mismatch", None) == [Unpinned(), Pull(3, 1, 0, "")]
-    assert state.status(3, "423", "Nats-Wrong-Pin-Id", 1) == [Pull(4, 1, 0, "")]
+    assert state.grant(1) == (SendPull(2, 1, 0, "a"),)
+    assert state.status(2, "423", "Nats-Pin-Id mismatch", None) == [NotifyUnpinned(), SendPull(3, 1, 0, "")]
+    assert state.status(3, "423", "Nats-Wrong-Pin-Id", 1) == [SendPull(4, 1, 0, "")]
 
 
 def test_a_pin_that_is_none_is_given_up() -> None:
@@ -338,24 +338,26 @@ def test_a_pin_that_is_none_is_given_up() -> None:
     state = consume(1, 0)
     state.message()
     state.pinned("forged")
-    assert state.grant(1) == (Pull(2, 1, 0, "forged"),)
+    assert state.grant(1) == (SendPull(2, 1, 0, "forged"),)
     text = "Bad Request - Not a Pinned Client Priority consumer"
     unpinned, warned, later = state.status(2, "400", text, None)
-    assert (unpinned, warned) == (Unpinned(), Warn("pull_failed", "400", text))
-    assert isinstance(later, Later)
-    assert state.resume() == (Pull(3, 1, 0, ""),)
+    assert (unpinned, warned) == (NotifyUnpinned(), PullWarning("pull_failed", "400", text))
+    assert isinstance(later, ResumeAfter)
+    assert state.resume() == (SendPull(3, 1, 0, ""),)
 
 
 def test_a_refusal_of_an_older_pin_leaves_the_new_one() -> None:
     state = consume(2, 2)
     state.message()
     state.pinned("a")
-    assert state.grant(1) == (Pull(2, 1, 0, "a"),)
+    assert state.grant(1) == (SendPull(2, 1, 0, "a"),)
     state.message()
     state.pinned("b")
-    assert state.grant(1) == (Pull(3, 1, 0, "b"),)
+    assert state.grant(1) == (SendPull(3, 1, 0, "b"),)
     state._sent[0].pin = "a"
-    assert not [action for action in state.status(2, "423", "Nats-Wrong-Pin-Id", 1) if isinstance(action, Unpinned)]
+    assert not [
+        action for action in state.status(2, "423", "Nats-Wrong-Pin-Id", 1) if isinstance(action, NotifyUnpinned)
+    ]
     assert state.pin == "b"
 
 
@@ -365,9 +367,9 @@ def test_a_refusal_of_an_older_pin_leaves_the_new_one() -> None:
 def test_missed_heartbeats_warn_and_pull_again() -> None:
     state = consume(heartbeat=5.0)
     warned, renew = wait(state, 11)
-    assert isinstance(warned, Warn)
+    assert isinstance(warned, PullWarning)
     assert warned.event == "pull_heartbeats_missed"
-    assert renew == Renew()
+    assert renew == RenewInbox()
     assert not state.grant(0)
     assert pulls(state.renewed()) == [(2, 10, 0)]
 
@@ -404,7 +406,7 @@ def test_a_pull_that_is_never_answered_is_given_up_after_its_time() -> None:
     state = consume(expires=30.0)
     assert not wait(state, 30 + GRACE)
     warned, again = wait(state, 1)
-    assert isinstance(warned, Warn)
+    assert isinstance(warned, PullWarning)
     assert warned.event == "pull_unanswered"
     assert pulls([again]) == [(2, 10, 0)]
     assert not state.status(1, "408", "Request Timeout", 10)
@@ -418,7 +420,7 @@ def test_without_a_connection_nothing_is_pulled_for_and_no_timer_runs() -> None:
     assert not state.grant(5)
     assert pulls(state.reconnected()) == [(2, 15, 0)]
     assert not wait(state, 1)
-    assert [type(action) for action in wait(state, 1)] == [Warn, Renew]
+    assert [type(action) for action in wait(state, 1)] == [PullWarning, RenewInbox]
 
 
 def test_a_reconnect_pulls_whatever_is_free_and_waits_for_nothing() -> None:
@@ -427,7 +429,7 @@ def test_a_reconnect_pulls_whatever_is_free_and_waits_for_nothing() -> None:
         state.message()
     assert pulls(state.reconnected()) == [(2, 3, 0)]
     _, later = state.status(2, "503", "", None)
-    assert isinstance(later, Later)
+    assert isinstance(later, ResumeAfter)
     assert not state.disconnected()
     assert pulls(state.reconnected()) == [(3, 3, 0)]
 
@@ -436,7 +438,7 @@ def test_missed_heartbeats_pull_for_whatever_is_free() -> None:
     state = consume(heartbeat=1.0)
     for _ in range(8):
         state.message()
-    assert [type(action) for action in wait(state, 3)] == [Warn, Renew]
+    assert [type(action) for action in wait(state, 3)] == [PullWarning, RenewInbox]
     assert pulls(state.renewed()) == [(2, 2, 0)]
 
 
@@ -457,7 +459,7 @@ def test_a_connection_that_was_lost_unnoticed_is_pulled_on_again() -> None:
 def test_what_could_not_be_sent_is_tried_again() -> None:
     state = consume()
     (later,) = state.failed(1, NotConnectedError("broken"))
-    assert isinstance(later, Later)
+    assert isinstance(later, ResumeAfter)
     assert pulls(state.resume()) == [(2, 10, 0)]
 
 
@@ -471,29 +473,29 @@ def fetch(**more: object) -> PullState:
 def test_a_fetch_is_over_when_all_came() -> None:
     state = fetch()
     assert not [*state.message(), *state.grant(1), *state.message()]
-    assert state.message() == (End(None),)
+    assert state.message() == (EndPulling(None),)
 
 
 def test_a_fetch_of_bytes_is_over_when_they_came() -> None:
     state = consume(300, 0, once=True, by_bytes=True)
     assert not state.message(200)
-    assert state.message(100) == (End(None),)
+    assert state.message(100) == (EndPulling(None),)
 
 
 def test_a_fetch_of_messages_and_bytes_is_over_when_either_came() -> None:
     state = PullState(limit=300, threshold=0, once=True, by_bytes=True, batch=2)
     assert pulls(state.start(0.0)) == [(1, 2, 300)]
     assert not state.message(100)
-    assert state.message(100) == (End(None),)
+    assert state.message(100) == (EndPulling(None),)
     state = PullState(limit=300, threshold=0, once=True, by_bytes=True, batch=3)
     assert pulls(state.start(0.0)) == [(1, 3, 300)]
     assert not state.message(200)
-    assert state.message(100) == (End(None),)
+    assert state.message(100) == (EndPulling(None),)
 
 
 @pytest.mark.parametrize(("status", "text"), SILENT)
 def test_a_fetch_is_over_when_its_pull_is(status: str, text: str) -> None:
-    assert fetch().status(1, status, text, None) == [End(None)]
+    assert fetch().status(1, status, text, None) == [EndPulling(None)]
 
 
 @pytest.mark.parametrize(
@@ -509,7 +511,7 @@ def test_a_fetch_is_over_when_its_pull_is(status: str, text: str) -> None:
 )
 def test_a_fetch_that_is_refused_says_why(status: str, text: str, error: type[Exception]) -> None:
     (end,) = fetch().status(1, status, text, None)
-    assert isinstance(end, End)
+    assert isinstance(end, EndPulling)
     assert type(end.error) is error
     assert text in str(end.error)
 
@@ -519,7 +521,7 @@ def test_a_fetch_ends_with_its_time_its_heartbeats_or_its_connection() -> None:
     (silent,) = wait(fetch(heartbeat=0.5), 2)
     (cut,) = fetch().disconnected()
     (cut_unnoticed,) = fetch().reconnected()
-    errors = [end.error for end in (late, silent, cut, cut_unnoticed) if isinstance(end, End)]
+    errors = [end.error for end in (late, silent, cut, cut_unnoticed) if isinstance(end, EndPulling)]
     assert [type(error) for error in errors] == [RequestTimeoutError] * 2 + [NotConnectedError] * 2
 
 
@@ -537,10 +539,10 @@ def test_a_fetch_that_gets_no_connection_is_over_after_its_time() -> None:
     state.start(0.0)
     assert not wait(state, 2)
     (end,) = wait(state, 2)
-    assert isinstance(end, End)
+    assert isinstance(end, EndPulling)
     assert isinstance(end.error, NotConnectedError)
 
 
 def test_a_fetch_that_could_not_be_sent_is_over() -> None:
     broken = NotConnectedError("broken")
-    assert fetch().failed(1, broken) == (End(broken),)
+    assert fetch().failed(1, broken) == (EndPulling(broken),)

@@ -5,7 +5,7 @@ from collections import deque
 from rebaser_client.jetstream.messages import Message
 
 
-class Buffer:
+class MessageBuffer:
     """Oldest first. One message fits always, however large: else it would never come through."""
 
     __slots__ = ("_bytes", "_max_bytes", "_max_count", "_messages")

@@ -19,9 +19,9 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.jetstream.context import JetStream
 from rebaser_client.jetstream.messages import Message
-from rebaser_client.jetstream.ordered.buffer import Buffer
+from rebaser_client.jetstream.ordered.buffer import MessageBuffer
 from rebaser_client.jetstream.ordered.position import Position, Start
-from rebaser_client.jetstream.ordered.requests import RETRY_MAX, RETRY_MIN, Calls, Generation
+from rebaser_client.jetstream.ordered.requests import RETRY_MAX, RETRY_MIN, ConsumerRequests, Generation
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.connection import TICK
 from rebaser_client.nats.messages import DESCRIPTION, STATUS, as_int
@@ -57,13 +57,13 @@ class OrderedConsumer:
         on_ready: Callable[[], None] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self._calls = Calls(js, stream, filter_subject, idle_heartbeat, headers_only, config or {})
+        self._requests = ConsumerRequests(js, stream, filter_subject, idle_heartbeat, headers_only, config or {})
         self._js = js
         self._connection = js.connection
         self._stream = stream
         self._filter = filter_subject
         self._position = Position(start)
-        self._queue = Buffer(max_count, max_bytes)
+        self._queue = MessageBuffer(max_count, max_bytes)
         self._created = ""
         self._generation: Generation | None = None
         self._generations = 0
@@ -103,13 +103,13 @@ class OrderedConsumer:
     ) -> None:
         generation = self._close()
         if generation is not None:
-            await self._calls.discard_now(generation)
+            await self._requests.discard_now(generation)
 
-    def leave(self) -> None:
+    def close_soon(self) -> None:
         """Close at once; the server is told in the background."""
         generation = self._close()
         if generation is not None:
-            self._connection.spawn(self._calls.discard, generation)
+            self._connection.spawn(self._requests.discard, generation)
 
     def _close(self) -> Generation | None:
         """What the server has to be told to forget."""
@@ -252,7 +252,7 @@ class OrderedConsumer:
         if generation is None or self._closed:
             return
         log.info("ordered_reset", **self._names(), reason=reason, seq=self._position.last)
-        self._connection.spawn(self._calls.discard, generation)
+        self._connection.spawn(self._requests.discard, generation)
         if not self._full:
             self._replace()
 
@@ -277,7 +277,7 @@ class OrderedConsumer:
         while self._generation is None and not self._full:
             try:
                 await self._connection.wait_connected()
-                self._failure = await self._calls.find_loss(self._created, self._position.last)
+                self._failure = await self._requests.find_loss(self._created, self._position.last)
                 if self._failure is not None:
                     log.error("ordered_stream_lost", **self._names(), reason=self._failure.message)
                     self._tell()
@@ -302,14 +302,14 @@ class OrderedConsumer:
         self._silent_ticks = 0
         self._generation = generation
         try:
-            info = await self._calls.create(generation, handle, self._position.policy())
+            info = await self._requests.create(generation, handle, self._position.policy())
         except BaseException:
             if self._generation is generation:
                 self._generation = None
             raise
         self._position.made(info)
         if self._generation is not generation:
-            await self._calls.discard(generation)  # the first time it may not have been there yet
+            await self._requests.discard(generation)  # the first time it may not have been there yet
 
     def _names(self) -> dict[str, str]:
         return {"stream": self._stream, "filter": self._filter}

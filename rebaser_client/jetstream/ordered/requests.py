@@ -18,7 +18,7 @@ from rebaser_client.jetstream.infos import ConsumerInfo
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.parser import Handler
-from rebaser_client.nats.subscription import Interest
+from rebaser_client.nats.subscription import Subscription
 from rebaser_core.errors import ConfigError, RebaserError, TransientError
 
 log = get_logger(__name__)
@@ -44,19 +44,19 @@ OURS = frozenset(
 class Generation:
     """One consumer on the server: its name, where it delivers, and how far it has."""
 
-    __slots__ = ("again", "flow", "inbox", "interest", "name", "sequence")
+    __slots__ = ("again", "flow", "inbox", "name", "sequence", "subscription")
 
     def __init__(self, connection: Connection, *, again: bool) -> None:
         self.name = connection.new_name()
         self.inbox = connection.new_inbox()
         self.again = again  # whether there was another before
-        self.interest: Interest | None = None
+        self.subscription: Subscription | None = None
         self.sequence = 0  # consumer sequence of the newest message that was taken in
         self.flow = ""  # where to say that what is queued has been taken
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class ConsumerRequests:
     """`given`: fields of JetStream's `ConsumerConfig` that a caller chose; raises `ConfigError` for forbidden ones."""
 
     js: JetStream
@@ -93,12 +93,12 @@ class Calls:
     async def create(self, generation: Generation, handler: Handler, policy: Mapping[str, Any]) -> ConsumerInfo:
         """Listen, then make the consumer. What it delivers may come before the answer; after an error it is gone."""
         try:
-            generation.interest = await self.js.connection.listen(generation.inbox, handler, lasting=False)
+            generation.subscription = await self.js.connection.listen(generation.inbox, handler, lasting=False)
             config = self.config(generation.name, generation.inbox, policy)
             return (await self.js.create_consumer(self.stream, config)).cached_info
         except BaseException as error:
-            if isinstance(error, ApiError) and generation.interest is not None:
-                await generation.interest.close()  # refused: there is no consumer
+            if isinstance(error, ApiError) and generation.subscription is not None:
+                await generation.subscription.close()  # refused: there is no consumer
             else:
                 await self.discard_now(generation)
             raise
@@ -114,8 +114,8 @@ class Calls:
 
     async def discard(self, generation: Generation) -> None:
         """Listen no more, and delete the consumer, trying for as long as the server has not done so by itself."""
-        if generation.interest is not None:
-            await generation.interest.close()
+        if generation.subscription is not None:
+            await generation.subscription.close()
         backoff = Backoff(RETRY_MIN, RETRY_MAX)
         with anyio.move_on_after(INACTIVE):
             while True:

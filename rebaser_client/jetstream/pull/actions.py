@@ -7,7 +7,7 @@ from rebaser_client.nats.errors import NoRespondersError
 from rebaser_core.errors import RebaserError
 
 
-class Pull(NamedTuple):
+class SendPull(NamedTuple):
     """Send a pull whose answers name `token`. `max_bytes` 0: none; `pin` empty: none."""
 
     token: int
@@ -16,7 +16,7 @@ class Pull(NamedTuple):
     pin: str
 
 
-class Warn(NamedTuple):
+class PullWarning(NamedTuple):
     """Tell the user: it goes on, but not as it should. `status` is empty where no status says so."""
 
     event: str
@@ -24,37 +24,37 @@ class Warn(NamedTuple):
     reason: str
 
 
-class Later(NamedTuple):
+class ResumeAfter(NamedTuple):
     """Call `resume` after `seconds`."""
 
     seconds: float
 
 
-class Renew(NamedTuple):
+class RenewInbox(NamedTuple):
     """Listen on a new inbox, when everything for the old one has come, then call `renewed`."""
 
 
-class Look(NamedTuple):
+class CheckConsumer(NamedTuple):
     """See whether the consumer is still there."""
 
 
-class Pinned(NamedTuple):
+class NotifyPinned(NamedTuple):
     """The consumer chose this client; the server knows it by `pin`."""
 
     pin: str
 
 
-class Unpinned(NamedTuple):
+class NotifyUnpinned(NamedTuple):
     """The pin is another's now, or nobody's."""
 
 
-class End(NamedTuple):
+class EndPulling(NamedTuple):
     """It is over; nothing more will be pulled."""
 
     error: RebaserError | None
 
 
-Action: TypeAlias = Pull | Warn | Later | Renew | Pinned | Unpinned | End
+Action: TypeAlias = SendPull | PullWarning | ResumeAfter | RenewInbox | NotifyPinned | NotifyUnpinned | EndPulling
 NOTHING: tuple[Action, ...] = ()
 
 Meaning: TypeAlias = Literal["silent", "warn", "lost", "error", "deleted", "final"]

@@ -4,22 +4,30 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rebaser_client.jetstream.api_calls import Calls
+from rebaser_client.jetstream.api_calls import ApiCalls
 from rebaser_client.jetstream.messages import Message
-from rebaser_client.jetstream.priority_groups import Group
-from rebaser_client.jetstream.pull.actions import Pull
+from rebaser_client.jetstream.priority_groups import PriorityGroup
+from rebaser_client.jetstream.pull.actions import SendPull
 from rebaser_client.jetstream.pull.message import PullMessage
-from rebaser_client.jetstream.pull.options import Limits
+from rebaser_client.jetstream.pull.options import PullLimits
 from rebaser_client.jetstream.pull.puller import Puller
 from rebaser_client.jetstream.pull.state import PullState
-from rebaser_client.nats.parser import Sized
+from rebaser_client.nats.parser import SizedHandler
 
 
-class _Reading(Puller):
+class _RefillingPuller(Puller):
     """What is taken from the queue makes room for as much."""
 
     def __init__(
-        self, js: Calls, stream: str, consumer: str, limits: Limits, group: Group, *, once: bool, **callbacks: Any
+        self,
+        js: ApiCalls,
+        stream: str,
+        consumer: str,
+        limits: PullLimits,
+        group: PriorityGroup,
+        *,
+        once: bool,
+        **callbacks: Any,
     ) -> None:
         state = PullState(
             limit=limits.limit,
@@ -42,7 +50,7 @@ class _Reading(Puller):
         )
         self._sizes: deque[int] = deque()  # of what is queued, where bytes are counted
         if limits.by_bytes:
-            self._handler = Sized(self._on_sized)
+            self._handler = SizedHandler(self._on_sized)
 
     async def __anext__(self) -> PullMessage:
         if not self._queue:
@@ -61,7 +69,7 @@ class _Reading(Puller):
             self._arrived(message, size)
 
 
-class Messages(_Reading):
+class Messages(_RefillingPuller):
     """Messages of a consumer, without end: see `Consumer.consume`.
 
     async with consumer.consume() as messages:
@@ -73,7 +81,9 @@ class Messages(_Reading):
     answers pulls.
     """
 
-    def __init__(self, js: Calls, stream: str, consumer: str, limits: Limits, group: Group, **callbacks: Any) -> None:
+    def __init__(
+        self, js: ApiCalls, stream: str, consumer: str, limits: PullLimits, group: PriorityGroup, **callbacks: Any
+    ) -> None:
         super().__init__(js, stream, consumer, limits, group, once=False, **callbacks)
 
     async def drain(self) -> None:
@@ -87,7 +97,7 @@ class Messages(_Reading):
                 await handle(message)
 
 
-class Batch(_Reading):
+class MessageBatch(_RefillingPuller):
     """The messages of one pull: see `Consumer.fetch`.
 
     async for message in consumer.fetch(10): ...
@@ -98,19 +108,21 @@ class Batch(_Reading):
     A batch that is not read to its end is over after its time, or at once in an `async with` block.
     """
 
-    def __init__(self, js: Calls, stream: str, consumer: str, limits: Limits, group: Group) -> None:
+    def __init__(self, js: ApiCalls, stream: str, consumer: str, limits: PullLimits, group: PriorityGroup) -> None:
         super().__init__(js, stream, consumer, limits, group, once=True)
 
 
-class Following(Batch):
+class AckNextBatch(MessageBatch):
     """The messages of a pull that acknowledges the one before: see `JetStream.ack_next`."""
 
-    def __init__(self, js: Calls, message: Message, limits: Limits, group: Group, *, no_wait: bool) -> None:
+    def __init__(
+        self, js: ApiCalls, message: Message, limits: PullLimits, group: PriorityGroup, *, no_wait: bool
+    ) -> None:
         super().__init__(js, message.stream, message.consumer, limits, group)
         self._api = message.reply
         if no_wait:
             kept = {name: value for name, value in self._request.items() if name not in ("expires", "idle_heartbeat")}
             self._request = {**kept, "no_wait": True}
 
-    def _wanted(self, pull: Pull) -> bytes:
+    def _wanted(self, pull: SendPull) -> bytes:
         return b"+NXT " + super()._wanted(pull)

@@ -5,19 +5,19 @@ from collections.abc import Callable
 from rebaser_client.jetstream.api import JetStreamApi
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError
 from rebaser_client.jetstream.infos import ConsumerInfo
-from rebaser_client.jetstream.priority_groups import Group
-from rebaser_client.jetstream.pull.actions import Warn
-from rebaser_client.jetstream.pull.batches import Batch, Messages
+from rebaser_client.jetstream.priority_groups import PriorityGroup
+from rebaser_client.jetstream.pull.actions import PullWarning
+from rebaser_client.jetstream.pull.batches import MessageBatch, Messages
 from rebaser_client.jetstream.pull.message import PullMessage
-from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, Limits, check_group
+from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, PullLimits, check_group
 
 
 class Consumer:
     """Got from `JetStream` or `Stream`. `cached_info` is as old as its last `info`.
 
     All times are seconds. `consume`, `fetch` and `next` raise `ConfigError` for what ADR-37 or the consumer, as it is
-    cached, forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see `Group`. Messages are acknowledged
-    by themselves (`PullMessage`) or through `JetStream`.
+    cached, forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see `PriorityGroup`. Messages are
+    acknowledged by themselves (`PullMessage`) or through `JetStream`.
     """
 
     def __init__(self, js: JetStreamApi, info: ConsumerInfo) -> None:
@@ -52,7 +52,7 @@ class Consumer:
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
         priority: int | None = None,
-        on_warning: Callable[[Warn], None] | None = None,
+        on_warning: Callable[[PullWarning], None] | None = None,
         on_pinned: Callable[[str], None] | None = None,
         on_unpinned: Callable[[], None] | None = None,
         end_when_gone: bool = False,
@@ -68,7 +68,7 @@ class Consumer:
         Where nothing is acknowledged (`ack_policy` none), what is kept for a reader who leaves early is lost: to the
         server it is done. Such a reader keeps little (`max_messages`), or drains.
         """
-        limits = Limits.of_consume(
+        limits = PullLimits.of_consume(
             max_messages,
             max_bytes,
             expires,
@@ -99,16 +99,16 @@ class Consumer:
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
         priority: int | None = None,
-    ) -> Batch:
+    ) -> MessageBatch:
         """The next `max_messages`, or as many as fit into `max_bytes`, or as many as come before `expires`.
 
         Both limits may be given: it is over when the first is reached.
 
         With a heartbeat (by default if `expires` is above 30) a pull that is lost is noticed before its time.
         """
-        limits = Limits.of_fetch(max_messages, max_bytes, expires, idle_heartbeat)
+        limits = PullLimits.of_fetch(max_messages, max_bytes, expires, idle_heartbeat)
         group_ = self._group(group, min_pending, min_ack_pending, priority, fetch=True)
-        return Batch(self._js, self.stream, self.name, limits, group_)
+        return MessageBatch(self._js, self.stream, self.name, limits, group_)
 
     async def next(
         self,
@@ -120,7 +120,7 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> PullMessage | None:
-        """The next message, or None if none comes before `expires`. Raises as `Batch` does."""
+        """The next message, or None if none comes before `expires`. Raises as `MessageBatch` does."""
         batch = self.fetch(
             1,
             expires=expires,
@@ -150,7 +150,7 @@ class Consumer:
         priority: int | None,
         *,
         fetch: bool,
-    ) -> Group:
-        group = Group.of(name, min_pending, min_ack_pending, priority)
+    ) -> PriorityGroup:
+        group = PriorityGroup.of(name, min_pending, min_ack_pending, priority)
         check_group(self.cached_info, group, fetch=fetch)
         return group

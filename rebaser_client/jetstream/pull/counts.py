@@ -9,7 +9,7 @@ turns), so it is counted for the oldest; the status that ends a pull says how mu
 from collections import deque
 
 
-class Sent:
+class SentPull:
     """A pull on the server. `left`: what it may still bring."""
 
     __slots__ = ("at", "left", "pin", "token")
@@ -21,13 +21,13 @@ class Sent:
         self.at = at
 
 
-class Counts:
+class PullCounts:
     """The foundation of `PullState`. `free`: what no pull asks for. Below zero: more came than was asked for."""
 
     def __init__(self, limit: int) -> None:
         self.free = limit
         self.outstanding = 0
-        self._sent: deque[Sent] = deque()  # oldest first, those that may still bring something
+        self._sent: deque[SentPull] = deque()  # oldest first, those that may still bring something
         self._tokens = 0
         self._floor = 1  # answers to pulls before this one mean nothing any more
 
@@ -38,7 +38,7 @@ class Counts:
     def _ask(self, pin: str, at: float) -> int:
         """All that is free is asked for; the token of the pull."""
         self._tokens += 1
-        self._sent.append(Sent(self._tokens, self.free, pin, at))
+        self._sent.append(SentPull(self._tokens, self.free, pin, at))
         self.outstanding += self.free
         self.free = 0
         return self._tokens

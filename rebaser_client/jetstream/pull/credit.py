@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from rebaser_client.jetstream.api_calls import Calls
-from rebaser_client.jetstream.priority_groups import Group
-from rebaser_client.jetstream.pull.actions import Warn
+from rebaser_client.jetstream.api_calls import ApiCalls
+from rebaser_client.jetstream.priority_groups import PriorityGroup
+from rebaser_client.jetstream.pull.actions import PullWarning
 from rebaser_client.jetstream.pull.puller import Puller
 from rebaser_client.jetstream.pull.state import PullState
 
@@ -17,14 +17,14 @@ class PullConsumer(Puller):
         async for message in pull: ...
 
     A consumer that is deleted is waited for. `expires` and `idle_heartbeat` are seconds.
-    `group` and what goes with it: see `Group`; raises `ConfigError` for what no server takes.
+    `group` and what goes with it: see `PriorityGroup`; raises `ConfigError` for what no server takes.
     `on_pinned` (with the pin's id) is called, in the read loop, when the first message of a pin came, `on_unpinned`
     when a pull was refused because the pin is gone. Nobody tells a client that loses its pin while it does not pull.
     """
 
     def __init__(
         self,
-        js: Calls,
+        js: ApiCalls,
         stream: str,
         consumer: str,
         *,
@@ -34,7 +34,7 @@ class PullConsumer(Puller):
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
         priority: int | None = None,
-        on_warning: Callable[[Warn], None] | None = None,
+        on_warning: Callable[[PullWarning], None] | None = None,
         on_pinned: Callable[[str], None] | None = None,
         on_unpinned: Callable[[], None] | None = None,
     ) -> None:
@@ -45,7 +45,7 @@ class PullConsumer(Puller):
             PullState(expires=expires, heartbeat=idle_heartbeat, survives_delete=True),
             expires=expires,
             idle_heartbeat=idle_heartbeat,
-            group=Group.of(group, min_pending, min_ack_pending, priority),
+            group=PriorityGroup.of(group, min_pending, min_ack_pending, priority),
             on_warning=on_warning,
             on_pinned=on_pinned,
             on_unpinned=on_unpinned,

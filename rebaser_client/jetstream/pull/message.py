@@ -1,6 +1,6 @@
 """A message that was pulled and acknowledges itself."""
 
-from rebaser_client.jetstream.api_calls import Calls
+from rebaser_client.jetstream.api_calls import ApiCalls
 from rebaser_client.jetstream.messages import Message
 
 
@@ -9,7 +9,7 @@ class PullMessage(Message):
 
     __slots__ = ("_js",)
 
-    def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None, js: Calls) -> None:
+    def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None, js: ApiCalls) -> None:
         super().__init__(subject, reply, data, headers)
         self._js = js
 

@@ -6,7 +6,7 @@ Invariant: what is refused here is refused before anything is sent, with `Config
 from typing import NamedTuple, Self
 
 from rebaser_client.jetstream.infos import ConsumerInfo
-from rebaser_client.jetstream.priority_groups import Group
+from rebaser_client.jetstream.priority_groups import PriorityGroup
 from rebaser_core.errors import ConfigError
 
 DEFAULT_MESSAGES = 500
@@ -19,7 +19,7 @@ LONG_FETCH = 30.0  # a fetch that may take longer has heartbeats by default
 NS = 1e-9  # seconds in a nanosecond: the finest time a request can name
 
 
-class Limits(NamedTuple):
+class PullLimits(NamedTuple):
     """How much is pulled for at most, and when again. `heartbeat` 0: none. `batch`: messages, if the limit is bytes."""
 
     limit: int
@@ -93,7 +93,7 @@ def _heartbeat(seconds: float, expires: float) -> float:
     return seconds
 
 
-def check_group(info: ConsumerInfo, group: Group, *, fetch: bool) -> None:
+def check_group(info: ConsumerInfo, group: PriorityGroup, *, fetch: bool) -> None:
     """Refuse what the consumer, as `info` has it, cannot be pulled for."""
     config = info.config
     what = f"consumer {info.name} of stream {info.stream}"

@@ -14,17 +14,27 @@ from typing import Any, Self
 import anyio
 
 from rebaser_client.backoff import jittered
-from rebaser_client.jetstream.api_calls import Calls
+from rebaser_client.jetstream.api_calls import ApiCalls
 from rebaser_client.jetstream.messages import PIN_ID
-from rebaser_client.jetstream.names import path
-from rebaser_client.jetstream.priority_groups import Group
-from rebaser_client.jetstream.pull.actions import Action, End, Later, Look, Pinned, Pull, Renew, Unpinned, Warn
+from rebaser_client.jetstream.names import subject_tokens
+from rebaser_client.jetstream.priority_groups import PriorityGroup
+from rebaser_client.jetstream.pull.actions import (
+    Action,
+    CheckConsumer,
+    EndPulling,
+    NotifyPinned,
+    NotifyUnpinned,
+    PullWarning,
+    RenewInbox,
+    ResumeAfter,
+    SendPull,
+)
 from rebaser_client.jetstream.pull.message import PullMessage
 from rebaser_client.jetstream.pull.state import BACKOFF_MIN, PullState
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.messages import DESCRIPTION, STATUS, as_int
-from rebaser_client.nats.parser import Handler, Sized
-from rebaser_client.nats.subscription import Interest
+from rebaser_client.nats.parser import Handler, SizedHandler
+from rebaser_client.nats.subscription import Subscription
 from rebaser_core.errors import RebaserError, TransientError
 
 log = get_logger(__name__)
@@ -42,15 +52,15 @@ class Puller:
 
     def __init__(
         self,
-        js: Calls,
+        js: ApiCalls,
         stream: str,
         consumer: str,
         state: PullState,
         *,
         expires: float,
         idle_heartbeat: float,
-        group: Group,
-        on_warning: Callable[[Warn], None] | None = None,
+        group: PriorityGroup,
+        on_warning: Callable[[PullWarning], None] | None = None,
         on_pinned: Callable[[str], None] | None = None,
         on_unpinned: Callable[[], None] | None = None,
         is_gone: Callable[[], Awaitable[bool]] | None = None,
@@ -59,7 +69,7 @@ class Puller:
         self._connection = js.connection
         self._state = state
         self._names = {"stream": stream, "consumer": consumer}
-        self._api = f"{js.prefix}CONSUMER.MSG.NEXT.{path(stream, consumer)}"
+        self._api = f"{js.prefix}CONSUMER.MSG.NEXT.{subject_tokens(stream, consumer)}"
         self._request: dict[str, Any] = {"expires": int(expires * NANOS), **group.request}
         if idle_heartbeat:
             self._request["idle_heartbeat"] = int(idle_heartbeat * NANOS)
@@ -70,12 +80,12 @@ class Puller:
         self._is_gone = is_gone  # asked when the consumer may be, if it is of interest
         self._loop = asyncio.get_running_loop()
         self._inbox = ""
-        self._interest: Interest | None = None
-        self._handler: Handler | Sized = self._on_message
+        self._subscription: Subscription | None = None
+        self._handler: Handler | SizedHandler = self._on_message
         self._queue: deque[PullMessage] = deque()
         self._unwanted: deque[PullMessage] = deque()  # came and nobody will take them
         self._filled = asyncio.Event()
-        self._todo: deque[Pull | Renew | Look] = deque()
+        self._todo: deque[SendPull | RenewInbox | CheckConsumer] = deque()
         self._due = asyncio.Event()
         self._busy = False  # with one of `_todo`: the inbox may be another soon
         self._timer: asyncio.TimerHandle | None = None
@@ -211,26 +221,26 @@ class Puller:
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
             match action:
-                case Pull() if not self._todo and not self._busy and self._pull_now(action):
+                case SendPull() if not self._todo and not self._busy and self._pull_now(action):
                     pass  # half the window is still to come, and what hurries now need not wait for it
-                case Pull() | Renew():
+                case SendPull() | RenewInbox():
                     self._todo.append(action)
                     self._due.set()
-                case Warn(event, status, reason):
+                case PullWarning(event, status, reason):
                     log.log(40 if event == "pull_failed" else 30, event, **self._names, status=status, reason=reason)
                     self._tell(self._on_warning, action)
                     if status == "503":
                         self._look_soon()
-                case Later(seconds):
+                case ResumeAfter(seconds):
                     self._stop_timer()
                     self._timer = self._loop.call_later(jittered(seconds), self._resume)
-                case Pinned(pin):
+                case NotifyPinned(pin):
                     log.info("pull_pinned", **self._names, pin=pin)
                     self._tell(self._on_pinned, pin)
-                case Unpinned():
+                case NotifyUnpinned():
                     log.info("pull_unpinned", **self._names)
                     self._tell(self._on_unpinned)
-                case End(error):
+                case EndPulling(error):
                     self._error = error
                     self._scope.cancel()
                     self._filled.set()
@@ -265,18 +275,18 @@ class Puller:
         finally:
             await self._close()
 
-    async def _do(self, action: Pull | Renew | Look) -> None:
+    async def _do(self, action: SendPull | RenewInbox | CheckConsumer) -> None:
         match action:
-            case Pull():
+            case SendPull():
                 await self._pull(action)
-            case Renew():
+            case RenewInbox():
                 await self._renew()
-            case Look():
+            case CheckConsumer():
                 await self._look()
 
     def _look_soon(self) -> None:
-        if self._is_gone is not None and Look() not in self._todo:
-            self._todo.append(Look())
+        if self._is_gone is not None and CheckConsumer() not in self._todo:
+            self._todo.append(CheckConsumer())
             self._due.set()
 
     async def _look(self) -> None:
@@ -288,7 +298,7 @@ class Puller:
         if gone:
             self._act(self._state.gone())
 
-    async def _pull(self, pull: Pull) -> None:
+    async def _pull(self, pull: SendPull) -> None:
         if not self._state.expects(pull.token):
             return  # given up before it was sent: the connection was lost, and its successor asks for as much
         try:
@@ -300,10 +310,10 @@ class Puller:
                 log.warning("pull_not_sent", **self._names, reason=error.message)
                 self._act(self._state.failed(pull.token, error))
 
-    def _pull_now(self, pull: Pull) -> bool:
+    def _pull_now(self, pull: SendPull) -> bool:
         return self._connection.publish_now(self._api, self._wanted(pull), reply=f"{self._inbox}{pull.token}")
 
-    def _wanted(self, pull: Pull) -> bytes:
+    def _wanted(self, pull: SendPull) -> bytes:
         fields = {**self._request, "batch": pull.batch}
         if pull.max_bytes:
             fields["max_bytes"] = pull.max_bytes
@@ -313,18 +323,18 @@ class Puller:
 
     async def _listen(self) -> None:
         self._inbox = f"{self._connection.new_inbox()}."
-        self._interest = await self._connection.listen(self._inbox + "*", self._handler)
+        self._subscription = await self._connection.listen(self._inbox + "*", self._handler)
 
     async def _renew(self) -> None:
         """Take the interest in all pulls away, so that none is served beside its successor."""
-        if self._interest is not None:
-            await self._interest.drain()  # what was on its way is counted before the rest is given up
+        if self._subscription is not None:
+            await self._subscription.drain()  # what was on its way is counted before the rest is given up
         try:
             await self._listen()
         except RebaserError as error:
             log.warning("pull_not_renewed", **self._names, reason=error.message)
             await anyio.sleep(jittered(BACKOFF_MIN))
-            self._todo.append(Renew())
+            self._todo.append(RenewInbox())
         else:
             self._act(self._state.renewed())
 
@@ -334,9 +344,9 @@ class Puller:
         self._stop_timer()
         try:
             with anyio.move_on_after(STOP_BOUND, shield=True):
-                if self._interest is not None:
+                if self._subscription is not None:
                     # Without interest the server drops the pulls; what it sent before reaches the handler.
-                    await (self._interest.drain() if self._draining else self._interest.close())
+                    await (self._subscription.drain() if self._draining else self._subscription.close())
             self._give_back()
         finally:
             self._closed.set()

@@ -10,17 +10,17 @@ from rebaser_client.jetstream.errors import ConsumerDeletedError
 from rebaser_client.jetstream.pull.actions import (
     NOTHING,
     Action,
-    End,
-    Later,
-    Pinned,
-    Pull,
-    Renew,
-    Unpinned,
-    Warn,
+    EndPulling,
+    NotifyPinned,
+    NotifyUnpinned,
+    PullWarning,
+    RenewInbox,
+    ResumeAfter,
+    SendPull,
     meaning,
     refusal,
 )
-from rebaser_client.jetstream.pull.counts import Counts
+from rebaser_client.jetstream.pull.counts import PullCounts
 from rebaser_client.jetstream.pull.options import BATCH_OF_BYTES
 from rebaser_client.nats.errors import RequestTimeoutError
 from rebaser_core.backoff import exponential_delay
@@ -33,7 +33,7 @@ BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between pulls that are refused
 PIN_REFUSED = ("423", "400")
 
 
-class PullState(Counts):
+class PullState(PullCounts):
     """`limit` is free at first, and free at most. `threshold`: pull again when no more than that is outstanding or in
     the reader's buffer; None: when no more is outstanding than is free. `once`: one pull, and over with it (`fetch`).
     `survives_delete`: a consumer that is deleted may come back. `expires` and `heartbeat` (0: none) are seconds.
@@ -106,8 +106,8 @@ class PullState(Counts):
             self._heard = True  # silence begins now
         token = self._ask(self.pin, self._clock)
         if self.by_bytes:
-            return (Pull(token, self._batch, amount, self.pin),)
-        return (Pull(token, amount, 0, self.pin),)
+            return (SendPull(token, self._batch, amount, self.pin),)
+        return (SendPull(token, amount, 0, self.pin),)
 
     # -- the server ------------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class PullState(Counts):
         if pin == self.pin:
             return NOTHING
         self.pin = pin
-        return (Pinned(pin),)
+        return (NotifyPinned(pin),)
 
     def status(self, token: int, status: str, description: str, left: int | None) -> Sequence[Action]:
         """A status came for the pull `token`. `left`: what it did not bring, where the status says so."""
@@ -148,11 +148,11 @@ class PullState(Counts):
             self._lose_all()
         if what != "silent":
             event = "pull_failed" if what == "error" else "pull_refused"
-            return [*actions, Warn(event, status, description), *self._wait()]
+            return [*actions, PullWarning(event, status, description), *self._wait()]
         if self.by_bytes and description.startswith("Message Size"):
             if room >= self._limit and self.free >= self._limit:
                 reason = f"the next message is larger than the {self._limit} bytes that are pulled for"
-                return [*actions, Warn("pull_refused", status, reason), *self._wait()]
+                return [*actions, PullWarning("pull_refused", status, reason), *self._wait()]
             self._refused_room = min(room, self._limit - 1)  # all of it free is always worth a try
         elif status != "423":
             self._refusals = 0
@@ -180,19 +180,19 @@ class PullState(Counts):
             if self._once:
                 return self._end(RequestTimeoutError("the server sent no heartbeats: the pull is lost"))
             self._renewing = True
-            return (Warn("pull_heartbeats_missed", "", f"{self.outstanding} outstanding"), Renew())
+            return (PullWarning("pull_heartbeats_missed", "", f"{self.outstanding} outstanding"), RenewInbox())
         if not self._lose_older(self._clock - self._expires - GRACE):
             return NOTHING
         if self._once:
             return self._end(RequestTimeoutError(f"a pull was not answered within {self._expires:g} s"))
-        return [Warn("pull_unanswered", "", f"within {self._expires:g} s"), *self.pull()]
+        return [PullWarning("pull_unanswered", "", f"within {self._expires:g} s"), *self.pull()]
 
     def gone(self) -> Sequence[Action]:
         """The consumer is not there any more, as somebody found who asked."""
         return self._end(ConsumerDeletedError("404", "it is not there any more"))
 
     def resume(self) -> Sequence[Action]:
-        """The wait that `Later` asked for is over."""
+        """The wait that `ResumeAfter` asked for is over."""
         self._waiting = False
         return self.pull()
 
@@ -228,7 +228,7 @@ class PullState(Counts):
         if self.ended:
             return NOTHING
         self.ended = True
-        return (End(error),)
+        return (EndPulling(error),)
 
     def _wait(self) -> Sequence[Action]:
         if self._waiting or self.ended:
@@ -236,7 +236,7 @@ class PullState(Counts):
         self._waiting = True
         delay = exponential_delay(self._refusals, BACKOFF_MIN, BACKOFF_MAX)
         self._refusals += 1
-        return (Later(delay),)
+        return (ResumeAfter(delay),)
 
     def _lose_pin(self, token: int) -> Sequence[Action]:
         """A pull named, or had been given, a pin that is not the consumer's any more: ours, unless an older one."""
@@ -244,4 +244,4 @@ class PullState(Counts):
         if not self.pin or (named and named != self.pin):
             return NOTHING
         self.pin = ""
-        return (Unpinned(),)
+        return (NotifyUnpinned(),)

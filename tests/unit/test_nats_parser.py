@@ -11,7 +11,7 @@ from nats.errors import ProtocolError
 
 from rebaser_client.jetstream.messages import Message
 from rebaser_client.nats.messages import DESCRIPTION, STATUS, Msg, parse_headers
-from rebaser_client.nats.parser import MAX_LINE, Reader
+from rebaser_client.nats.parser import MAX_LINE, ProtocolParser
 
 TOKEN = st.binary(min_size=1, max_size=20).filter(lambda raw: not set(raw) & set(b" \t\r\n"))
 FRAMES = st.tuples(TOKEN, st.none() | TOKEN, st.none() | st.binary(max_size=40), st.binary(max_size=60))
@@ -29,7 +29,7 @@ def wire(frame: Frame, sid: int = 7) -> bytes:
 
 def read(chunks: list[bytes], client: object = None) -> list[Msg]:
     got: list[Msg] = []
-    reader = Reader(client)  # type: ignore[arg-type]
+    reader = ProtocolParser(client)  # type: ignore[arg-type]
     reader.handlers[7] = lambda *message: got.append(Msg(*message))
 
     async def run() -> None:
@@ -60,7 +60,7 @@ def test_a_large_message_in_small_pieces_is_put_together_once() -> None:
 
 def test_a_message_for_nobody_is_skipped_and_a_handler_that_fails_stops_nobody() -> None:
     got: list[bytes] = []
-    reader = Reader(None)  # type: ignore[arg-type]
+    reader = ProtocolParser(None)  # type: ignore[arg-type]
 
     def handle(subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
         got.append(data)
@@ -72,7 +72,7 @@ def test_a_message_for_nobody_is_skipped_and_a_handler_that_fails_stops_nobody()
     assert got == [b"1", b"2"]
 
 
-class Control:
+class ControlHandler:
     """Stands for nats-py's client."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Control:
 
 
 def test_control_lines_reach_the_client() -> None:
-    control = Control()
+    control = ControlHandler()
     lines = b"PING\r\nPONG\r\n+OK\r\n-ERR 'Stale Connection'\r\nINFO %b\r\n" % json.dumps({"a": 1}).encode()
     assert read([lines[:9], lines[9:]], control) == []
     assert control.called == ["ping", "pong", "'Stale Connection'", {"a": 1}]
@@ -113,7 +113,7 @@ def test_control_lines_reach_the_client() -> None:
 )
 def test_what_no_server_sends_ends_the_connection(line: bytes) -> None:
     with pytest.raises(ProtocolError):
-        read([line], Control())
+        read([line], ControlHandler())
 
 
 @given(st.lists(st.tuples(st.text("abcXYZ-_09", min_size=1), st.text(max_size=200)), max_size=6))

@@ -1,11 +1,11 @@
 """When a JetStream that answers nothing is told of, and how often."""
 
-from rebaser_client.nats.api_outage import AGAIN, ENOUGH, Silence
+from rebaser_client.nats.api_outage import AGAIN, ENOUGH, ApiOutage
 from tests.conftest import Events
 
 
 def test_it_takes_several_calls_in_a_row_and_is_told_again_after_a_while(events: Events) -> None:
-    silence = Silence()
+    silence = ApiOutage()
     for number in range(3 * ENOUGH):  # never enough of them without an answer in between
         if number % ENOUGH == ENOUGH - 1:
             silence.answered(float(number))
