@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import ByteStream
 
-from rebaser_client.nats.link import _header_line, translated
+from rebaser_client.nats.link import _header_line, translate_errors
 
 
 class RawPublisher:
@@ -35,7 +35,7 @@ class RawPublisher:
 
     async def publish(self, subject: bytes, payload: bytes, headers: Mapping[str, str], reply: str) -> None:
         """Send one message; raises `UnprocessableError` for a header name that ends the connection."""
-        with translated():
+        with translate_errors():
             block = b"".join([b"NATS/1.0\r\n", *[_header_line(pair) for pair in headers.items()], b"\r\n"])
         size = len(block)
         line = b"HPUB %s %s %d %d\r\n" % (subject, reply.encode(), size, size + len(payload))
