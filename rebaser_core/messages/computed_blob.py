@@ -19,7 +19,7 @@ from rebaser_core.encoding.payload import BYTES, CBOR, MAP, TEXT, check_tree, du
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import Limits
 from rebaser_core.state.computed_table import ComputedTable, RowIds
-from rebaser_core.state.kinds import FLOAT, INT, NULL, OTHER
+from rebaser_core.state.kinds import FLOAT, NULL, OTHER, is_number, spread_numbers
 from rebaser_core.values import Fault
 
 _BITS = np.dtype("<i8")
@@ -28,7 +28,7 @@ _BITS = np.dtype("<i8")
 def encode_table(table: ComputedTable) -> bytes:
     """The blob of `table`."""
     kinds = table.kinds
-    numbers = (kinds == INT) | (kinds == FLOAT)
+    numbers = is_number(kinds)
     bits = table.bits if numbers.all() else table.bits[numbers]
     ids = table.ids.lines() if isinstance(table.ids, RowIds) else "\n".join(table.ids).encode()
     faults = sorted(table.faults.items())
@@ -58,7 +58,7 @@ def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
     if len(data) > limits.max_request_bytes:
         raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
     _, found = _open(data, limits)
-    numbers = (table.kinds == INT) | (table.kinds == FLOAT)
+    numbers = is_number(table.kinds)
     if not np.array_equal(found.kinds, table.kinds) or not np.array_equal(found.bits[numbers], table.bits[numbers]):
         raise malformed("it reads back as another table")
     if found.others != table.others or found.faults != table.faults:
@@ -122,11 +122,9 @@ def _check_ids(text: object, limits: Limits) -> int:
 
 
 def _bits(raw: bytes, kinds: Any) -> Any:
-    numbers = (kinds == INT) | (kinds == FLOAT)
-    if len(raw) != 8 * int(numbers.sum()):
+    if len(raw) != 8 * int(is_number(kinds).sum()):
         raise malformed("the numbers of a table do not fit")
-    bits = np.zeros(len(kinds), np.int64)
-    bits[numbers] = np.frombuffer(raw, _BITS)
+    bits = spread_numbers(kinds, np.frombuffer(raw, _BITS))
     if not np.isfinite(bits[kinds == FLOAT].view(np.float64)).all():
         raise malformed("a number of a table is not finite")
     return bits

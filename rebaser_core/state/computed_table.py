@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.commit import Computed
 from rebaser_core.state.columns import Columns
-from rebaser_core.state.kinds import FLOAT, INT, NULL, OTHER, TRUE
+from rebaser_core.state.kinds import CONSTANTS, decode, decode_one
 from rebaser_core.values import Fault, Json
 
 
@@ -63,14 +63,7 @@ class ComputedTable(Sequence[Computed]):
 
     def value(self, at: int) -> Json:
         """The value at a position."""
-        kind = self.kinds[at]
-        if kind == FLOAT:
-            return float(self.bits[at : at + 1].view(np.float64)[0])
-        if kind == INT:
-            return int(self.bits[at])
-        if kind == OTHER:
-            return self.others[at]
-        return None if kind == NULL else bool(kind == TRUE)
+        return decode_one(self.kinds, self.bits, self.others, at, CONSTANTS)
 
     @overload
     def __getitem__(self, at: int) -> Computed: ...
@@ -83,8 +76,7 @@ class ComputedTable(Sequence[Computed]):
         return Computed(self.ids[place], self.value(place), self.faults.get(place))
 
     def __iter__(self) -> Iterator[Computed]:
-        alone = bool((self.kinds == FLOAT).all())  # no faults, then: the usual case
-        values = self.bits.view(np.float64).tolist() if alone else [self.value(at) for at in range(len(self))]
+        values = decode(self.kinds, self.bits, self.others, CONSTANTS)
         fault = self.faults.get
         return (Computed(id_, value, fault(at)) for at, (id_, value) in enumerate(zip(self.ids, values, strict=True)))
 

@@ -12,13 +12,31 @@ import cbor2
 import numpy as np
 import numpy.typing as npt
 
+from rebaser_core.state.kinds import (
+    CONSTANTS,
+    FALSE,
+    FLOAT,
+    INT,
+    NULL,
+    OTHER,
+    TRUE,
+    Bits,
+    Kinds,
+    decode,
+    decode_one,
+    is_number,
+    spread_numbers,
+)
 from rebaser_core.values import Json
 
-# The kinds. Up to FLOAT compiled code knows them; from FAULT on they are no value.
-NULL, FALSE, TRUE, INT, FLOAT, OTHER, FAULT, MISSING, DIGEST, UNKNOWN = range(10)
+__all__ = [
+    "CONSTANT_ITEMS", "DIGEST", "FALSE", "FAULT", "FLOAT", "INT", "IN_ERROR", "MISSING", "NEVER_COMPUTED", "NO_VALUE",
+    "NULL", "OTHER", "TRUE", "UNKNOWN", "Bits", "Column", "Digest", "Item", "Kinds", "Sentinel",
+]  # fmt: skip
 
-Kinds: TypeAlias = npt.NDArray[np.uint8]
-Bits: TypeAlias = npt.NDArray[np.int64]
+
+# The kinds are those of `rebaser_core.state.kinds`, and these, which are no values of a change set.
+FAULT, MISSING, DIGEST, UNKNOWN = range(OTHER + 1, OTHER + 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +59,7 @@ NEVER_COMPUTED: Final = Sentinel(UNKNOWN)
 
 Item: TypeAlias = Json | Digest | Sentinel
 
-CONSTANT_ITEMS: Final[dict[int, Item]] = {
-    NULL: None,
-    FALSE: False,
-    TRUE: True,
-    FAULT: IN_ERROR,
-    MISSING: NO_VALUE,
-    UNKNOWN: NEVER_COMPUTED,
-}
+CONSTANT_ITEMS: Final[dict[int, Item]] = {**CONSTANTS, FAULT: IN_ERROR, MISSING: NO_VALUE, UNKNOWN: NEVER_COMPUTED}
 _KINDS: dict[type, int] = {type(None): NULL, int: INT, float: FLOAT, Digest: DIGEST}
 
 
@@ -107,33 +118,14 @@ class Column(Sequence[Item]):
     def __getitem__(self, at: int | slice) -> Item | list[Item]:
         if isinstance(at, slice):
             return self.tolist()[at]
-        kind = int(self.kinds[at])
-        if kind == FLOAT:
-            return float(self.bits.view(np.float64)[at])
-        if kind == INT:
-            return int(self.bits[at])
-        return CONSTANT_ITEMS[kind] if kind in CONSTANT_ITEMS else self.others[range(len(self.kinds))[at]]
+        return decode_one(self.kinds, self.bits, self.others, at if at >= 0 else at + len(self.kinds), CONSTANT_ITEMS)
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.tolist())
 
     def tolist(self) -> list[Item]:
         """The items themselves."""
-        items: list[Item]
-        if self.uniform(FLOAT):
-            items = self.bits.view(np.float64).tolist()
-            return items
-        items = self.bits.tolist()
-        if self.uniform(INT):
-            return items
-        kinds = self.kinds
-        doubles = np.flatnonzero(kinds == FLOAT)
-        for at, value in zip(doubles.tolist(), self.bits[doubles].view(np.float64).tolist(), strict=True):
-            items[at] = value
-        for at in np.flatnonzero((kinds != FLOAT) & (kinds != INT)).tolist():
-            kind = int(kinds[at])
-            items[at] = CONSTANT_ITEMS[kind] if kind in CONSTANT_ITEMS else self.others[at]
-        return items
+        return decode(self.kinds, self.bits, self.others, CONSTANT_ITEMS)
 
     def uniform(self, kind: int) -> bool:
         """Whether all items are of `kind`, and there is one."""
@@ -166,7 +158,7 @@ class Column(Sequence[Item]):
         """As columns of a message: kinds (one, if all are the same), the bits of the numbers, and the rest."""
         kinds, bits = self.kinds, self.bits
         same = len(kinds) > 0 and bool((kinds == kinds[0]).all())
-        numbers = (kinds == INT) | (kinds == FLOAT)
+        numbers = is_number(kinds)
         others = list(map(self.others.__getitem__, np.flatnonzero(kinds == OTHER).tolist()))
         digests: list[Any] = list(map(self.others.__getitem__, np.flatnonzero(kinds == DIGEST).tolist()))
         return {
@@ -186,13 +178,7 @@ class Column(Sequence[Item]):
         said = kinds  # one of them says it for all, if all are the same
         if len(kinds) != count:
             kinds = np.broadcast_to(kinds, count)
-        bits = numbers
-        if len(numbers) != count:
-            bits = np.zeros(count, np.int64)
-            places = np.flatnonzero((kinds == INT) | (kinds == FLOAT))
-            if len(places) != len(numbers):  # one would be written everywhere
-                raise ValueError("numbers are not as many as there are places for")
-            bits[places] = numbers
+        bits = spread_numbers(kinds, numbers)
         others: dict[int, Json | Digest] = {}
         packed, raw = row[f"{name}_others"], row[f"{name}_digests"]
         for kind, items in (
