@@ -78,7 +78,7 @@ def touched(state: ChangeSetState, number: int) -> int:
     """How many cells one request overwrites; what is laid over those of an open view."""
     with state.view():
         append(state, request(state, number))
-        return len(state.cells._over)
+        return len(state.cells._overlay)
 
 
 def core(count: int, updates: int) -> float:
