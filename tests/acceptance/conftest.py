@@ -41,7 +41,7 @@ async def spark_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
 async def fleet(fleet_url: str, spark_url: str) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
     """Two daemons on one NATS server. A small concurrency, so that both have to take part."""
     settings = {"spark": spark_url, "concurrency": 3, "quiescent_period": 2, "retry_for": 2}
-    async with servers(fleet_url, "one", "two", **settings) as (one, two):
+    async with servers(fleet_url, "one", "two", **settings) as (one, two):  # type: ignore[arg-type]
         yield one, two
 
 

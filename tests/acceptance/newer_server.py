@@ -99,8 +99,8 @@ def check_commit(commit: Commit, headers: Mapping[str, str], payload: bytes) -> 
 
 
 if __name__ == "__main__":
-    request_reader.decode = NEWER.decode
-    commit_log.encode_commit = encode_commit  # type: ignore[assignment]
-    commit_log.check_commit = check_commit
-    commit_log.decode_commit = reader.decode_commit = decode_commit  # type: ignore[assignment]
-    sys.exit(main())
+    request_reader.decode = NEWER.decode  # type: ignore[attr-defined]
+    commit_log.encode_commit = encode_commit  # type: ignore[assignment, attr-defined]
+    commit_log.check_commit = check_commit  # type: ignore[attr-defined]
+    commit_log.decode_commit = reader.decode_commit = decode_commit  # type: ignore[attr-defined]
+    sys.exit(main())  # type: ignore[func-returns-value]

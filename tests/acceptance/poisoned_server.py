@@ -16,7 +16,7 @@ from rebaser.runtime import context
 from rebaser_core.decide import DecidedBatch, QueuedRequest
 from tests.acceptance.sparkless_server import Engine
 
-decode, decide, plan = request_reader.decode, processor.decide, run.plan
+decode, decide, plan = request_reader.decode, processor.decide, run.plan  # type: ignore[attr-defined]
 
 
 def deadly_decode(headers: Any, data: bytes, *arguments: Any, **more: Any) -> Any:
@@ -40,9 +40,9 @@ def deadly_plan(view: Any, *arguments: Any) -> Any:
 
 
 if __name__ == "__main__":
-    request_reader.decode = deadly_decode  # type: ignore[assignment]
-    processor.decide = broken_decide
-    run.plan = deadly_plan
-    context.Engine = Engine  # type: ignore[assignment, attr-defined, misc]
-    serial_dvu.PUT_OFF = 600.0
-    sys.exit(main())
+    request_reader.decode = deadly_decode  # type: ignore[assignment, attr-defined]
+    processor.decide = broken_decide  # type: ignore[attr-defined]
+    run.plan = deadly_plan  # type: ignore[assignment, attr-defined]
+    context.Engine = Engine  # type: ignore[assignment, attr-defined]
+    serial_dvu.DEFERRAL = 600.0
+    sys.exit(main())  # type: ignore[func-returns-value]

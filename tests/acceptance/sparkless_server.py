@@ -38,5 +38,5 @@ class Engine:
 
 
 if __name__ == "__main__":
-    context.Engine = Engine  # type: ignore[assignment, attr-defined, misc]
-    sys.exit(main())
+    context.Engine = Engine  # type: ignore[assignment, attr-defined]
+    sys.exit(main())  # type: ignore[func-returns-value]

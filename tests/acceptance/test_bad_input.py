@@ -11,6 +11,7 @@ from nats.aio.subscription import Subscription
 
 from rebaser_client import Derive, RebaserClient, Set
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from tests.acceptance.history import check_history, commits_of
 
@@ -93,7 +94,7 @@ async def test_an_invalid_update_is_refused_before_it_is_sent_and_by_the_server_
     client: RebaserClient, raw: Client
 ) -> None:
     answers = await raw.subscribe("_INBOX.invalid")
-    headers, payload = encode(EnqueueUpdatesRequest("r1", "bad", "invalid", (Set("a" * 600, 1),)))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r1"), "bad", "invalid", (Set("a" * 600, 1),)))
     await client.enqueue_updates_with_reply("bad", "invalid", [Set("a", 1)])
     await raw.jetstream().publish(
         SUBJECT.format("invalid"), payload, headers=headers | {"X-Reply-Inbox": "_INBOX.invalid"}
@@ -114,9 +115,9 @@ async def test_a_client_sends_no_definition_that_gives_a_function_what_it_does_n
     updates = [Set("b", 1), Derive("t", "round", {"v": "a"}, {"digit": 1})]
     for send in (client.enqueue_updates, client.enqueue_updates_with_reply):
         with pytest.raises(UnprocessableError, match=r"^update 1 of 't': round has no parameter 'digit', did you mean"):
-            await send("bad", "definition", updates)
+            await send("bad", "definition", updates)  # type: ignore[arg-type]
     updates = [Derive("t", "round", {"v": "a"}, {"digits": 1})]
-    await client.enqueue_updates_with_reply("bad", "definition", updates, wait="derived")
+    await client.enqueue_updates_with_reply("bad", "definition", updates, wait="derived")  # type: ignore[arg-type]
     assert {id_: one.value for id_, one in (await client.values("bad", "definition")).items()} == {"a": 2.25, "t": 2.3}
 
 
@@ -151,7 +152,7 @@ async def test_a_reply_goes_to_an_inbox_and_nowhere_else(client: RebaserClient, 
     change_set = f"inbox-{INBOXES.index(inbox)}"
     first = await client.enqueue_updates_with_reply("bad", change_set, [Set("before", 1)])
     heard = await raw.subscribe(">")
-    headers, payload = encode(EnqueueUpdatesRequest("forced", "bad", change_set, (Set("by-force", inbox),)))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("forced"), "bad", change_set, (Set("by-force", inbox),)))
     await raw.jetstream().publish(SUBJECT.format(change_set), payload, headers=headers | {"X-Reply-Inbox": inbox})
     last = await client.enqueue_updates_with_reply("bad", change_set, [Set("after", 1)])
     assert (await client.values("bad", change_set))["by-force"].value == inbox
@@ -166,7 +167,7 @@ async def test_a_reply_goes_to_an_inbox(client: RebaserClient, raw: Client) -> N
     """The counterpart of the one above: the same request with an inbox that is one."""
     await client.enqueue_updates_with_reply("bad", "inbox", [Set("before", 1)])
     heard = await raw.subscribe(">")
-    headers, payload = encode(EnqueueUpdatesRequest("forced", "bad", "inbox", (Set("by-force", 1),)))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("forced"), "bad", "inbox", (Set("by-force", 1),)))
     await raw.jetstream().publish(SUBJECT.format("inbox"), payload, headers=headers | {"X-Reply-Inbox": "_INBOX.a.b"})
     await client.enqueue_updates_with_reply("bad", "inbox", [Set("after", 1)])
     await raw.flush()

@@ -178,7 +178,7 @@ async def test_ctrl_c_while_waiting_for_input_ends_and_tells_what_is_in(
         told = b"".join([chunk async for chunk in process.stderr])
         # The log may show its commit to us before the answer is there.
         assert told in (b"interrupted; lines 1 to 1 were applied\n", b"interrupted; lines 1 to 1 may be applied\n")
-        await commits.aclose()  # type: ignore[attr-defined]
+        await commits.aclose()
 
 
 async def test_status_shows_servers_change_sets_and_streams(fleet_url: str, fleet: object, cs: str) -> None:

@@ -12,7 +12,7 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.requests.tasks import publish_task
 from rebaser_core.blob_address import address_of
 from rebaser_core.encoding.envelope import MESSAGE_ID
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
 from tests.acceptance.cli import rebaser, rebaser_json
@@ -32,7 +32,7 @@ async def js(fleet_url: str) -> AsyncIterator[JetStream]:
 
 async def send_without_blob(js: JetStream, key: ChangeSetKey, request_id: str) -> None:
     """A request whose updates stand in a blob that is not there yet."""
-    request = EnqueueUpdatesRequest(request_id, key.workspace, key.change_set, None, address_of(BLOB))
+    request = EnqueueUpdatesRequest(RequestId(request_id), key.workspace, key.change_set, None, address_of(BLOB))
     headers, payload = encode(request)
     await js.publish(SUBJECTS.requests(key), payload, headers | {MESSAGE_ID: f"{key}.{request_id}"})
     await publish_task(js, SUBJECTS, key)
@@ -42,7 +42,7 @@ async def decided(client: RebaserClient, key: ChangeSetKey, request_id: str, tim
     """The log sequence where `request_id` was decided for the n-th time."""
     with anyio.fail_after(120):
         async for commit in client.watch(key.workspace, key.change_set, after=0):
-            times -= [one.request_id for one in commit.requests].count(request_id)
+            times -= [one.request_id for one in commit.requests].count(RequestId(request_id))
             if times == 0:
                 return commit.sequence
     raise AssertionError
@@ -97,7 +97,7 @@ async def test_what_died_for_want_of_a_blob_is_redriven_and_applied_once(
 
 
 async def again(js: JetStream, redrive: int) -> tuple[bytes, dict[str, str]]:
-    headers, payload = encode(EnqueueUpdatesRequest("r1", "dlq", "blob", None, address_of(BLOB)))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r1"), "dlq", "blob", None, address_of(BLOB)))
     return payload, headers | {MESSAGE_ID: "copy", "X-Redrive": str(redrive)}
 
 

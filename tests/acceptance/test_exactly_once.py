@@ -15,7 +15,7 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.nats.messages import Msg
 from rebaser_client.requests.tasks import publish_task
 from rebaser_core.encoding.envelope import MESSAGE_ID, REPLY_INBOX
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesResponse, Success, decode, encode
 from rebaser_core.subjects import Subjects
 from tests.acceptance.fleet import NO_SPARK, ServerProcess, servers
@@ -38,7 +38,7 @@ class Raw:
     async def publish(self, request_id: str, value: int, msg_id: str | None = None) -> tuple[bool, "Future[Msg]"]:
         """Store `set n=value`: whether the duplicate window swallowed it, and the reply to come."""
         inbox, reply = self.connection.open_reply()
-        headers, payload = encode(EnqueueUpdatesRequest(request_id, WS, CS, (Set("n", value),)))
+        headers, payload = encode(EnqueueUpdatesRequest(RequestId(request_id), WS, CS, (Set("n", value),)))
         headers |= {REPLY_INBOX: inbox, MESSAGE_ID: msg_id or f"{KEY}.{request_id}"}
         ack = await self.js.publish(SUBJECTS.requests(KEY), payload, headers)
         return ack.duplicate, reply

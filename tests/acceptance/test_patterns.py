@@ -44,7 +44,7 @@ async def test_a_sum_over_a_pattern_follows_what_comes_and_goes(own_nats: Embedd
     url = own_nats.url
     settings = {"spark": spark_url, "checkpoint_bytes": 1024}
     async with RebaserClient.connect(url) as client:
-        async with servers(url, "first", **settings) as [first]:
+        async with servers(url, "first", **settings) as [first]:  # type: ignore[arg-type]
             lines = [Set("fee", 1).to_wire(), Set("cart/1/price", 10).to_wire(), TOTAL, *PRICES]
             text = "\n".join(map(json.dumps, lines)).encode()
             await rebaser_json("enqueue", WS, CS, "--file", "-", "--wait", "derived", stdin=text, nats_url=url)
@@ -59,7 +59,7 @@ async def test_a_sum_over_a_pattern_follows_what_comes_and_goes(own_nats: Embedd
             assert TOTAL | {"params": {}} in [json.loads(line) for line in out.stdout.splitlines()]
             before = await client.values(WS, CS)
             await first.kill()
-        async with servers(url, "second", **settings):
+        async with servers(url, "second", **settings):  # type: ignore[arg-type]
             assert await client.values(WS, CS) == before
             assert await edited(client, Set("cart/3/price", 1000)) == 1021
             found = await client.values(WS, CS)

@@ -60,7 +60,7 @@ async def test_values_follow_the_code_of_their_function_when_they_are_recomputed
     async with RebaserClient.connect(own_nats.url) as client:
         write(plugin, "inputs['net'] * 2")
         async with servers(own_nats.url, "before", module=module):
-            await client.enqueue_updates_with_reply(WS, CS, GRAPH, wait="derived", timeout=150)
+            await client.enqueue_updates_with_reply(WS, CS, GRAPH, wait="derived", timeout=150)  # type: ignore[arg-type]
             assert await shown(client) == (old, {State.OK})
 
         write(plugin, "inputs['net'] * 3")

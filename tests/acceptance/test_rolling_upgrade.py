@@ -13,7 +13,7 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log import reader
 from rebaser_client.requests.tasks import publish_task
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode_updates_blob
 from rebaser_core.subjects import Subjects
 from tests.acceptance import newer_server
@@ -46,7 +46,9 @@ class Editor:
             sent.append(f"{change_set}-{len(sent)}-v{version}")
             updates = (Set(sent[-1], version),)
             address = await self._blobs.put(encode_updates_blob(updates)) if version == 1 else None
-            request = EnqueueUpdatesRequest(sent[-1], "up", change_set, None if address else updates, address)
+            request = EnqueueUpdatesRequest(
+                RequestId(sent[-1]), "up", change_set, None if address else updates, address
+            )
             headers, payload = newer_server.NEWER.encode(request, version=version)
             await self._js.publish(self._subjects.requests(key), payload, headers)
             await publish_task(self._js, self._subjects, key)

@@ -9,7 +9,7 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.requests.tasks import publish_task
-from rebaser_core.ids import ChangeSetKey, ulid
+from rebaser_core.ids import ChangeSetKey, RequestId, ulid
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.subjects import Subjects
 from tests.acceptance.fleet import NO_SPARK, ServerProcess, launched, servers
@@ -22,7 +22,7 @@ SUBJECTS = Subjects()
 async def strand(js: JetStream, change_set: str) -> None:
     """A request as a client leaves it that dies before it publishes the task."""
     request = EnqueueUpdatesRequest(
-        id=ulid(1, change_set.encode().ljust(10, b".")[:10]),
+        id=RequestId(ulid(1, change_set.encode().ljust(10, b".")[:10])),
         workspace_id="ws",
         change_set_id=change_set,
         updates=(Set("a", 1),),

@@ -26,6 +26,7 @@ from rebaser_client import RebaserClient, Set
 from rebaser_client.errors import NotReadyError
 from rebaser_core.commit import Applied, Commit, Kind
 from rebaser_core.decide import QueuedRequest, decide
+from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Update
 
@@ -43,7 +44,7 @@ def model(count: int) -> Iterator[Update]:
 
 def filled(count: int) -> ChangeSetState:
     state = ChangeSetState()
-    append(state, QueuedRequest(1, "fill", tuple(model(count))))
+    append(state, QueuedRequest(1, RequestId("fill"), tuple(model(count))))
     state.fold(state.last + 1, Commit("dvu", state.last, Kind.DVU, 0, "bench", state.applied, state.last))
     return state
 
@@ -71,7 +72,7 @@ def append(state: ChangeSetState, request: QueuedRequest) -> Commit:
 def request(state: ChangeSetState, number: int) -> QueuedRequest:
     """Sets one value that others depend on, somewhere in the change set."""
     at = number * 7919 * 10 % (len(state.cells) // 10 * 10)
-    return QueuedRequest(number + 2, f"r{number}", (Set(f"v/{at}", -number),))
+    return QueuedRequest(number + 2, RequestId(f"r{number}"), (Set(f"v/{at}", -number),))
 
 
 def touched(state: ChangeSetState, number: int) -> int:

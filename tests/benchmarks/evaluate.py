@@ -170,7 +170,7 @@ def bare() -> Any:
     """The formulas in a Numba loop over some nodes and the very arrays of a packet."""
     from numba import njit
 
-    @njit(cache=True)
+    @njit(cache=True)  # type: ignore[untyped-decorator]
     def loop(nodes: Any, kind: Any, starts: Any, refs: Any, values: Any, base: int) -> None:
         for node in nodes:
             at, slot = starts[node], base + node

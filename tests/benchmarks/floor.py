@@ -51,7 +51,7 @@ class Calls:
 async def create_streams(nc: Client) -> None:
     for name, subjects in (("FLOOR_TASKS", "ft.*"), ("FLOOR_COMMITS", "fc.*")):
         config = {"name": name, "subjects": [subjects], "retention": "limits", "storage": "file", "discard": "new"}
-        config |= {"num_replicas": 1, "duplicate_window": 120_000_000_000, "max_msgs": -1, "max_bytes": -1}
+        config |= {"num_replicas": 1, "duplicate_window": 120_000_000_000, "max_msgs": -1, "max_bytes": -1}  # type: ignore[dict-item]
         await nc.request(f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
 
 
@@ -70,8 +70,8 @@ class Worker:
             return
         self.keys[key] = {"state": 0, "revision": 0, "queue": deque(), "busy": False}
         config = {"name": f"f-{key}", "filter_subject": f"ft.{key}", "deliver_subject": "_floor", "ack_policy": "none"}
-        config |= {"deliver_policy": "all", "max_deliver": 1, "mem_storage": True, "num_replicas": 1}
-        config |= {"flow_control": True, "idle_heartbeat": 5_000_000_000}
+        config |= {"deliver_policy": "all", "max_deliver": 1, "mem_storage": True, "num_replicas": 1}  # type: ignore[dict-item]
+        config |= {"flow_control": True, "idle_heartbeat": 5_000_000_000}  # type: ignore[dict-item]
         await self.call(
             f"$JS.API.CONSUMER.CREATE.FLOOR_TASKS.f-{key}.ft.{key}",
             json.dumps({"stream_name": "FLOOR_TASKS", "config": config}).encode(),

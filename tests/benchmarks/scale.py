@@ -76,7 +76,7 @@ class Graph:
         return values
 
 
-@njit(cache=True)
+@njit(cache=True)  # type: ignore[untyped-decorator]
 def means(first: Any, starts: Any, inputs: Any, values: Any) -> None:
     for at in range(len(starts) - 1):
         total = 0.0

@@ -41,10 +41,10 @@ async def measure(kills: int, ack_wait: float | None = None, seed: int = 1) -> d
             running: dict[str, ServerProcess] = {}
             for number in range(kills):
                 for name in {"left", "right"} - running.keys():
-                    server = launched(nats.url, name, **settings, server_id=f"{name}-{number}")
+                    server = launched(nats.url, name, **settings, server_id=f"{name}-{number}")  # type: ignore[arg-type]
                     running[name] = await stack.enter_async_context(server)
-                for server in running.values():
-                    await server.wait_for("server_ready")
+                for server in running.values():  # type: ignore[assignment]
+                    await server.wait_for("server_ready")  # type: ignore[attr-defined]
                 async with RebaserClient.connect(nats.url) as client:
                     name = await _owner(client, f"c{number}")
                     await anyio.sleep(chance.uniform(0, ack_wait / 3))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from rebaser_core.commit import Commit, Decision, Kind, Outcome
+from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 from tests.chaos.history import History, Operation, Read
@@ -166,7 +167,7 @@ def _answers(log: Sequence[Commit], operations: Mapping[str, Operation]) -> Prob
         for answer in operation.answers:
             if answer.kind == "stored" or operation.id not in decided:
                 continue  # what is missing is rule 6
-            commit, decision = decided[operation.id]
+            commit, decision = decided[RequestId(operation.id)]
             told = (answer.kind == "applied", answer.commit, answer.performed)
             true = (decision.outcome is Outcome.SUCCESS, commit.sequence, decision.performed)
             if told != true:
@@ -254,7 +255,7 @@ def _letters(one: Evidence) -> Problems:
     for (id_, sequence), commit in dead.items():
         if (id_, sequence) not in one.letters:
             yield f"request {id_} (sequence {sequence}) is dead, and no letter tells of it", commit.sequence
-    for id_, sequence in set(one.letters) - set(dead):
+    for id_, sequence in set(one.letters) - set(dead):  # type: ignore[assignment]
         yield f"a dead letter holds request {id_} (sequence {sequence}), which is not dead", 0
 
 

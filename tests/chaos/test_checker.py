@@ -7,6 +7,7 @@ import pytest
 
 from rebaser_client import Commit, Derive, Set
 from rebaser_core.commit import Applied, CheckpointRef, Computed, Decision, Kind, Outcome
+from rebaser_core.ids import RequestId
 from tests.chaos.checker import Evidence, Expectations, Violation, check, excerpt, folded
 from tests.chaos.history import Answer, History, Operation, Read
 
@@ -67,7 +68,7 @@ def good() -> Case:
 
 
 def _won(sequence: int, id_: str, performed: int) -> tuple[Decision, ...]:
-    return (Decision(sequence, id_, Outcome.SUCCESS, performed),)
+    return (Decision(sequence, RequestId(id_), Outcome.SUCCESS, performed),)
 
 
 def test_a_good_history_is_good() -> None:

@@ -17,7 +17,7 @@ PARTS = 20  # packets of an update, or parts of a checkpoint, about: each is a m
 
 def drawn(rng: random.Random, size: int) -> Thresholds:
     """Those of a seed whose largest change set has `size` values."""
-    those = rng.choice([Thresholds, Thresholds.lowest, Thresholds.highest, *[lambda: Thresholds.drawn(rng)] * 5])()
+    those = rng.choice([Thresholds, Thresholds.lowest, Thresholds.highest, *[lambda: Thresholds.drawn(rng)] * 5])()  # type: ignore[no-untyped-call]
     return in_few_parts(those, size, PARTS)
 
 
@@ -31,7 +31,7 @@ def told(those: Thresholds) -> str:
 @contextmanager
 def taken(those: Thresholds, counts: Counter[str]) -> Iterator[None]:
     """What is done in this process is done so meanwhile; `counts` tells how it was planned."""
-    plan = update.plan
+    plan = update.plan  # type: ignore[attr-defined]
 
     def planned(*given: Any, **named: Any) -> Any:
         made = plan(*given, **named)

@@ -12,7 +12,7 @@ from rebaser_core.commit import Applied, Commit, Kind, Outcome
 from rebaser_core.dead_letter import dead_headers
 from rebaser_core.decide import QueuedRequest, decide
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesResponse,
@@ -80,12 +80,12 @@ def check_request(data: bytes) -> None:
     request_id, updates, error = "@1", (), None
     try:
         request = decode(headers, payload, expect=EnqueueUpdatesRequest)
-        request_id, updates = request.id, request.updates or ()
+        request_id, updates = request.id, request.updates or ()  # type: ignore[assignment]
     except UnprocessableError as refusal:
         error = refusal
     except UnsupportedVersion:
         return
-    decided = decide(state, Applied("stream", 0), [QueuedRequest(1, request_id, updates, error=error)])
+    decided = decide(state, Applied("stream", 0), [QueuedRequest(1, RequestId(request_id), updates, error=error)])
     commit = Commit(
         "id",
         0,

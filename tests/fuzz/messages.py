@@ -26,7 +26,7 @@ from rebaser.sweeper.unroutable import UNROUTABLE_KEY
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream, Msg
 from rebaser_core.errors import RebaserError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive
@@ -142,7 +142,7 @@ class Fuzz:
         headers: dict[str, str]
         if mutator.often(0.9):
             updates = (Set(f"v{number % 50}", number), Derive("d", "cel", {"a": "v1"}, {"expr": "a + 1"}))
-            headers, payload = encode(EnqueueUpdatesRequest(f"r{number}", WORKSPACE, change_set, updates))
+            headers, payload = encode(EnqueueUpdatesRequest(RequestId(f"r{number}"), WORKSPACE, change_set, updates))
         else:
             headers, payload = chance.choice(self._valid)
         headers = dict(headers)
@@ -192,7 +192,7 @@ async def installation() -> AsyncIterator[tuple[str, ServerProcess]]:
     settings = {"spark": NO_SPARK, "retry_for": 0, "log_level": "error", "quiescent_period": 1}
     settings |= {"sweep_interval": 1, "checkpoint_bytes": 1 << 40}  # the whole log is read in the end
     with tempfile.TemporaryDirectory() as folder:
-        async with embedded_nats(Path(folder)) as nats, launched(nats.url, "fuzzed", **settings) as server:
+        async with embedded_nats(Path(folder)) as nats, launched(nats.url, "fuzzed", **settings) as server:  # type: ignore[arg-type]
             with anyio.fail_after(LIMIT):
                 await wait_for_server(nats.url, warm=False)
             yield nats.url, server

@@ -152,7 +152,7 @@ class Mutator:
         return self.chance.choice(names) if self.often(0.7) else self.leaf_of(TEXTS, NUMBERS)
 
     def leaf(self) -> Any:
-        special = (
+        special = (  # type: ignore[var-annotated]
             None,
             True,
             False,

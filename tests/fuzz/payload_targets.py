@@ -86,7 +86,7 @@ def rewritten(mutator: Mutator, part: pa.ipc.RecordBatchFileReader) -> bytes:
             if metadata and mutator.often(0.4):
                 metadata = noted(mutator, metadata)
             writer.write_batch(batch, custom_metadata=dict(metadata) if metadata else None)
-    return sink.getvalue().to_pybytes()
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
 def of_codes(states: pa.DictionaryArray) -> pa.DictionaryArray:

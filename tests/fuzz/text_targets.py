@@ -142,7 +142,7 @@ def check_call(data: bytes) -> None:
             function = builtins()[name]
             given = inputs if function.takes == "names" else list(inputs.values())
             try:
-                function.call(given, params)
+                function.call(given, params)  # type: ignore[misc]
             except (FunctionError, evaluate.FormulaError):
                 pass
             except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError):

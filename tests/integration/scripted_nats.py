@@ -43,7 +43,7 @@ class Pulled:
         lines = [f"{'-'.join(['Nats', *name.title().split('_')])}: {value}\r\n" for name, value in headers.items()]
         block = f"NATS/1.0 {line}\r\n{''.join(lines)}\r\n".encode()
         await self.client.send(
-            b"HMSG %b %b %d %d\r\n%b\r\n" % (self.reply.encode(), self.sid, *[len(block)] * 2, block)
+            b"HMSG %b %b %d %d\r\n%b\r\n" % (self.reply.encode(), self.sid, *[len(block)] * 2, block)  # type: ignore[str-format]
         )
 
     async def message(self, sequence: int, data: bytes = b"", headers: bytes = b"") -> None:

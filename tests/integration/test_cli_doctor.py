@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def verdicts(nats_url: str, prefix: str, **settings: str) -> tuple[dict[str, str], str]:
-    done = await rebaser("doctor", "--json", "--nats", nats_url, "--prefix", prefix, **settings)
+    done = await rebaser("doctor", "--json", "--nats", nats_url, "--prefix", prefix, **settings)  # type: ignore[arg-type]
     assert done.returncode == 1
     found = [json.loads(line) for line in done.stdout.splitlines()]
     return {one["check"]: one["verdict"] for one in found}, done.stderr

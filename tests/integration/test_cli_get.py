@@ -30,7 +30,7 @@ async def cart(js: JetStream, subjects: Subjects, nats_url: str) -> None:
         Derive("gross", "cel", {"t": "total"}, {"expr": "t * 2"}),
     ]
     async with serving(js, subjects, engine), RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
-        await client.enqueue_updates_with_reply("ws", "cs", updates, wait="derived")
+        await client.enqueue_updates_with_reply("ws", "cs", updates, wait="derived")  # type: ignore[arg-type]
 
 
 @pytest.fixture

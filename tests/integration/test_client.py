@@ -158,7 +158,7 @@ async def test_a_task_without_room_is_left_to_the_sweeper_and_the_request_is_sto
 ) -> None:
     """What is stored will be applied: that is no failure of the request."""
     await ensure_topology(js, subjects, TopologyOptions())
-    await js.ensure_stream((await js.stream_info(subjects.tasks_stream)).config | {"max_msgs": 1})
+    await js.ensure_stream((await js.stream_info(subjects.tasks_stream)).config | {"max_msgs": 1})  # type: ignore[operator]
     await client.enqueue_updates("ws", "other", [Set("a", 1)])
     with anyio.fail_after(30):
         request_id = await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=60)

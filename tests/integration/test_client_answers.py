@@ -27,7 +27,7 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream, StoredMessage
 from rebaser_client.requests import sender
 from rebaser_client.requests.tasks import publish_task
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, encode
 from rebaser_core.subjects import Subjects
@@ -89,7 +89,7 @@ async def test_conflicts_are_raised_and_say_which_values_and_why(client: Rebaser
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
     updates = [Remove("a"), Remove("b"), Remove("c"), Set("d", 1)]
     with pytest.raises(RequestConflicts, match="not here any more: b, c") as raised:
-        await client.enqueue_updates_with_reply("ws", "cs", updates, from_change_set="draft")
+        await client.enqueue_updates_with_reply("ws", "cs", updates, from_change_set="draft")  # type: ignore[arg-type]
     assert raised.value.conflicts == tuple(Conflict(id_, "is not here any more") for id_ in ("b", "c"))
     assert list(await client.values("ws", "cs")) == ["a"]
 
@@ -112,7 +112,7 @@ async def test_a_change_set_exists_also_in_the_moment_in_which_its_first_request
     client: RebaserClient, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = ChangeSetKey("ws", "cs")
-    headers, payload = encode(EnqueueUpdatesRequest("first", "ws", "cs", (Set("a", 1),)))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("first"), "ws", "cs", (Set("a", 1),)))
     sequence = (await js.publish(subjects.requests(key), payload, headers)).sequence
 
     def decided_behind(look: Callable[..., Awaitable[StoredMessage | None]]) -> Callable[..., Awaitable[object]]:
@@ -133,7 +133,7 @@ async def test_a_change_set_exists_also_in_the_moment_in_which_its_first_request
 
 async def test_what_numpy_and_collections_give_is_stored_as_json(client: RebaserClient) -> None:
     given = {"a": np.int64(1), "b": (np.float32(0.5), np.bool_(True)), "c": range(2)}
-    await client.enqueue_updates_with_reply("ws", "cs", [Set("a", given)])
+    await client.enqueue_updates_with_reply("ws", "cs", [Set("a", given)])  # type: ignore[arg-type]
     value = await client.value("ws", "cs", "a")
     assert value is not None
     assert repr(value.value) == "{'a': 1, 'b': [0.5, True], 'c': [0, 1]}"
@@ -222,7 +222,7 @@ async def test_what_was_sent_under_a_used_id_with_nobody_waiting_is_a_dead_lette
             assert payload is not None
             request = decode(letter.headers, payload, DEFAULT_LIMITS, expect=EnqueueUpdatesRequest)
             assert request.updates == (Set("a", 2),)
-            again = partial(client.dead_letters.redrive, letter)
+            again = partial(client.dead_letters.redrive, letter)  # type: ignore[arg-type, assignment]
     assert (await client.values("ws", "cs"))["a"].value == 1
 
 

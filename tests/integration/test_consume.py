@@ -194,7 +194,7 @@ async def test_what_a_callback_raises_ends_it(js: JetStream, stream: Stream, con
 async def test_stopping_ends_a_reader_who_waits(consumer: Consumer) -> None:
     async with anyio.create_task_group() as group:
         messages = consumer.consume()
-        group.start_soon(messages.run, print)
+        group.start_soon(messages.run, print)  # type: ignore[arg-type]
         await waiting(consumer, 1)
         await messages.stop()
     await waiting(consumer, 0)

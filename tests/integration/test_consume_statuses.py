@@ -126,7 +126,7 @@ async def test_consume_ends_after_what_came(line: str, error: type[Exception]) -
 async def test_heartbeats_do_nothing_but_their_absence_does() -> None:
     told: list[PullWarning] = []
     options = {"expires": 1.0, "idle_heartbeat": 0.5}
-    async with scripted() as (server, consumer), consumer.consume(on_warning=told.append, **options) as messages:
+    async with scripted() as (server, consumer), consumer.consume(on_warning=told.append, **options) as messages:  # type: ignore[arg-type]
         pull = await server.pull()
         await pull.status("100 Idle Heartbeat")
         assert messages.outstanding == 500
@@ -149,7 +149,7 @@ async def test_an_inbox_that_cannot_be_listened_on_is_tried_again(monkeypatch: p
         return await listen(self, *args, **more)  # type: ignore[arg-type]
 
     options = {"max_messages": 10, "expires": 1.0, "idle_heartbeat": 0.5}
-    async with scripted() as (server, consumer), consumer.consume(**options) as messages:
+    async with scripted() as (server, consumer), consumer.consume(**options) as messages:  # type: ignore[arg-type]
         await server.pull()
         monkeypatch.setattr(Connection, "listen", listens)
         await (await server.pull()).message(1)
@@ -182,7 +182,7 @@ async def test_a_pin_is_sent_until_it_is_refused() -> None:
     config = {"priority_groups": ["g"], "priority_policy": "pinned_client"}
     async with scripted(**config) as (server, consumer):
         options = {"on_pinned": told.append, "on_unpinned": lambda: told.append("none")}
-        async with consumer.consume(max_messages=1, group="g", **options) as messages:
+        async with consumer.consume(max_messages=1, group="g", **options) as messages:  # type: ignore[arg-type]
             pull = await server.pull()
             assert (pull.body["group"], pull.body.get("id")) == ("g", None)
             await pull.message(1, headers=b"Nats-Pin-Id: p1")

@@ -15,7 +15,7 @@ from rebaser_client.jetstream import JetStream, Message, RequestTimeoutError
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
@@ -43,13 +43,15 @@ class Cemetery:
     async def bury(
         self, request_id: str, key: ChangeSetKey = KEY, code: str = "malformed", payload: bytes | None = None
     ) -> bytes:
-        headers, data = encode(EnqueueUpdatesRequest(request_id, key.workspace, key.change_set, (Set("a", 1),)))
+        headers, data = encode(
+            EnqueueUpdatesRequest(RequestId(request_id), key.workspace, key.change_set, (Set("a", 1),))
+        )
         data = data if payload is None else payload
         headers |= {"Nats-Msg-Id": f"{key}.{request_id}", "X-Reply-Inbox": "_INBOX.x", "X-Mine": "kept"}
         self.count += 1
         reply = f"$JS.ACK.S.C.1.{self.count}.{self.count}.1.0"
         message = Message(self.subjects.requests(key), reply, data, headers)
-        decision = Decision(self.count, request_id, Outcome.DEAD, 0, code, "why", attempts=3)
+        decision = Decision(self.count, RequestId(request_id), Outcome.DEAD, 0, code, "why", attempts=3)
         await self.letters.publish(key, message, decision, 1234)
         return data
 

@@ -23,7 +23,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import BlobRef, CheckpointRef
 from rebaser_core.encoding.envelope import APPLIED, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.errors import FencedError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import encode_delta
 from rebaser_core.subjects import Subjects
 from rebaser_core.values import Value
@@ -303,7 +303,7 @@ async def test_a_request_of_a_lost_commit_that_still_stands_in_the_queue_is_dead
     assert await client.dead_letters.redrive(letter)
     assert await patient.goes_on() == ALL | {"new": 1, "late": 1}
     state = await client.state("ws", "cs")
-    assert state.recorded("late") is not None
+    assert state.recorded(RequestId("late")) is not None
 
 
 async def test_a_lost_header_has_no_good_request_passed_over(patient: Patient) -> None:
@@ -507,12 +507,12 @@ async def test_nothing_is_wrong_with_a_log_that_is_written_and_purged_while_it_i
         while not stop:
             number += 1
             updates = [Set("a", number), Set(f"v{number % 7}", "x" * 500), Derive("d", "sum", {"of": ["a"]})]
-            await patient.client.enqueue_updates_with_reply("ws", "cs", updates)
+            await patient.client.enqueue_updates_with_reply("ws", "cs", updates)  # type: ignore[arg-type]
 
     owners = serving(patient.js, patient.subjects, patient.engine, checkpoint_bytes=1024)
     async with owners, anyio.create_task_group() as group:
         group.start_soon(edit)
-        firsts = set()
+        firsts = set()  # type: ignore[var-annotated]
         while len(firsts) < 8:
             told = await patient.visit()
             assert (told["damaged"], told["notes"] in ([], [EMPTY])) == (False, True)

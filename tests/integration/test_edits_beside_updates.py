@@ -34,7 +34,7 @@ LIMITS = {
 }
 
 
-@pytest.fixture(params=LIMITS.values(), ids=LIMITS)
+@pytest.fixture(params=LIMITS.values(), ids=LIMITS)  # type: ignore[call-overload, untyped-decorator]
 def limits(request: pytest.FixtureRequest) -> Iterator[Thresholds]:
     with forced(request.param) as those:
         yield those
@@ -72,7 +72,7 @@ async def test_what_is_edited_during_a_large_update_is_not_in_its_commit(
         engine.go.set()
         await client.enqueue_updates_with_reply("ws", "cs", [Set("b", 0)], wait="derived")
         found = await client.values("ws", "cs")
-    expected: dict[str, Json] = {"a": 1.0, "b": 0} | {f"d{at}": 1.0 + at for at in range(count)}
+    expected: dict[str, Json] = {"a": 1.0, "b": 0} | {f"d{at}": 1.0 + at for at in range(count)}  # type: ignore[assignment]
     for edit in edits:
         if isinstance(edit, Remove):
             del expected[edit.id]

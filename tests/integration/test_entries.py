@@ -13,7 +13,7 @@ import pytest
 from rebaser_client import Newest, NotReadyError, RebaserClient
 from rebaser_client.jetstream import JetStream
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
@@ -29,7 +29,7 @@ async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClie
 
 
 async def publish(js: JetStream, subjects: Subjects, change_set: str, number: int) -> int:
-    request = EnqueueUpdatesRequest(f"R{number}", "ws", change_set, (Set("a", number),))
+    request = EnqueueUpdatesRequest(RequestId(f"R{number}"), "ws", change_set, (Set("a", number),))
     headers, payload = encode(request)
     return (await js.publish(subjects.requests(ChangeSetKey("ws", change_set)), payload, headers)).sequence
 
@@ -115,7 +115,7 @@ async def test_what_cannot_be_read_is_an_entry_too(client: RebaserClient, js: Je
     await js.publish(subjects.commits(key), b"\xff")
     await js.publish(subjects.dlq(key), b"\xff", {"X-Reason": "why"})
     for kind in ("requests", "commits", "dlq"):
-        [entry] = [entry async for entry in client.entries(kind)]  # type: ignore[arg-type]
+        [entry] = [entry async for entry in client.entries(kind)]
         assert (entry.key, entry.size, entry.content) == (key, 1, None)
         assert (entry.problem is None) == (kind == "dlq")
 

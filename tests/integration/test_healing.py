@@ -56,7 +56,7 @@ async def test_a_change_set_that_sleeps_is_woken_and_heals_once(
 ) -> None:
     async with serving(js, subjects, engine()):
         edits = [Set("a", 21), Derive("b", NAME, {"x": "a"}), Derive("c", "sum", {"x": "b"})]
-        await client.enqueue_updates_with_reply("ws", "cs", edits, wait="derived")
+        await client.enqueue_updates_with_reply("ws", "cs", edits, wait="derived")  # type: ignore[arg-type]
     values = await client.values("ws", "cs")
     assert [fault.code for id_ in "bc" if (fault := values[id_].error)] == ["unknown_function", "failed_input"]
     assert await DebtTracker(js, subjects).read() == set()

@@ -317,13 +317,13 @@ def test_every_command_about_dead_letters_takes_them_all(name: str) -> None:
 
 
 def commands() -> dict[str, Any]:
-    return cast("Any", typer.main.get_command(app)).commands
+    return cast("Any", typer.main.get_command(app)).commands  # type: ignore[no-any-return]
 
 
 def missing(command: Any) -> set[str]:
     known = {(option, one.envvar) for one in command.params for option in one.opts if option.startswith("--nats-")}
     wanted = Access.__annotations__.keys() - {"tls"}
-    return {(f"--nats-{name.replace('_', '-')}", f"REBASER_NATS_{name.upper()}") for name in wanted} - known
+    return {(f"--nats-{name.replace('_', '-')}", f"REBASER_NATS_{name.upper()}") for name in wanted} - known  # type: ignore[return-value]
 
 
 async def test_a_command_reaches_a_server_with_tls_and_is_told_what_is_wrong(files: Files, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ async def test_a_name_that_no_server_takes_is_refused_at_once(js: JetStream, nam
     of_a_stream = [js.get_stream, js.delete_stream, js.stream_info, js.purge]
     of_a_consumer = [js.get_consumer, js.delete_consumer, js.consumer_info]
     calls = [
-        *(call(name) for call in of_a_stream),
+        *(call(name) for call in of_a_stream),  # type: ignore[operator]
         *(call("s", name) for call in of_a_consumer),
         *(call(name, "c") for call in of_a_consumer),
         *(js.add_stream({"name": name}), js.update_stream({"name": name}), js.ensure_stream({"name": name})),

@@ -34,7 +34,7 @@ from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Attempt, Kind
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import DvuError, TransientError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
@@ -210,7 +210,7 @@ async def test_a_request_of_a_newer_version_lets_the_running_dvu_finish(
         await engine.asked.wait()
         async with anyio.create_task_group() as group:
             group.start_soon(events.wait_for, lambda entry: entry["event"] == "request_held")
-            headers, payload = encode(EnqueueUpdatesRequest("new", "ws", "cs", (Set("a", 2),)))
+            headers, payload = encode(EnqueueUpdatesRequest(RequestId("new"), "ws", "cs", (Set("a", 2),)))
             await js.publish(subjects.requests(KEY), payload, headers | {"X-MESSAGE-VERSION": "99"})
             await publish_task(js, subjects, KEY)
         engine.go.set()
@@ -227,7 +227,7 @@ async def test_a_request_whose_blob_comes_late_is_applied_then_by_the_server_tha
 ) -> None:
     """Only one of a newer version is left to other servers."""
     data = encode_updates_blob([Set("a", 1)])
-    request = EnqueueUpdatesRequest("late", "ws", "cs", None, address_of(data))
+    request = EnqueueUpdatesRequest(RequestId("late"), "ws", "cs", None, address_of(data))
     headers, payload = encode(request)
     async with serving(js, subjects, Engine(), retry_for=3600) as server:
         async with anyio.create_task_group() as group:
@@ -245,7 +245,7 @@ async def test_a_dead_request_in_front_of_one_that_is_held_is_copied_and_answere
     js: JetStream, subjects: Subjects, client: RebaserClient
 ) -> None:
     """It does not wait for the other, which may be held for hours."""
-    headers, payload = encode(EnqueueUpdatesRequest("new", "ws", "cs", (Set("a", 2),)))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("new"), "ws", "cs", (Set("a", 2),)))
     inbox = js.connection.new_inbox()
     await js.publish(subjects.requests(KEY), b"no request", headers | {REPLY_INBOX: inbox})
     await js.publish(subjects.requests(KEY), payload, headers | {"X-MESSAGE-VERSION": "99"})
@@ -316,7 +316,7 @@ async def test_what_did_not_fit_into_a_commit_is_decided_next(
     """Nothing else has to come for it."""
     monkeypatch.setattr(PoisonDetector, "batchable_prefix", lambda *_: 1)
     for id_ in ("a", "b", "c"):
-        headers, payload = encode(EnqueueUpdatesRequest(id_, "ws", "cs", (Set(id_, 1),)))
+        headers, payload = encode(EnqueueUpdatesRequest(RequestId(id_), "ws", "cs", (Set(id_, 1),)))
         await js.publish(subjects.requests(KEY), payload, headers)
     await publish_task(js, subjects, KEY)
     async with serving(js, subjects, Engine()):
@@ -348,7 +348,7 @@ async def test_the_last_look_finds_the_very_next_request(
     async def release_and_store(self: Lease) -> None:
         await release(self)
         if left and left.pop():
-            headers, payload = encode(EnqueueUpdatesRequest("late", "ws", "cs", (Set("a", 2),)))
+            headers, payload = encode(EnqueueUpdatesRequest(RequestId("late"), "ws", "cs", (Set("a", 2),)))
             assert (await js.publish(subjects.requests(KEY), payload, headers)).sequence == 2
 
     monkeypatch.setattr(Lease, "release", release_and_store)

@@ -63,7 +63,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[tuple[str, str]]]:
 def block() -> str:
     """The part of nats.conf in the guide."""
     [text] = re.findall(r"^```conf.*\n(authorization \{.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
-    return text.replace("$CLIENT_PASSWORD", WORD).replace("$SERVER_PASSWORD", WORD)
+    return text.replace("$CLIENT_PASSWORD", WORD).replace("$SERVER_PASSWORD", WORD)  # type: ignore[no-any-return]
 
 
 def rights() -> dict[str, set[tuple[str, str]]]:
@@ -130,7 +130,7 @@ async def running(url: str, **more: Any) -> AsyncIterator[None]:
 
 async def work(client: RebaserClient) -> None:
     """What a client may do."""
-    await client.enqueue_updates_with_reply(WS, CS, EDITS, wait="derived")
+    await client.enqueue_updates_with_reply(WS, CS, EDITS, wait="derived")  # type: ignore[arg-type]
     many = [Set(f"v/{number}", "x" * 1000) for number in range(3000)]
     for _ in range(3):  # so that a checkpoint takes the place of another
         await client.enqueue_updates_with_reply(WS, CS, many, wait="derived")
@@ -167,7 +167,7 @@ async def test_what_the_guide_allows_is_what_is_needed(
 ) -> None:
     denied: list[str] = []
     tell = Connection._denied
-    monkeypatch.setattr(Connection, "_denied", lambda self, error: (denied.append(str(error)), tell(self, error)))
+    monkeypatch.setattr(Connection, "_denied", lambda self, error: (denied.append(str(error)), tell(self, error)))  # type: ignore[func-returns-value]
     monkeypatch.setattr(context, "Engine", Slow)
     async with installation(tmp_path, rights(), ack_sample=100) as url:
         async with RebaserClient.connect(url, user="client", password=WORD) as client:
@@ -207,7 +207,7 @@ async def test_a_right_that_is_missing_is_named_at_once(
         async with RebaserClient.connect(url, user="client", password=WORD) as client:
             if what in ("enqueue", "wait"):
                 wait = "derived" if what == "wait" else "applied"
-                await client.enqueue_updates_with_reply(WS, CS, EDITS, wait=wait, timeout=3600)
+                await client.enqueue_updates_with_reply(WS, CS, EDITS, wait=wait, timeout=3600)  # type: ignore[arg-type]
             elif what == "status":
                 await client.status()
             elif what == "values":

@@ -18,7 +18,7 @@ from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import Applied, Attempt, Kind
 from rebaser_core.decide import DecidedBatch, QueuedRequest, decide
 from rebaser_core.errors import TransientError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
@@ -42,7 +42,9 @@ class Fleet:
 
     async def send(self, *ids: str, **headers: str) -> None:
         for id_ in ids:
-            given, payload = encode(EnqueueUpdatesRequest(id_, KEY.workspace, KEY.change_set, (Set(id_, 1),)))
+            given, payload = encode(
+                EnqueueUpdatesRequest(RequestId(id_), KEY.workspace, KEY.change_set, (Set(id_, 1),))
+            )
             given |= {"Nats-Msg-Id": f"{KEY}.{id_}"} | {name.replace("_", "-"): text for name, text in headers.items()}
             await self.js.publish(self.subjects.requests(KEY), payload, given)
 
@@ -76,7 +78,7 @@ class Fleet:
             found.append((commit.kind, [one.request_id for one in commit.requests]))
             sequence = stored.sequence + 1
             stored = await self.js.next(self.subjects.commits_stream, self.subjects.commits(KEY), sequence)
-        return found
+        return found  # type: ignore[return-value]
 
 
 class Owner:
@@ -153,8 +155,8 @@ async def test_deaths_count_until_it_is_given_up_and_its_neighbours_are_applied(
     async with fleet.owner(redelivered=True) as owner:
         assert await owner.decide_all() == ["poison"]
         state = owner.commits.state
-        dead = state.outcomes["bad"].decision
-        assert (dead.sequence, dead.attempts, state.cells.keys()) == (1, 2, {"good"})
+        dead = state.outcomes[RequestId("bad")].decision
+        assert (dead.sequence, dead.attempts, state.cells.keys()) == (1, 2, {"good"})  # type: ignore[comparison-overlap]
         assert state.attempts == {}
 
 
@@ -168,7 +170,7 @@ async def test_an_outage_or_a_shutdown_in_a_try_counts_for_nothing(fleet: Fleet)
         await end_in_a_try(fleet, outage, TransientError)
     scope = anyio.CancelScope()
     with pytest.MonkeyPatch.context() as patch, scope:
-        patch.setattr(processing.RequestReader, "read", lambda *_: cancelled(scope))
+        patch.setattr(processing.RequestReader, "read", lambda *_: cancelled(scope))  # type: ignore[attr-defined]
         async with fleet.owner(redelivered=True) as owner:
             await owner.decide_all()
     assert scope.cancelled_caught
@@ -182,7 +184,7 @@ async def test_a_try_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) ->
     await fleet.send("bad", "good")
     for number in (1, 2):
         with pytest.MonkeyPatch.context() as patch, anyio.CancelScope() as scope:
-            patch.setattr(processing.RequestReader, "read", lambda *_, scope=scope: cancelled(scope))
+            patch.setattr(processing.RequestReader, "read", lambda *_, scope=scope: cancelled(scope))  # type: ignore[attr-defined]
             async with fleet.owner(redelivered=True, hung=True) as owner:
                 await owner.decide_all()
         async with fleet.owner(redelivered=True) as owner:
@@ -236,7 +238,7 @@ async def test_a_held_request_is_no_suspect(fleet: Fleet) -> None:
 async def test_a_suspect_that_has_to_wait_stays_one(fleet: Fleet) -> None:
     await fleet.send("new", X_MESSAGE_VERSION="99")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processing.RequestReader, "read", lambda *_: dies())
+        patch.setattr(processing.RequestReader, "read", lambda *_: dies())  # type: ignore[attr-defined]
         async with fleet.owner(redelivered=True) as owner:
             with pytest.raises(ZeroDivisionError):
                 await owner.decide_all()
@@ -266,7 +268,7 @@ async def test_poison_that_its_client_sends_again_is_answered_unread(fleet: Flee
         assert await owner.decide_all() == ["poison"]
     await fleet.send("bad", Nats_Msg_Id=f"{KEY}.bad#again")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processing.RequestReader, "read", lambda *_: dies())
+        patch.setattr(processing.RequestReader, "read", lambda *_: dies())  # type: ignore[attr-defined]
         async with fleet.owner(redelivered=False) as owner:
             assert await owner.decide_all() == []
     await fleet.send("bad", Nats_Msg_Id=f"{KEY}.bad#1", X_Redrive="1")
@@ -281,7 +283,7 @@ async def test_poison_that_was_sent_twice_is_read_by_nobody_once_it_is_known(fle
     for _ in range(2):
         await end_in_a_try(fleet, dies, ZeroDivisionError)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processing.RequestReader, "read", lambda *_: dies())
+        patch.setattr(processing.RequestReader, "read", lambda *_: dies())  # type: ignore[attr-defined]
         async with fleet.owner(redelivered=True) as owner:
             assert await owner.decide_all() == ["poison"]
     assert [ids for _, ids in await fleet.log() if ids] == [["bad"]]
@@ -296,7 +298,7 @@ async def test_redriven_poison_that_nobody_deleted_yet_is_read_by_nobody(fleet: 
         messages = owner.queued
         assert await owner.decide_all() == ["poison"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processing.RequestReader, "read", lambda *_: dies())
+        patch.setattr(processing.RequestReader, "read", lambda *_: dies())  # type: ignore[attr-defined]
         async with fleet.owner(redelivered=True) as owner:
             owner.queued = messages
             assert await owner.decide_all() == ["poison"]

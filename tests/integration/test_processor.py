@@ -11,6 +11,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Kind
 from rebaser_core.encoding.envelope import REPLY_INBOX
+from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
@@ -32,7 +33,9 @@ def fleet(js: JetStream, subjects: Subjects) -> Fleet:
 async def send_blob(fleet: Fleet, id_: str, data: bytes, inbox: str | None = None) -> None:
     """A request whose updates are in a blob of `data`."""
     await fleet.context.blobs.put(data)
-    headers, payload = encode(EnqueueUpdatesRequest(id_, KEY.workspace, KEY.change_set, None, address_of(data)))
+    headers, payload = encode(
+        EnqueueUpdatesRequest(RequestId(id_), KEY.workspace, KEY.change_set, None, address_of(data))
+    )
     if inbox is not None:
         headers[REPLY_INBOX] = inbox
     await fleet.js.publish(fleet.subjects.requests(KEY), payload, headers)

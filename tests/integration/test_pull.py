@@ -51,7 +51,7 @@ async def waiting(js: JetStream, subjects: Subjects, count: int) -> None:
 
 
 def tasks(js: JetStream, subjects: Subjects, **options: float) -> PullConsumer:
-    return PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER, group=TASKS_GROUP, **options)
+    return PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER, group=TASKS_GROUP, **options)  # type: ignore[arg-type]
 
 
 async def test_no_more_comes_than_there_is_credit_for(js: JetStream, subjects: Subjects) -> None:

@@ -218,7 +218,7 @@ async def test_what_the_document_forbids_is_not_created(
     wanted = GROUPED | change
     for make in (js.create_consumer, js.create_or_update_consumer, js.ensure_consumer):
         with pytest.raises(ConfigError, match=what):
-            await make(stream, wanted)  # type: ignore[operator]
+            await make(stream, wanted)
     assert [info.name async for info in js.list_consumers(stream)] == []
 
 

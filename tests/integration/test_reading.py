@@ -13,7 +13,7 @@ from rebaser.settings import Settings
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.errors import TransientError, UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.updates import Derive, Set, Update
 
@@ -42,7 +42,7 @@ def reader(data: bytes | None, apply_timeout: float = 0.05) -> RequestReader:
 
 
 def message() -> Message:
-    headers, payload = encode(EnqueueUpdatesRequest("r", "ws", "cs", None, ADDRESS))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", None, ADDRESS))
     return Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers | {"X-Redrive": "2"})
 
 
@@ -66,7 +66,7 @@ async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch
 
 @pytest.mark.parametrize(("workspace", "change_set"), [("ws", "other"), ("other", "cs")])
 async def test_a_request_that_names_another_change_set_is_dead(workspace: str, change_set: str) -> None:
-    headers, payload = encode(EnqueueUpdatesRequest("r", workspace, change_set, (Set("a", 1),)))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), workspace, change_set, (Set("a", 1),)))
     read = await reader(None).read(Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers))
     assert isinstance(read.error, UnprocessableError)
     assert (read.error.code, read.updates, read.request_id) == ("wrong_change_set", (), "@7")
@@ -81,7 +81,7 @@ async def test_large_values_are_looked_at_beside_the_event_loop_however_few_they
     monkeypatch.setattr(request_reader, "digest_of", lambda *_: lookers.add(threading.current_thread()))
     updates = [Set(f"v{at}", "x" * (1000 if here else 200_000)) for at in range(2)]
     given = None if inline else encode_updates_blob(updates)
-    headers, payload = encode(EnqueueUpdatesRequest("r", "ws", "cs", tuple(updates)))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", tuple(updates)))
     read = await reader(given, 60).read(
         Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers) if inline else message()
     )
@@ -93,7 +93,9 @@ async def test_large_values_are_looked_at_beside_the_event_loop_however_few_they
 @pytest.mark.parametrize("count", [1, 2 * request_reader.LOOKED_AT_HERE])
 async def test_a_request_with_a_definition_that_gives_what_its_function_does_not_take_is_dead(count: int) -> None:
     updates: list[Update] = [Set(f"v{at}", at) for at in range(count)]
-    request = EnqueueUpdatesRequest("r", "ws", "cs", (*updates, Derive("t", "round", {"v": "v0"}, {"digit": 1})))
+    request = EnqueueUpdatesRequest(
+        RequestId("r"), "ws", "cs", (*updates, Derive("t", "round", {"v": "v0"}, {"digit": 1}))
+    )
     headers, payload = encode(request)
     read = await reader(None).read(Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers))
     assert read.error is not None

@@ -126,7 +126,7 @@ async def test_an_update_whose_results_do_not_read_back_is_tried_again(
     dvu = SerialDvu(context, commits, redelivered=False, hung=lambda: False)
 
     def nameless(commit: Commit) -> Written:
-        return encode_commit(replace(commit, delta=(Computed(""), *commit.delta[1:])))  # type: ignore[arg-type]
+        return encode_commit(replace(commit, delta=(Computed(""), *commit.delta[1:])))
 
     with monkeypatch.context() as patch:
         patch.setattr(commit_log, "encode_commit", nameless)

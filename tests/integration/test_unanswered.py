@@ -12,7 +12,7 @@ from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.requests import resender, sender
 from rebaser_client.requests.resender import Unanswered
 from rebaser_core.encoding.envelope import REPLY_INBOX
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
@@ -85,7 +85,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def answer(js: JetStream, inbox: str) -> None:
-    headers, payload = encode(EnqueueUpdatesResponse("r", "ws", "cs", Success(0, 7)))
+    headers, payload = encode(EnqueueUpdatesResponse(RequestId("r"), "ws", "cs", Success(0, 7)))
     await js.connection.publish(inbox, payload, headers)
 
 

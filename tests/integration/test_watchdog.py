@@ -235,7 +235,7 @@ async def test_a_blocked_loop_is_reported_with_its_stack(events: Events, block: 
             pass  # once more: reported at most every half minute
     (report,) = events.named("loop_blocked")
     assert report["seconds"] >= 0.4
-    assert block.__name__ in report["stack"]
+    assert block.__name__ in report["stack"]  # type: ignore[attr-defined]
     assert "test_a_blocked_loop" in report["stack"]
     assert not [thread for thread in threading.enumerate() if thread.name == "loop-watchdog"]
 

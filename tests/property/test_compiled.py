@@ -193,7 +193,7 @@ def graph(rng: random.Random, nodes: int) -> PacketBuilder:
         [((float,), DOUBLES), ((int,), WHOLE), ((float, int), DOUBLES), ((object,), []), ((), TEXTS)]
     )
     constants = [value(rng) for _ in range(rng.randrange(1, 12))]
-    constants = [item if isinstance(item, wanted) else rng.choice(instead) for item in constants]
+    constants = [item if isinstance(item, wanted) else rng.choice(instead) for item in constants]  # type: ignore[arg-type]
     packet = PacketBuilder(1, fingerprint.code(), constants=constants)
     packet.shapes = [shape(rng) for _ in range(rng.randrange(1, 6))]
     for node in range(nodes):
@@ -299,7 +299,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Compiled code wherever it can, also where that does not pay."""
     monkeypatch.setattr(thresholds, "now", ALWAYS)
     assert loader.load()
-    return monkeypatch
+    return monkeypatch  # type: ignore[return-value]
 
 
 @settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])

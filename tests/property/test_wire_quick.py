@@ -37,7 +37,7 @@ def outcome(read: Any) -> object:
 def check(kind: MessageType[Any], raw: dict[str, Any]) -> None:
     assert kind.quick is not None
     for version in range(1, kind.current + 1):
-        quick = outcome(lambda: kind.quick(raw, DEFAULT_LIMITS, version))  # type: ignore[misc]  # noqa: B023
+        quick = outcome(lambda: kind.quick(raw, DEFAULT_LIMITS, version))  # noqa: B023
         if quick is not None:
             assert quick == outcome(lambda: read(kind, raw, version))  # noqa: B023
 
@@ -98,5 +98,5 @@ def test_the_usual_shape_is_read_the_quick_way(kind: MessageType[Any], version: 
     }
     assert kind.quick is not None
     key = {} if kind is COMMIT else {"workspaceId": "w", "changeSetId": "c"}
-    raw = {"id": "r", **key, **bodies[kind.name]}
+    raw = {"id": "r", **key, **bodies[kind.name]}  # type: ignore[dict-item]
     assert kind.quick(raw, DEFAULT_LIMITS, version) is not None

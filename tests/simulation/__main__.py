@@ -24,7 +24,7 @@ def tell_ways(done: list[Run]) -> list[str]:
     taken = sum((one.ways for one in done), Counter())
     for way in WAYS:
         print(f"{taken[way.name]:>10,}  {way.name}")
-    for way, test in ELSEWHERE.items():
+    for way, test in ELSEWHERE.items():  # type: ignore[assignment]
         print(f"{'-':>10}  {way}: {test}")
     never = [way.name for way in WAYS if not taken[way.name]]
     if never:

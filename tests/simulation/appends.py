@@ -42,7 +42,7 @@ class Appends:
             sequence = int(subject.split(".")[5])
             task = self._streams[subject.split(".")[2]].messages.get(sequence)
             ours = task is not None and task.subject != self._subjects.sweep
-            kind, key = self._subjects.parse(task.subject) if task is not None and ours else ("", None)
+            kind, key = self._subjects.parse(task.subject) if task is not None and ours else ("", None)  # type: ignore[assignment]
             if key is not None and (process, self._subjects.commits(key)) in self._open:
                 self._broken(f"{process} ends its {kind} of {key} before its last append was answered")
 

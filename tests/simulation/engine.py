@@ -56,7 +56,7 @@ class Engine:
                 raise DvuError("the simulated engine fails", code="simulated")
             if self._workers.random() < 0.1:
                 self._kept = StructureCache(None)  # they were started anew
-            return [self._parts(packet) for packet in packets]
+            return [self._parts(packet) for packet in packets]  # type: ignore[misc]
         finally:
             self._checker.dvu_ended(process.name, label)
 

@@ -72,7 +72,7 @@ def _texts(rng: random.Random, at: int) -> Update:
 def _pattern(rng: random.Random, at: int) -> Update:
     values: Input | tuple[Input, ...] = Match(rng.choice(GLOBS))
     if rng.random() < 0.5:
-        values = (values, f"v/{rng.randrange(SET)}")
+        values = (values, f"v/{rng.randrange(SET)}")  # type: ignore[assignment]
     return Derive(f"p/{at}", rng.choice(("sum", "count", "count")), {"values": values})
 
 

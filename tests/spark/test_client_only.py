@@ -50,7 +50,7 @@ async def test_a_server_derives_with_the_client_alone(installed: Path, tmp_path:
                     assert line
                 async with RebaserClient.connect(own_nats.url) as client:
                     updates = [Set("a", 21), Derive("b", "cel", {"a": "a"}, {"expr": "a * 2"})]
-                    await client.enqueue_updates_with_reply("ws", "cs", updates, wait="derived", timeout=240)
+                    await client.enqueue_updates_with_reply("ws", "cs", updates, wait="derived", timeout=240)  # type: ignore[arg-type]
                     found = await client.value("ws", "cs", "b")
         finally:
             server.terminate()

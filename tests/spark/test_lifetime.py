@@ -111,7 +111,7 @@ async def test_an_engine_that_is_left_while_it_starts_leaves_nothing(short_folde
     assert engine.state == "stopped"
     assert not engine.ready.is_set()
     assert not engine._keeper._jvm.alive
-    assert os.listdir(short_folder) == []  # noqa: PTH208
+    assert os.listdir(short_folder) == []  # type: ignore[unreachable] # noqa: PTH208
 
 
 @pytest.mark.long  # half a minute, and the chaos of the suite kills Spark as well
@@ -136,7 +136,7 @@ async def test_a_jvm_that_was_begun_is_the_one_that_is_used(tmp_path: Path) -> N
         assert jvm.parcels is not None
         assert (jvm.parcels.parent.parent, jvm.places) == (tmp_path, 2)
     assert not jvm.alive
-    jvm.stop()  # once more
+    jvm.stop()  # type: ignore[unreachable] # once more
 
 
 @pytest.mark.spark

@@ -15,7 +15,7 @@ from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import LogReader
 from rebaser_client.spark import RebaserDataSource
 from rebaser_core.commit import Computed, Decision, Kind, Outcome
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Set, Unset
 from rebaser_core.values import Fault
@@ -110,7 +110,7 @@ async def test_values_are_queried_and_joined(spark: Any, options: dict[str, str]
 
 
 async def test_commits_are_a_table(spark: Any, options: dict[str, str], writer: Writer) -> None:
-    decided = Decision(7, "request", Outcome.SUCCESS, performed=2)
+    decided = Decision(7, RequestId("request"), Outcome.SUCCESS, performed=2)
     edits = (Set("a", 1), Derive("b", "sum", {"values": ("a",)}))
     first = await writer.append("main", Kind.REBASE, *edits, requests=(decided,), covers=0, inline_max=1)
     second = await writer.append("main", Kind.DVU, Computed("b", 1.0), covers=first)

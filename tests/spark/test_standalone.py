@@ -98,7 +98,7 @@ async def test_a_server_without_java_uses_a_cluster_and_a_worker_is_killed(
                 commits = [entry.content async for entry in client.entries("commits", "shop", change_set)]
                 assert [commit.kind for commit in commits if isinstance(commit, Commit)] == ["rebase", "dvu"]
 
-            await derive("large", *large)  # through the store: its structure travels once, and is there the next time
+            await derive("large", *large)  # type: ignore[arg-type] # through the store: its structure travels once, and is there the next time
             await derive("large", Set("a", 2))
             values = await client.values("shop", "large")
             assert [values[f"sum/{at}"].value for at in range(LARGE)] == [at + 2 for at in range(LARGE)]

@@ -276,7 +276,7 @@ def test_strings_and_optional_fields(expression: str, wanted: object) -> None:
     inputs = {"words": ["one", "two"], "m": {"there": 7}}
     names = names_in(expression)
     assert set(names) <= inputs.keys()
-    assert cel.evaluate({name: inputs[name] for name in names}, expression) == wanted
+    assert cel.evaluate({name: inputs[name] for name in names}, expression) == wanted  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

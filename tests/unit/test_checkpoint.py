@@ -11,6 +11,7 @@ from rebaser_core.checkpoint import Chain, PartRef, read_checkpoint, schema
 from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import Cell, ChangeSetState
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
@@ -55,7 +56,9 @@ def test_what_requests_asked_for_is_kept_beside_their_outcomes() -> None:
     """Where a reader of the last release, which refuses rows that are longer, passes over it."""
     state, stored = ChangeSetState(), Stored()
     for at in range(1, 8):
-        one = Decision(at, f"r{at}", Outcome.SUCCESS, 1, redrive=at % 2, digest=bytes([at] * 8) if at % 3 else b"")
+        one = Decision(
+            at, RequestId(f"r{at}"), Outcome.SUCCESS, 1, redrive=at % 2, digest=bytes([at] * 8) if at % 3 else b""
+        )
         state.fold(at, Commit("c", at - 1, Kind.REBASE, 0, "o", None, None, (one,)))
         with forced(Thresholds(delta_share=0, batch_outcomes=2)):
             stored.write(state)
@@ -166,7 +169,7 @@ def test_an_update_of_many_values_is_in_the_delta() -> None:
     stored.write(state)
     columns = state.cells.columns
     rows = columns.rows()[1:11]
-    columns.computed_all(rows, columns.kind[rows], columns.bits[rows], {0: "text"}, {1: Fault("failed", "no", "d1")})
+    columns.computed_all(rows, columns.kind[rows], columns.bits[rows], {0: "text"}, {1: Fault("failed", "no", "d1")})  # type: ignore[arg-type]
     state.last += 1
     delta = stored.write(state)
     assert [row["id"] for row in table(*delta.parts)] == [*(f"d{n}" for n in range(10)), "a"]

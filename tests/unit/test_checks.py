@@ -54,17 +54,17 @@ def test_what_functions_take_is_known_of_all_that_are_built_in_and_of_no_other()
 def test_the_first_definition_that_is_wrong_is_named_by_position_and_id() -> None:
     some = [Set("a", 1), Derive("b", "company.tax", {}, {"digit": 1}), Derive("t", "round", {"v": "a"}, {"digit": 1})]
     with pytest.raises(UnprocessableError) as caught:
-        check_definitions([*some, Derive("u", "sum", {}, {"digit": 1})])
+        check_definitions([*some, Derive("u", "sum", {}, {"digit": 1})])  # type: ignore[list-item]
     assert caught.value.message == "update 2 of 't': round has no parameter 'digit', did you mean digits?"
     assert caught.value.code == "invalid_definition"
-    check_definitions(some[:2])
+    check_definitions(some[:2])  # type: ignore[arg-type]
 
 
 def test_a_formula_is_read_if_that_is_wanted() -> None:
     wrong = [Set("a", 1), Derive("t", "cel", {"a": "a"}, {"expr": "a *"})]
-    check_definitions(wrong)
+    check_definitions(wrong)  # type: ignore[arg-type]
     with pytest.raises(UnprocessableError, match=r"^update 1 of 't': line 1, column 4: Syntax error") as caught:
-        check_definitions(wrong, formulas=True)
+        check_definitions(wrong, formulas=True)  # type: ignore[arg-type]
     assert caught.value.code == "invalid_formula"
     with pytest.raises(UnprocessableError, match=r"^'t': cel has no parameter 'exp', did you mean expr\?"):
         check_definition(Derive("t", "cel", {"a": "a"}, {"exp": "a"}))

@@ -22,6 +22,7 @@ from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_client import RebaserClient
 from rebaser_core.commit import Applied, Commit, Delta, Kind
+from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, Success
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update, check_updates
@@ -194,7 +195,7 @@ class InProcess:
                 work.absorb([part for packet in packets for part in evaluate_packet(packet)])
             computed = work.computed()
         self._fold(Kind.DVU, at, computed)
-        return EnqueueUpdatesResponse("r", workspace, change_set, Success(len(updates), at))
+        return EnqueueUpdatesResponse(RequestId("r"), workspace, change_set, Success(len(updates), at))
 
     def _fold(self, kind: Kind, covers: int, delta: Delta) -> None:
         state = self.state

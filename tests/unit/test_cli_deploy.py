@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from rebaser.dvu.spark import requirements
 from rebaser.settings import Settings, load_settings
@@ -22,12 +22,12 @@ DEPLOY = ROOT / "deploy"
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> dict[str, Any]:
-    return yaml.safe_load((DEPLOY / "cluster.yaml").read_text())
+    return yaml.safe_load((DEPLOY / "cluster.yaml").read_text())  # type: ignore[no-any-return]
 
 
 def nats_server() -> str:

@@ -20,7 +20,7 @@ def test_a_traceback_does_not_show_local_variables(format_: str, capsys: pytest.
     logs.configure("info", format_)
     secret = "open-sesame"
     try:
-        {}[len(secret)]
+        {}[len(secret)]  # type: ignore[index]
     except KeyError:
         structlog.get_logger().exception("it_broke", count=3)
     shown = capsys.readouterr()

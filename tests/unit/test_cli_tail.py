@@ -13,7 +13,7 @@ from rebaser_client.log.entries import Entry
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import Headers
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Set, Unset
 
@@ -35,12 +35,12 @@ COMMIT = Commit(
     Applied("x", 9),
     None,
     requests=(
-        Decision(8, "R8", Outcome.SUCCESS, 2),
-        Decision(9, "R9", Outcome.DEAD, code="malformed", message="bad \x1b[31m"),
+        Decision(8, RequestId("R8"), Outcome.SUCCESS, 2),
+        Decision(9, RequestId("R9"), Outcome.DEAD, code="malformed", message="bad \x1b[31m"),
     ),
     delta=(Set("secret/price", 4711), Unset("qty")),
 )
-REQUEST = EnqueueUpdatesRequest("R1", "shop", "main", (Set("a\x1b]0;x\x07", "classified"), Unset("b")))
+REQUEST = EnqueueUpdatesRequest(RequestId("R1"), "shop", "main", (Set("a\x1b]0;x\x07", "classified"), Unset("b")))
 
 
 def test_a_commit() -> None:
@@ -66,7 +66,7 @@ def test_a_request() -> None:
 
 
 def test_what_is_to_be_recomputed() -> None:
-    asked = EnqueueUpdatesRequest("R1", "shop", "main", (), recompute=Recompute())
+    asked = EnqueueUpdatesRequest(RequestId("R1"), "shop", "main", (), recompute=Recompute())
     assert entry_line(entry(asked), columns=False).endswith("\tR1; recompute all derived values")
     assert entry_object(entry(asked))["recompute"] == {"function": None}
     commit = replace(COMMIT, requests=(), delta=(), recompute=(Recompute(), Recompute("tax\x1b[31m")))
@@ -96,7 +96,7 @@ def test_no_value_and_no_control_character_is_shown(content: Commit | EnqueueUpd
 
 def test_what_is_shown_is_bounded() -> None:
     updates = tuple(Unset("x" * 500 + str(number)) for number in range(5000))
-    request = entry(EnqueueUpdatesRequest("R1", "shop", "main", updates))
+    request = entry(EnqueueUpdatesRequest(RequestId("R1"), "shop", "main", updates))
     assert len(entry_line(request, columns=True)) < 400
     found = entry_object(request)
     assert (found["updateCount"], len(found["updates"])) == (5000, MAX_LISTED)

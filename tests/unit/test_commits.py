@@ -19,6 +19,7 @@ from rebaser_core.encoding.envelope import (
     loads,
 )
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import RequestId
 from rebaser_core.messages import (
     decode_commit,
     encode_commit,
@@ -136,10 +137,10 @@ def test_a_delta_that_was_loaded_from_its_blob_stays_there() -> None:
 
 def test_rows_of_requests_leave_out_their_empty_ends() -> None:
     decisions = (
-        Decision(1, "a", Outcome.SUCCESS),
-        Decision(2, "b", Outcome.SUCCESS, 3),
-        Decision(3, "", Outcome.DEAD, 0, "malformed"),
-        Decision(4, "d", Outcome.ERROR, 0, "", "why"),
+        Decision(1, RequestId("a"), Outcome.SUCCESS),
+        Decision(2, RequestId("b"), Outcome.SUCCESS, 3),
+        Decision(3, RequestId(""), Outcome.DEAD, 0, "malformed"),
+        Decision(4, RequestId("d"), Outcome.ERROR, 0, "", "why"),
     )
     commit = Commit("c", 0, Kind.REBASE, 1, "o", None, None, decisions)
     found, payload = encode_commit(commit)
@@ -194,7 +195,8 @@ def test_a_header_of_functions_that_is_damaged_names_none(text: str) -> None:
 
 def test_digests_of_requests_travel_in_a_header_alone() -> None:
     decisions = [
-        Decision(at, f"r{at}", Outcome.SUCCESS, 1, digest=bytes([at] * 8) if at % 2 else b"") for at in range(5)
+        Decision(at, RequestId(f"r{at}"), Outcome.SUCCESS, 1, digest=bytes([at] * 8) if at % 2 else b"")
+        for at in range(5)
     ]
     commit = Commit("ID", 3, Kind.REBASE, 5, "me", None, 3, requests=tuple(decisions))
     bare = replace(commit, requests=tuple([replace(one, digest=b"") for one in decisions]))

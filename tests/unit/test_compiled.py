@@ -76,7 +76,7 @@ def test_small_packets_and_machines_without_compiled_code_do_without(
     monkeypatch.setattr(loader, "_unavailable", False)
     monkeypatch.setattr(loader, "_kernel", None)
     monkeypatch.setattr(thresholds, "now", Thresholds(cold=0))
-    monkeypatch.setattr(loader.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("none")))
+    monkeypatch.setattr(loader.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("none")))  # type: ignore[attr-defined]
     assert evaluate_packet(data) == found
     assert loader._unavailable
     assert not loader.load()

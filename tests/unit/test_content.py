@@ -6,6 +6,7 @@ import pytest
 
 from rebaser_core.content_digest import digest_of
 from rebaser_core.encoding.envelope import ContentType
+from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob, encode, encode_updates_blob
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
 
@@ -23,7 +24,7 @@ def test_it_is_the_same_however_the_updates_travel(count: int) -> None:
     updates = UPDATES * count
     digest = digest_of(updates, None, None)
     for content_type in ContentType:
-        request = decode(*encode(EnqueueUpdatesRequest("r", "w", "c", updates), content_type))
+        request = decode(*encode(EnqueueUpdatesRequest(RequestId("r"), "w", "c", updates), content_type))
         assert isinstance(request, EnqueueUpdatesRequest)
         assert digest_of(request.updates or (), None, None) == digest
     assert digest_of(decode_updates_blob(encode_updates_blob(updates)), None, None) == digest

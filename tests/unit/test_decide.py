@@ -7,6 +7,7 @@ import pytest
 from rebaser_core.commit import Applied, BlobRef, Commit, Kind, Outcome
 from rebaser_core.decide import DecidedBatch, QueuedRequest, decide, decided_through
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set
 
@@ -25,7 +26,7 @@ def commit(state: ChangeSetState, decided: DecidedBatch) -> ChangeSetState:
 
 
 def ask(sequence: int, request_id: str, *updates: Set | Remove, source: str | None = None) -> QueuedRequest:
-    return QueuedRequest(sequence, request_id, updates, source)
+    return QueuedRequest(sequence, RequestId(request_id), updates, source)
 
 
 def test_requests_are_applied_in_order_and_share_a_commit() -> None:
@@ -54,13 +55,13 @@ def test_a_known_id_is_answered_with_its_outcome_and_not_applied() -> None:
 def test_what_was_applied_is_answered_as_applied_though_it_would_be_refused_today() -> None:
     state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [ask(4, "a", Set("x", 1))]))
     refused = UnprocessableError("update 0 of 'x': no", code="invalid_definition")
-    again = decide(state, state.applied or EPOCH, [QueuedRequest(9, "a", error=refused, digest=b"")])
+    again = decide(state, state.applied or EPOCH, [QueuedRequest(9, RequestId("a"), error=refused, digest=b"")])
     assert again.decisions == ()
     assert again.answers[0][0].outcome is Outcome.SUCCESS
 
 
 def test_a_refused_request_can_be_tried_anew_from_the_dead_letters() -> None:
-    refused = QueuedRequest(4, "a", error=UnprocessableError("no", code="invalid_definition"), digest=b"1")
+    refused = QueuedRequest(4, RequestId("a"), error=UnprocessableError("no", code="invalid_definition"), digest=b"1")
     state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [refused]))
     anew = replace(ask(9, "a", Set("x", 1)), redrive=1, digest=b"1")  # by a release that knows what it asks for
     assert decide(state, state.applied or EPOCH, [anew]).delta == (Set("x", 1),)
@@ -74,7 +75,7 @@ def test_the_same_id_twice_in_one_batch_is_applied_once() -> None:
 
 def test_a_known_id_with_other_content_is_refused_and_each_gets_its_own_answer_again() -> None:
     def asked(sequence: int, value: int, digest: bytes) -> QueuedRequest:
-        return QueuedRequest(sequence, "a", (Set("x", value),), digest=digest)
+        return QueuedRequest(sequence, RequestId("a"), (Set("x", value),), digest=digest)
 
     one, other = bytes(7) + b"1", bytes(7) + b"2"
     first = decide(ChangeSetState(), EPOCH, [asked(4, 1, one), asked(5, 2, other), asked(6, 1, one)])
@@ -99,11 +100,13 @@ def test_a_sequence_below_applied_without_an_outcome_is_dead_not_applied() -> No
 
 
 def dead(sequence: int, request_id: str, redrive: int = 0) -> QueuedRequest:
-    return QueuedRequest(sequence, request_id, error=UnprocessableError("no", code="malformed"), redrive=redrive)
+    return QueuedRequest(
+        sequence, RequestId(request_id), error=UnprocessableError("no", code="malformed"), redrive=redrive
+    )
 
 
 def redriven(sequence: int, request_id: str, redrive: int) -> QueuedRequest:
-    return QueuedRequest(sequence, request_id, (Set("x", sequence),), redrive=redrive)
+    return QueuedRequest(sequence, RequestId(request_id), (Set("x", sequence),), redrive=redrive)
 
 
 def test_a_dead_request_sent_again_by_its_client_is_answered_and_not_tried_again() -> None:
@@ -116,8 +119,8 @@ def test_a_dead_request_sent_again_by_its_client_is_answered_and_not_tried_again
 def test_a_dead_request_that_comes_back_from_the_dead_letters_is_tried_anew() -> None:
     state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [dead(1, "a")]))
     state = commit(state, decide(state, Applied("created", 1), [dead(2, "a", 1)]))
-    assert state.recorded("a") == state.redriven["a"]
-    assert (state.redriven["a"].decision.outcome, state.redriven["a"].decision.redrive) == (Outcome.DEAD, 1)
+    assert state.recorded(RequestId("a")) == state.redriven[RequestId("a")]
+    assert (state.redriven[RequestId("a")].decision.outcome, state.redriven["a"].decision.redrive) == (Outcome.DEAD, 1)  # type: ignore[index]
     same = decide(state, Applied("created", 2), [redriven(3, "a", 1)])
     assert same.decisions == ()
     twice = decide(state, Applied("created", 2), [redriven(3, "a", 2), redriven(4, "a", 3)])
@@ -137,7 +140,7 @@ def test_a_redrive_behind_the_death_it_answers_in_one_batch() -> None:
 
 
 def test_a_bad_request_takes_no_neighbour_along() -> None:
-    bad = QueuedRequest(2, "@2", error=UnprocessableError("bad bytes", code="malformed"))
+    bad = QueuedRequest(2, RequestId("@2"), error=UnprocessableError("bad bytes", code="malformed"))
     decided = decide(ChangeSetState(), EPOCH, [ask(1, "a", Set("x", 1)), bad, ask(3, "c", Set("y", 1))])
     assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS, Outcome.DEAD, Outcome.SUCCESS]
     assert decided.delta == (Set("x", 1), Set("y", 1))
@@ -173,10 +176,10 @@ def test_another_stream_or_one_that_went_back_is_a_new_epoch() -> None:
 def test_what_is_to_be_recomputed_goes_into_the_commit_once() -> None:
     state = ChangeSetState()
     asked = [
-        QueuedRequest(1, "a", (Derive("b", "sum", {"x": "a"}),)),
-        QueuedRequest(2, "b", recompute=Recompute("sum")),
-        QueuedRequest(3, "c", (Set("a", 1),), recompute=Recompute("sum")),
-        QueuedRequest(4, "b", recompute=Recompute("sum")),
+        QueuedRequest(1, RequestId("a"), (Derive("b", "sum", {"x": "a"}),)),
+        QueuedRequest(2, RequestId("b"), recompute=Recompute("sum")),
+        QueuedRequest(3, RequestId("c"), (Set("a", 1),), recompute=Recompute("sum")),
+        QueuedRequest(4, RequestId("b"), recompute=Recompute("sum")),
     ]
     decided = decide(state, EPOCH, asked)
     assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS] * 3
@@ -187,17 +190,17 @@ def test_what_is_to_be_recomputed_goes_into_the_commit_once() -> None:
 @pytest.mark.parametrize("asked", [Recompute(), Recompute("sum")])
 def test_where_nothing_is_derived_nothing_is_recomputed_and_the_answer_says_so(asked: Recompute) -> None:
     state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [ask(1, "a", Set("x", 1))]))
-    [decision] = decide(state, EPOCH, [QueuedRequest(2, "r", (Set("y", 1),), recompute=asked)]).decisions
+    [decision] = decide(state, EPOCH, [QueuedRequest(2, RequestId("r"), (Set("y", 1),), recompute=asked)]).decisions
     assert (decision.outcome, decision.code, decision.performed) == (Outcome.ERROR, "nothing_to_recompute", 0)
     assert ("'sum'" in decision.message) is (asked.function is not None)
-    itself = QueuedRequest(3, "s", (Derive("y", "sum", {"x": "x"}),), recompute=asked)
+    itself = QueuedRequest(3, RequestId("s"), (Derive("y", "sum", {"x": "x"}),), recompute=asked)
     assert decide(state, EPOCH, [itself]).recompute == (asked,)
 
 
 def test_a_refused_request_recomputes_nothing() -> None:
     state = commit(
-        ChangeSetState(), decide(ChangeSetState(), EPOCH, [QueuedRequest(1, "a", (Derive("b", "sum", {}),))])
+        ChangeSetState(), decide(ChangeSetState(), EPOCH, [QueuedRequest(1, RequestId("a"), (Derive("b", "sum", {}),))])
     )
-    stray = QueuedRequest(2, "r", (Remove("nothing"),), "other", recompute=Recompute())
+    stray = QueuedRequest(2, RequestId("r"), (Remove("nothing"),), "other", recompute=Recompute())
     decided = decide(state, EPOCH, [stray])
     assert (decided.decisions[0].outcome, decided.recompute, decided.delta) == (Outcome.CONFLICTS, (), ())

@@ -11,6 +11,7 @@ from rebaser.doctor.log_message import Classification, LogMessage, classify_mess
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import APPLIED, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
 from rebaser_core.encoding.payload import JSON, ContentType
+from rebaser_core.ids import RequestId
 from rebaser_core.messages import encode_commit
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Set, Update
@@ -21,7 +22,7 @@ QUEUE = Applied("epoch", 100)
 
 def rebase(number: int, previous: int, applied: int, *updates: Update, outcome: Outcome = Outcome.SUCCESS) -> Commit:
     """A commit that decides request `applied`."""
-    decision = Decision(applied, f"r{applied}", outcome, len(updates))
+    decision = Decision(applied, RequestId(f"r{applied}"), outcome, len(updates))
     reached = Applied("epoch", applied)
     return Commit(f"c{number}", previous, Kind.REBASE, 7, "owner", reached, 0, (decision,), updates)
 
@@ -159,7 +160,7 @@ def test_nothing_is_applied_twice() -> None:
     again = entry(31, replace(rebase(31, 12, 2, Set("a", 9)), id="other"))
     past = entry(32, replace(dvu(32, 13, 2, Computed("b", 9)), id="another"))
     forgotten = rebase(33, 12, 3, Set("a", 9))
-    forgotten = replace(forgotten, requests=(replace(forgotten.requests[0], request_id="forgotten"),))
+    forgotten = replace(forgotten, requests=(replace(forgotten.requests[0], request_id=RequestId("forgotten")),))
     history = folded(*log(), copy, again, past, entry(33, forgotten))
     assert costs(history) == [(30, Cost.NOTHING), *[(sequence, Cost.EDITS) for sequence in (31, 32, 33)]]
     assert history.state.cells["a"].value == 2

@@ -14,10 +14,11 @@ from rebaser_core.encoding.envelope import (
     dumps,
 )
 from rebaser_core.errors import RebaserError, UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesResponse, Success, decode, encode, peek
 from rebaser_core.updates import Set
 
-REQUEST = EnqueueUpdatesRequest("r", "w", "c", (Set("a", 1),))
+REQUEST = EnqueueUpdatesRequest(RequestId("r"), "w", "c", (Set("a", 1),))
 
 
 def headers(
@@ -89,7 +90,7 @@ def test_what_has_no_content_type_that_we_know_is_answered_in_cbor(found: dict[s
 
 
 def test_another_known_type_than_expected_is_refused_before_the_payload_is_read() -> None:
-    found, _ = encode(EnqueueUpdatesResponse("r", "w", "c", Success(1, 1)))
+    found, _ = encode(EnqueueUpdatesResponse(RequestId("r"), "w", "c", Success(1, 1)))
     with pytest.raises(UnprocessableError) as caught:
         decode(found, b"\xff", expect=EnqueueUpdatesRequest)
     assert caught.value.code == "unexpected_message_type"

@@ -18,12 +18,12 @@ NAMED = {
 
 
 def call(name: str, *values: Any, **params: Any) -> Json:
-    result: Json = FUNCTIONS[name].call(list(values), params)
+    result: Json = FUNCTIONS[name].call(list(values), params)  # type: ignore[misc]
     return result
 
 
 def named(name: str, inputs: dict[str, Any], **params: Any) -> Json:
-    result: Json = FUNCTIONS[name].call(inputs, params)
+    result: Json = FUNCTIONS[name].call(inputs, params)  # type: ignore[misc]
     return result
 
 

@@ -55,7 +55,7 @@ def test_a_callable_is_a_function_named_by_its_entry(install: Install) -> None:
     source = 'def add(inputs, params):\n    """Adds."""\n    return inputs["a"] + params["b"]\n'
     found = install(source, {"plus": "plugin_callable:add"}, "plugin_callable")
     function = found.functions["plus"]
-    assert (function.call({"a": 1}, {"b": 2}), function.doc, function.takes) == (3, "Adds.", "names")
+    assert (function.call({"a": 1}, {"b": 2}), function.doc, function.takes) == (3, "Adds.", "names")  # type: ignore[misc]
     assert function.fingerprint
     assert found.broken == {}
     assert "sum" in found.functions
@@ -67,7 +67,7 @@ def test_a_function_object_keeps_what_it_says(install: Install) -> None:
         "TWICE = Function(name='twice', call=lambda values, params: values * 2, doc='Twice.', takes='values')\n"
     )
     function = install(source, {"any": "plugin_object:TWICE"}, "plugin_object").functions["twice"]
-    assert (function.call([1], {}), function.doc, function.takes) == ([1, 1], "Twice.", "values")
+    assert (function.call([1], {}), function.doc, function.takes) == ([1, 1], "Twice.", "values")  # type: ignore[misc]
 
 
 def test_a_vector_form_is_used_for_many_and_its_source_counts(install: Install, tmp_path: Path) -> None:

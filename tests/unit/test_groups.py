@@ -87,13 +87,13 @@ def test_inputs_come_by_name_a_list_of_ids_as_a_tuple_of_columns() -> None:
         return [list(row) for row in zip(inputs["a"], *inputs["b"], strict=True)]
 
     texts = [f"{at}" for at in ALL]
-    results = run(vector(call), texts, texts, texts, inputs=(("a", -1), ("b", 2), ("c", 0)))
+    results = run(vector(call), texts, texts, texts, inputs=(("a", -1), ("b", 2), ("c", 0)))  # type: ignore[arg-type]
     assert seen == [{"a": list, "b": tuple, "c": tuple}]
     assert results.values.tolist() == [[text] * 3 for text in texts]
 
 
 def test_or_all_one_after_another() -> None:
-    results = run(vector(lambda given, _: given[0] + given[1], takes="values"), ALL, ALL, inputs=(("x", 2),))
+    results = run(vector(lambda given, _: given[0] + given[1], takes="values"), ALL, ALL, inputs=(("x", 2),))  # type: ignore[arg-type]
     assert results.values.tolist() == [2 * at for at in ALL]
 
 
@@ -111,21 +111,21 @@ def test_or_all_one_after_another() -> None:
     ],
 )
 def test_results_may_be_arrays_of_any_kind(given: Any, expected: list[Json]) -> None:
-    found = run(vector(lambda *_: given), ALL).values.tolist()
+    found = run(vector(lambda *_: given), ALL).values.tolist()  # type: ignore[arg-type]
     assert list(map(repr, found)) == list(map(repr, expected))
 
 
 def test_what_cannot_be_stored_is_the_fault_of_its_value_alone() -> None:
     odd = [float("nan"), float("inf"), FunctionError("no", "overflow"), 2**63, object(), "\ud800", "x" * 300_000, "é"]
-    results = run(vector(lambda *_: [*odd, *ALL[8:]]), ALL)
+    results = run(vector(lambda *_: [*odd, *ALL[8:]]), ALL)  # type: ignore[arg-type]
     assert [code for code, _ in results.faults] == [  # type: ignore[misc]
         *("not_finite", "not_finite", "overflow", "overflow", "failed", "failed", "too_large")
     ]
     assert results.values.tolist() == [*[IN_ERROR] * 7, "é", *ALL[8:]]
     numbers = np.where(np.arange(COUNT) == 7, np.nan, 0.5)
-    assert run(vector(lambda *_: numbers), ALL).values.tolist().index(IN_ERROR) == 7
+    assert run(vector(lambda *_: numbers), ALL).values.tolist().index(IN_ERROR) == 7  # type: ignore[arg-type]
     texts = ["\ud800", *map(str, ALL[1:])]
-    assert run(vector(lambda *_: texts), ALL).values.tolist() == [IN_ERROR, *texts[1:]]
+    assert run(vector(lambda *_: texts), ALL).values.tolist() == [IN_ERROR, *texts[1:]]  # type: ignore[arg-type]
 
 
 def test_of_many_only_those_fail_that_fail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_of_many_only_those_fail_that_fail_alone(monkeypatch: pytest.MonkeyPatch
             raise ValueError("seven")
         return inputs["x"]
 
-    results = run(Function(name="f", vector=call), ALL)
+    results = run(Function(name="f", vector=call), ALL)  # type: ignore[arg-type]
     assert results.faults == [("failed", "ValueError: seven")]
     assert results.values.tolist() == [*range(7), IN_ERROR, *range(8, COUNT)]
     assert sizes == [100, 30, *[1] * 30, 30, 30, 10]
@@ -146,12 +146,12 @@ def test_of_many_only_those_fail_that_fail_alone(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("given", [[1], np.zeros((COUNT, 1)), np.zeros(COUNT + 1), "text", None, 5, dict.fromkeys(ALL)])
 def test_an_odd_number_of_results_is_asked_for_again_one_by_one(given: Any) -> None:
-    results = run(vector(lambda *_: given, alone=lambda inputs, _: -inputs["x"]), ALL)
+    results = run(vector(lambda *_: given, alone=lambda inputs, _: -inputs["x"]), ALL)  # type: ignore[arg-type]
     assert results.values.tolist() == [-at for at in ALL]
 
 
 def test_and_a_fault_where_there_is_no_other_form() -> None:
-    results = run(Function(name="f", vector=lambda *_: [1, 2]), ALL)
+    results = run(Function(name="f", vector=lambda *_: [1, 2]), ALL)  # type: ignore[arg-type]
     assert results.faults == [("failed", "WrongResultCount: gave 2 results for 1 values")] * COUNT
 
 
@@ -224,7 +224,7 @@ def test_groups_of_two_definitions_come_each_as_one() -> None:
         return inputs["x"]
 
     evaluate_packet(packet.encode(), FunctionRegistry({"f": vector(call)}, {}))
-    assert seen == [(100, 0), (100, 1)] * 2
+    assert seen == [(100, 0), (100, 1)] * 2  # type: ignore[comparison-overlap]
 
 
 def test_definitions_that_few_share_are_done_one_by_one() -> None:

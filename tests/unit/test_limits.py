@@ -10,7 +10,7 @@ import pytest
 from rebaser.change_set.request_reader import RequestReader
 from rebaser.settings import load_settings
 from rebaser_client.jetstream import Message
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.updates import Derive, Match, Set, Unset, Update
@@ -58,7 +58,7 @@ async def refusal(name: str, limit: int, updates: tuple[Update, ...], *, in_blob
     blobs = Blobs(encode_updates_blob(updates))
     reader = RequestReader(cast("Any", SimpleNamespace(settings=settings, blobs=blobs)), ChangeSetKey("ws", "cs"))
     content = (None, ADDRESS) if in_blob else (updates, None)
-    headers, payload = encode(EnqueueUpdatesRequest("r", "ws", "cs", *content))
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", *content))
     incoming = await reader.read(Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers))
     assert (incoming.error is None) == (incoming.updates == updates)
     return None if incoming.error is None else incoming.error.code
@@ -75,7 +75,11 @@ async def test_a_limit_is_what_a_request_may_reach(name: str, in_blob: bool) -> 
 @pytest.mark.parametrize("in_blob", [False, True])
 async def test_a_request_has_no_more_bytes_than_it_may(in_blob: bool) -> None:
     updates = (Set("a", "x" * 1000),)
-    size = len(encode_updates_blob(updates) if in_blob else encode(EnqueueUpdatesRequest("r", "ws", "cs", updates))[1])
+    size = len(
+        encode_updates_blob(updates)
+        if in_blob
+        else encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", updates))[1]
+    )
     assert await refusal("max_request_bytes", size, updates, in_blob=in_blob) is None
     assert await refusal("max_request_bytes", size - 1, updates, in_blob=in_blob) == "too_large"
 

@@ -15,6 +15,7 @@ from rebaser_core.encoding.envelope import (
     loads,
 )
 from rebaser_core.errors import RebaserError, UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import (
     REGISTRY,
@@ -103,7 +104,7 @@ def test_a_missing_field_is_refused() -> None:
 
 
 def test_updates_of_a_request_are_bounded() -> None:
-    request = EnqueueUpdatesRequest("r", "w", "c", (Set("a", 1), Set("b", 2)))
+    request = EnqueueUpdatesRequest(RequestId("r"), "w", "c", (Set("a", 1), Set("b", 2)))
     with pytest.raises(UnprocessableError) as caught:
         decode(*encode(request), Limits(max_updates=1))
     assert caught.value.code == "too_large"
@@ -115,7 +116,7 @@ def test_updates_of_a_request_are_bounded() -> None:
 )
 def test_a_request_is_not_written_as_what_a_reader_would_refuse(updates: Any, address: Any, version: int) -> None:
     with pytest.raises(UnprocessableError) as caught:
-        encode(EnqueueUpdatesRequest("r", "w", "c", updates, address), version=version)
+        encode(EnqueueUpdatesRequest(RequestId("r"), "w", "c", updates, address), version=version)
     assert caught.value.code == "invalid_request"
 
 
@@ -131,13 +132,13 @@ def test_what_to_recompute_is_checked(raw: Any, code: str) -> None:
 def test_an_older_version_of_a_request_cannot_ask_to_recompute() -> None:
     assert refusal("EnqueueUpdatesRequest", 2, REQUEST | {"updates": [], "recompute": {}})[0] == "malformed"
     with pytest.raises(UnprocessableError) as caught:
-        encode(EnqueueUpdatesRequest("r", "w", "c", (), recompute=Recompute()), version=2)
+        encode(EnqueueUpdatesRequest(RequestId("r"), "w", "c", (), recompute=Recompute()), version=2)
     assert caught.value.code == "invalid_request"
 
 
 def test_only_a_request_to_recompute_needs_the_newest_version() -> None:
     for recompute, version in ((None, "2"), (Recompute(), "3"), (Recompute("sum"), "3")):
-        request = EnqueueUpdatesRequest("r", "w", "c", (Set("a", 1),), recompute=recompute)
+        request = EnqueueUpdatesRequest(RequestId("r"), "w", "c", (Set("a", 1),), recompute=recompute)
         assert encode(request)[0][MESSAGE_VERSION] == version
 
 
@@ -209,7 +210,7 @@ def test_a_blob_that_holds_something_else_is_refused(raw: object, error: type[Re
 def test_a_match_needs_a_version_that_has_them() -> None:
     """An older program would take it for no input, and a commit that it reads must not say less than was applied."""
     derive = Derive("t", "sum", {"x": ("a", Match("b/*"))})
-    request = EnqueueUpdatesRequest("r", "w", "c", (Set("a", 1), derive))
+    request = EnqueueUpdatesRequest(RequestId("r"), "w", "c", (Set("a", 1), derive))
     commit = Commit("i", 0, Kind.REBASE, 0, "o", None, 0, delta=(derive,))
     wires: dict[str, Any] = {}
     for message, needed in ((request, 3), (commit, 2)):
@@ -303,5 +304,5 @@ def test_what_is_no_address_is_refused(address: object) -> None:
 
 
 def test_a_response_is_written_as_documented() -> None:
-    _, payload = encode(EnqueueUpdatesResponse("r", "w", "c", Success(2, 7)))
+    _, payload = encode(EnqueueUpdatesResponse(RequestId("r"), "w", "c", Success(2, 7)))
     assert loads(CBOR, payload) == {"v1": REQUEST | {"status": {"success": {"performed": 2, "commit": 7}}}}

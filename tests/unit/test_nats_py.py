@@ -45,7 +45,7 @@ def test_what_is_listed_is_there(kind: str) -> None:
     async def make() -> object:
         if kind == "Subscription":
             return Subscription(Client(), 1, "x")
-        return {"Client": Client, "TcpTransport": TcpTransport}[kind]()
+        return {"Client": Client, "TcpTransport": TcpTransport}[kind]()  # type: ignore[no-untyped-call]
 
     made = asyncio.run(make())
     assert not {name for name in PRIVATE[kind] if not hasattr(made, name)}

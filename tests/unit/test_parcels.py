@@ -63,7 +63,7 @@ def test_a_worker_that_is_at_it_while_its_owner_leaves_keeps_nothing_there(
 
     def beside(path: Path, **options: bool) -> None:
         assert not mailbox.put(folder, "1", LARGE)
-        remove(path, **options)
+        remove(path, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(shutil, "rmtree", beside)
     with mailbox.job_folder("job", tmp_path) as folder:

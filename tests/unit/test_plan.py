@@ -84,7 +84,7 @@ def test_nothing_to_do_is_no_wave() -> None:
     book.update()
     with book.state.view() as view:
         made = plan(view)
-        assert (made.size, made.next_wave(), made.computed()) == (0, [], ())
+        assert (made.size, made.next_wave(), made.computed()) == (0, [], ())  # type: ignore[comparison-overlap]
 
 
 def test_a_change_that_does_not_show_wakes_nobody_further() -> None:
@@ -126,7 +126,7 @@ def test_a_cycle_of_a_hundred_thousand_is_found() -> None:
 
 def islands(count: int, size: int) -> list[Update]:
     return [
-        update
+        update  # type: ignore[misc]
         for island in range(count)
         for update in (
             Set(f"{island}/0", island),
@@ -407,7 +407,7 @@ def test_what_an_edit_has_touched_since_is_no_longer_valid() -> None:
     with book.state.view() as view:
         computed = run_here(view)
         book.edit(Set("b", 7), Derive("c", "count", {"values": "a"}), Remove("d"), Unset("e"))
-        valid = still_valid(book.state, computed, view.sequence)
+        valid = still_valid(book.state, computed, view.sequence)  # type: ignore[arg-type]
     assert valid == (Computed("f", 1),)
 
 

@@ -17,7 +17,7 @@ from rebaser_client.jetstream.pull.actions import (
     SendPull,
     meaning,
 )
-from rebaser_client.jetstream.pull.state import BACKOFF_MAX, BATCH_OF_BYTES, GRACE, PullState
+from rebaser_client.jetstream.pull.state import BACKOFF_MAX, BATCH_OF_BYTES, GRACE, PullState  # type: ignore[attr-defined]
 from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
 
 

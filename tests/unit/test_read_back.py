@@ -66,7 +66,7 @@ def damaged(tree: Any) -> Iterator[Any]:
     yield from ODD
     if isinstance(tree, dict):
         added = ("id", "debt", "covers", "other", "checkpoint", "requests", "delta", "applied", "forgetBeforeMs")
-        yield from ({**tree, name: odd} for name in added for odd in (None, 1, [], {}) if name not in tree)
+        yield from ({**tree, name: odd} for name in added for odd in (None, 1, [], {}) if name not in tree)  # type: ignore[var-annotated]
     if isinstance(tree, list):
         yield from ([*tree, one] for one in ODD)
     for key, child in inside:

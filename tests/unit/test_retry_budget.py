@@ -4,6 +4,7 @@ import pytest
 
 from rebaser.change_set.retry_budget import RetryBudget
 from rebaser_core.commit import Decision, Outcome
+from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import RecordedOutcome
 
 RETRY_FOR = 30
@@ -30,7 +31,7 @@ def test_the_time_behind_one_that_was_given_up_counts(stored: int, now: int, wai
 
 def test_the_newest_one_that_the_log_knows_counts() -> None:
     def recorded(at: int, outcome: Outcome) -> RecordedOutcome:
-        return RecordedOutcome(Decision(1, f"r{at}", outcome, code="newer"), 1, at)
+        return RecordedOutcome(Decision(1, RequestId(f"r{at}"), outcome, code="newer"), 1, at)
 
     known = [recorded(GIVEN_UP, Outcome.DEAD), recorded(900, Outcome.DEAD), recorded(1050, Outcome.ERROR)]
     assert RetryBudget(RETRY_FOR, known).wait_start("newer", 0, GIVEN_UP + 1) == GIVEN_UP + 1 - RETRY_FOR

@@ -39,7 +39,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append(function.__name__)
         return run_(function, *args)
 
-    monkeypatch.setattr(run.to_thread, "run_sync", run_sync)
+    monkeypatch.setattr(run.to_thread, "run_sync", run_sync)  # type: ignore[attr-defined]
     return done
 
 
@@ -93,7 +93,7 @@ class Keeps(Here):
         self.shared = 0
         self.kinds: list[type] = []
 
-    async def share(self, structure: Structure) -> str | None:
+    async def share(self, structure: Structure) -> str | None:  # type: ignore[override]
         self.shared += 1
         if self.store is not None and self.reached:
             self.kept.put(structure.address, bytes(structure.data))

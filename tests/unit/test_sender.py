@@ -13,7 +13,7 @@ from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.requests.backpressure import Pressure
 from rebaser_client.requests.sender import REPEAT_FOR, Outgoing, Sender
 from rebaser_core.encoding.envelope import MESSAGE_ID
-from rebaser_core.ids import ChangeSetKey
+from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive
@@ -43,7 +43,7 @@ async def store(request: Outgoing, *answers: PubAck | Exception) -> None:
 
 
 def outgoing() -> Outgoing:
-    return Outgoing(ChangeSetKey("ws", "cs"), "id", "_INBOX.a", {}, b"")
+    return Outgoing(ChangeSetKey("ws", "cs"), RequestId("id"), "_INBOX.a", {}, b"")
 
 
 def test_the_time_counts_from_when_a_request_was_last_seen_to_wait() -> None:

@@ -6,6 +6,7 @@ from threading import Event, Thread
 import pytest
 
 from rebaser_core.commit import DVU_ATTEMPT, Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState, View
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
@@ -49,7 +50,7 @@ def test_a_derived_value_is_stale_until_a_dvu_covers_it() -> None:
     state.fold(2, dvu(state, 1, Computed("b", 1), Computed("c", fault=Fault("failed", "no", "c"))))
     assert state.covers == 1
     assert not state.owes
-    assert state.values()["b"].value == 1
+    assert state.values()["b"].value == 1  # type: ignore[unreachable]
     assert state.values()["c"].error == Fault("failed", "no", "c")
 
 
@@ -98,7 +99,7 @@ def test_unset_creates_an_unset_value() -> None:
 def test_updates_rebuild_the_state() -> None:
     state = ChangeSetState()
     edits = [Set("a", {"x": [1]}), Derive("b", "sum", {"values": ("a", "z")}, {"p": 1}), Unset("c")]
-    state.fold(1, rebase(state, *edits))
+    state.fold(1, rebase(state, *edits))  # type: ignore[arg-type]
     assert sorted(state.updates(), key=lambda update: update.id) == edits
 
 
@@ -124,8 +125,8 @@ def test_removing_what_never_was_leaves_no_debt_that_nobody_could_pay() -> None:
 
 def test_outcomes_are_forgotten_by_the_time_the_commit_names() -> None:
     state = ChangeSetState()
-    state.fold(1, rebase(state, requests=(Decision(1, "old", Outcome.SUCCESS),), at_ms=100))
-    state.fold(2, rebase(state, requests=(Decision(2, "young", Outcome.SUCCESS),), at_ms=200))
+    state.fold(1, rebase(state, requests=(Decision(1, RequestId("old"), Outcome.SUCCESS),), at_ms=100))
+    state.fold(2, rebase(state, requests=(Decision(2, RequestId("young"), Outcome.SUCCESS),), at_ms=200))
     last = Commit("x", 2, Kind.REBASE, 300, "o", None, None, forget_before_ms=150)
     state.fold(3, last)
     assert list(state.outcomes) == ["young"]
@@ -134,21 +135,21 @@ def test_outcomes_are_forgotten_by_the_time_the_commit_names() -> None:
 def test_the_outcome_of_a_redriven_request_outlives_every_dead_letter() -> None:
     """Else one whose dead letter could not be deleted would be applied again by whoever redrives it late."""
     state = ChangeSetState()
-    done = (Decision(1, "plain", Outcome.SUCCESS), Decision(2, "back", Outcome.SUCCESS, redrive=1))
+    done = (Decision(1, RequestId("plain"), Outcome.SUCCESS), Decision(2, "back", Outcome.SUCCESS, redrive=1))  # type: ignore[arg-type]
     state.fold(1, rebase(state, requests=done, at_ms=100))
     month = 30 * 24 * 3600 * 1000
     state.fold(2, Commit("x", 1, Kind.REBASE, month, "o", None, None, forget_before_ms=month))
-    assert state.recorded("plain") is None
-    assert state.recorded("back") is not None
+    assert state.recorded(RequestId("plain")) is None
+    assert state.recorded(RequestId("back")) is not None
     state.fold(3, Commit("x", 2, Kind.REBASE, 2 * month, "o", None, None, forget_before_ms=2 * month))
-    assert state.recorded("back") is None
+    assert state.recorded(RequestId("back")) is None
 
 
 def test_a_request_that_was_redriven_has_its_last_outcome_alone() -> None:
     state = ChangeSetState()
-    state.fold(1, rebase(state, requests=(Decision(1, "r", Outcome.DEAD),)))
-    state.fold(2, rebase(state, requests=(Decision(2, "r", Outcome.SUCCESS, redrive=1),)))
-    recorded = state.recorded("r")
+    state.fold(1, rebase(state, requests=(Decision(1, RequestId("r"), Outcome.DEAD),)))
+    state.fold(2, rebase(state, requests=(Decision(2, RequestId("r"), Outcome.SUCCESS, redrive=1),)))
+    recorded = state.recorded(RequestId("r"))
     assert recorded is not None
     assert (recorded.decision.outcome, recorded.commit) == (Outcome.SUCCESS, 2)
     assert (list(state.outcomes), list(state.redriven)) == ([], ["r"])
@@ -252,7 +253,7 @@ def test_what_is_to_be_recomputed_is_owed_until_a_dvu_covers_it() -> None:
         Derive("c", "max", {"x": "b"}),
         Derive("d", "min", {"x": "a"}),
     ]
-    state.fold(1, rebase(state, *edits))
+    state.fold(1, rebase(state, *edits))  # type: ignore[arg-type]
     state.fold(2, dvu(state, 1, Computed("b", 1), Computed("c", 1), Computed("d", 1)))
     assert (state.owes, state.debt) == (False, 0)
     state.fold(3, ask(state, Recompute("sum")))

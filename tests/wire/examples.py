@@ -29,6 +29,7 @@ from rebaser_core.commit import (
     Outcome,
 )
 from rebaser_core.encoding.envelope import ContentType
+from rebaser_core.ids import RequestId
 from rebaser_core.messages import (
     REGISTRY,
     Conflict,
@@ -89,11 +90,11 @@ COMPUTED = (
     Computed("cart/total", None, Fault("missing_input", "cart/2/price does not exist", "cart/total")),
 )
 DECISIONS = (
-    Decision(7, ID, Outcome.SUCCESS, 9),
-    Decision(8, "again", Outcome.SUCCESS),
-    Decision(9, "other", Outcome.CONFLICTS, 0, "conflicts", "2 values differ: a, b"),
-    Decision(11, "wrong", Outcome.ERROR, 0, "unknown_change_set", "there is no change set 'x'"),
-    Decision(12, "@12", Outcome.DEAD, 0, "malformed", "no header X-CONTENT-TYPE"),
+    Decision(7, RequestId(ID), Outcome.SUCCESS, 9),
+    Decision(8, RequestId("again"), Outcome.SUCCESS),
+    Decision(9, RequestId("other"), Outcome.CONFLICTS, 0, "conflicts", "2 values differ: a, b"),
+    Decision(11, RequestId("wrong"), Outcome.ERROR, 0, "unknown_change_set", "there is no change set 'x'"),
+    Decision(12, RequestId("@12"), Outcome.DEAD, 0, "malformed", "no header X-CONTENT-TYPE"),
 )
 
 
@@ -119,11 +120,11 @@ class Example:
 def request(
     updates: Any = None, address: str | None = None, base: str | None = None, recompute: Recompute | None = None
 ) -> EnqueueUpdatesRequest:
-    return EnqueueUpdatesRequest(ID, WS, CS, updates, address, base, recompute)
+    return EnqueueUpdatesRequest(RequestId(ID), WS, CS, updates, address, base, recompute)
 
 
 def response(status: Success | Conflicts | Failure) -> EnqueueUpdatesResponse:
-    return EnqueueUpdatesResponse(ID, WS, CS, status)
+    return EnqueueUpdatesResponse(RequestId(ID), WS, CS, status)
 
 
 REQUESTS = {
@@ -147,7 +148,7 @@ RESPONSES = {
         "conflicts": response(Conflicts("1 value differs", 42, (Conflict("a", "changed on both sides"),))),
         "conflicts-again": response(Conflicts("1 value differs", 42)),
         "error": response(Failure("malformed", "not CBOR that is read here", 42)),
-        "error-not-in-log": EnqueueUpdatesResponse("", WS, CS, Failure("transient", "try again")),
+        "error-not-in-log": EnqueueUpdatesResponse(RequestId(""), WS, CS, Failure("transient", "try again")),
     }
 }
 PROGRESS = {
@@ -199,8 +200,8 @@ COMMITS = {
 
 
 REDRIVEN = (
-    Decision(15, "back", Outcome.SUCCESS, 2, redrive=1),
-    Decision(16, "hopeless", Outcome.DEAD, 0, "poison", "the server died", 3, 4),
+    Decision(15, RequestId("back"), Outcome.SUCCESS, 2, redrive=1),
+    Decision(16, RequestId("hopeless"), Outcome.DEAD, 0, "poison", "the server died", 3, 4),
 )
 COMMITS[1] |= {
     "redriven": Commit(ID, 41, Kind.REBASE, AT, OWNER, Applied(STREAM, 16), None, REDRIVEN, UPDATES[:2]),

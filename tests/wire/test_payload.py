@@ -19,6 +19,7 @@ import pytest
 
 from rebaser_core.encoding.payload import CBOR, FRAME_DEPTH, JSON, ContentType, dumps, loads
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import RequestId
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, encode
 from rebaser_core.updates import Set
@@ -55,9 +56,9 @@ def test_a_value_as_deep_as_allowed_fits_into_a_request(content_type: ContentTyp
     value: Any = 1
     for _ in range(DEFAULT_LIMITS.max_depth):
         value = [value]
-    request = EnqueueUpdatesRequest("r", "w", "c", (Set("a", value),))
+    request = EnqueueUpdatesRequest(RequestId("r"), "w", "c", (Set("a", value),))
     assert decode(*encode(request, content_type)) == request
-    deeper = EnqueueUpdatesRequest("r", "w", "c", (Set("a", [value]),))
+    deeper = EnqueueUpdatesRequest(RequestId("r"), "w", "c", (Set("a", [value]),))
     with pytest.raises(UnprocessableError) as caught:
         decode(*encode(deeper, content_type))
     assert caught.value.code == "too_deep"

@@ -128,8 +128,8 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--edits", default=",".join(EDITS))
     parser.add_argument("--runs", type=int)
     up_to = {"type": int, "nargs": "?", "const": sys.maxsize, "metavar": "SIZE"}
-    parser.add_argument("--cutoff", **up_to, help="behind gates as well (of graphs up to SIZE)")
-    parser.add_argument("--end-to-end", **up_to, help="through a server and a client as well (up to SIZE)")
+    parser.add_argument("--cutoff", **up_to, help="behind gates as well (of graphs up to SIZE)")  # type: ignore[arg-type]
+    parser.add_argument("--end-to-end", **up_to, help="through a server and a client as well (up to SIZE)")  # type: ignore[arg-type]
     parser.add_argument("--peers", metavar="NAMES", help=f"all, or some of {','.join(peers.PEERS)}")
     parser.add_argument("--peers-up-to", type=int, metavar="SIZE")
     parser.add_argument("--peer-seconds", type=float, default=60.0, help="a peer is stopped after this, a step")

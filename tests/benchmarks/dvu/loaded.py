@@ -32,8 +32,8 @@ def updates(work: Packet) -> Iterator[Update]:
     for at, value in enumerate(work.constants):
         yield Set(f"v{at}", value)  # type: ignore[arg-type] # doubles
     at = 0
-    refs, shapes = memoryview(work.refs), work.shapes
-    for node, shape in enumerate(memoryview(work.shape)):
+    refs, shapes = memoryview(work.refs), work.shapes  # type: ignore[arg-type]
+    for node, shape in enumerate(memoryview(work.shape)):  # type: ignore[arg-type]
         inputs: dict[str, str | tuple[str, ...]] = {}
         for name, count in shapes[shape].inputs:
             ids = tuple([f"v{slot}" for slot in refs[at : at + abs(count)]])
@@ -69,12 +69,12 @@ class Model:
         if how_many in ("all", "same"):
             return np.arange(self.base)
         if how_many == "root":
-            return self._used[:1]
+            return self._used[:1]  # type: ignore[return-value]
         if how_many.startswith("first:"):
             wanted = int(how_many.removeprefix("first:"))
             return np.arange(wanted if wanted <= self.base else 0)
         wanted, used = int(how_many), self._used[::-1]
-        return np.sort(used[np.arange(wanted) * len(used) // wanted]) if wanted <= len(used) else used[:0]
+        return np.sort(used[np.arange(wanted) * len(used) // wanted]) if wanted <= len(used) else used[:0]  # type: ignore[return-value]
 
     def edit(self, which: str) -> list[Set]:
         """The next edit of a kind."""

@@ -30,7 +30,7 @@ async def an_ordered_consumer_begins_where_it_is_told(js: JetStream, name: str) 
     for subject in ("a", "b", "a", "b"):
         await js.publish(f"{name}.{subject}", b"")
     for start, expected in ((2, [2, 3, 4]), ("all", [1, 2, 3, 4]), ("last", [4]), ("last_per_subject", [3, 4])):
-        async with OrderedConsumer(js, name, f"{name}.*", start=start) as consumer:
+        async with OrderedConsumer(js, name, f"{name}.*", start=start) as consumer:  # type: ignore[arg-type]
             assert [message.stream_sequence for message in await collected(consumer, len(expected))] == expected
     async with OrderedConsumer(js, name, f"{name}.*", start="new") as consumer:
         await js.publish(f"{name}.a", b"")

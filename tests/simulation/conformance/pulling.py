@@ -169,12 +169,12 @@ async def sharing(js: JetStream, name: str, policy: str, *servers: dict[str, Any
     await js.ensure_stream(queue(name))
     grouped = {"priority_policy": policy, "priority_groups": ["g"]}
     if policy == "pinned_client":
-        grouped["priority_timeout"] = NANOS
+        grouped["priority_timeout"] = NANOS  # type: ignore[assignment]
     await js.ensure_consumer(name, worker(name) | grouped)
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(
-                PullConsumer(js, name, "w", group="g", expires=2.0, idle_heartbeat=0.5, **one)  # type: ignore[arg-type]
+                PullConsumer(js, name, "w", group="g", expires=2.0, idle_heartbeat=0.5, **one)
             )
             for one in servers
         ]

@@ -177,7 +177,7 @@ class PullConsumer(Consumer):
         pending, acks = group.get("min_pending", 0), group.get("min_ack_pending", 0)
         if not pending and not acks:
             return True
-        return 0 < pending <= self.pending_count() + len(self.again) or 0 < acks <= len(self.pending)
+        return 0 < pending <= self.pending_count() + len(self.again) or 0 < acks <= len(self.pending)  # type: ignore[no-any-return]
 
     def unpin(self) -> None:
         self.pin, self.pin_ends = "", NEVER
@@ -338,7 +338,7 @@ class PushConsumer(Consumer):
             self.wake()
 
     def timer(self) -> float:
-        return min(self._beat_at, self._deaf_since + self.inactive)
+        return min(self._beat_at, self._deaf_since + self.inactive)  # type: ignore[no-any-return]
 
     def ring(self) -> None:
         now = self.host.now()

@@ -24,7 +24,7 @@ class Graph:
 
     @classmethod
     def of(cls, model: Model) -> Self:
-        return cls(*plain(model.work), model.work.refs, model.held.copy())
+        return cls(*plain(model.work), model.work.refs, model.held.copy())  # type: ignore[arg-type]
 
     @property
     def base(self) -> int:

@@ -23,7 +23,7 @@ FUNCTIONS: dict[int, Callable[..., float]] = {
 }
 
 
-@njit(cache=True)
+@njit(cache=True)  # type: ignore[untyped-decorator]
 def dependents(refs: Any, starts: Any, count: Any) -> Any:
     """Compressed rows: the nodes that name a value."""
     begin = np.zeros(count + 1, np.int64)
@@ -38,7 +38,7 @@ def dependents(refs: Any, starts: Any, count: Any) -> Any:
     return begin, nodes
 
 
-@njit(cache=True)
+@njit(cache=True)  # type: ignore[untyped-decorator]
 def reached(edited: Any, begin: Any, nodes: Any, base: Any, mark: Any) -> Any:
     """The nodes that edited values lead to, in order; `mark` is all zeros before and after."""
     found, count, done = np.empty(len(mark), np.int32), 0, 0
