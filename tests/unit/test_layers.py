@@ -15,7 +15,7 @@ IMPURE = {
 }  # fmt: skip
 PURE = [
     "rebaser.change_set.lifecycle",
-    "rebaser.doctor.entries",
+    "rebaser.doctor.log_message",
     "rebaser.doctor.history",
     "rebaser.dvu.wire.packet",
     "rebaser_client.jetstream.pull.counts",
