@@ -24,7 +24,7 @@ from rebaser.cli.commands.recompute import recompute
 from rebaser.cli.commands.serve import dev, serve
 from rebaser.cli.commands.status import ping, status
 from rebaser.cli.commands.tail import tail
-from rebaser.cli.environment import complaints
+from rebaser.cli.env_vars import unknown_variables
 from rebaser.cli.errors import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
 from rebaser.cli.options import examples, with_access
 
@@ -60,7 +60,7 @@ def _root(
 
     Every option can also come from the environment, by the name its help shows.
     """
-    for line in complaints(os.environ, context.command):
+    for line in unknown_variables(os.environ, context.command):
         console.note(f"warning: {line}")
 
 

@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from rebaser_client.admin.status import ServerInfo
 
 
-def connected(
+def connect_client(
     nats: str, prefix: str, *, content_type: str = "application/cbor"
 ) -> AbstractAsyncContextManager["RebaserClient"]:
     """A client for the installation at `nats`; what has no option (the blob store) comes from the environment.
 
     Raises `NotConnectedError` if nobody answers there, `ConfigError` for an unusable setting.
     """
-    from rebaser.cli.options import GIVEN
+    from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings
 
-    return client_of(load_settings(nats_url=nats, prefix=prefix, **GIVEN.get()), content_type=content_type)
+    return client_for(load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get()), content_type=content_type)
 
 
-def client_of(
+def client_for(
     settings: "Settings", *, content_type: str = "application/cbor"
 ) -> AbstractAsyncContextManager["RebaserClient"]:
     """A client for the installation that a server with `settings` belongs to."""
@@ -61,15 +61,15 @@ async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
         yield Stores(js, subjects, open_blobs(settings.blobs, js, subjects.blobs_bucket))
 
 
-async def live_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - silence is an answer here
+async def ping_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - silence is an answer here
     """Servers that answer a ping: as soon as one does, or `server` does if it is given; at most `timeout` seconds."""
-    from rebaser.cli.options import GIVEN
+    from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings
     from rebaser_client.admin.status import ping
     from rebaser_client.jetstream import Connection
     from rebaser_core.subjects import Subjects
 
-    settings = load_settings(nats_url=nats, prefix=prefix, **GIVEN.get())
+    settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
     found: list[ServerInfo] = []
     async with Connection.connect(
         settings.nats_url,

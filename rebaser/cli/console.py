@@ -76,14 +76,14 @@ def safe(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def span(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A length of time as people read it."""
     if seconds >= 10:
         return f"{seconds:.1f} s"
     return f"{seconds * 1000:.{1 if seconds < 0.01 else 0}f} ms"
 
 
-def size(count: float) -> str:
+def size_text(count: float) -> str:
     """Bytes as people read them, in powers of 1000."""
     for unit, digits in (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2)):
         if abs(count) < 1000:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rebaser.cli import console
-from rebaser.cli.wording import recomputed, update_text
+from rebaser.cli.wording import progress_text, recompute_text
 from rebaser_client.log.entries import Entry
 from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
@@ -59,7 +59,7 @@ def entry_line(entry: Entry, columns: bool) -> str:
         told = {name: entry.headers.get(header, "") for name, header in DEAD_LETTER_HEADERS.items()}
         kind, text = "dead", f"{told['requestId']} {told['code']}: {told['reason']} ({told['server']})"
     where = f"{entry.key.workspace}/{entry.key.change_set}" if entry.key else entry.subject
-    return _line([str(entry.sequence), _time(entry.time_ns), where, kind, console.size(entry.size), text], columns)
+    return _line([str(entry.sequence), _time(entry.time_ns), where, kind, console.size_text(entry.size), text], columns)
 
 
 def progress_object(told: DvuProgress, time_ns: int) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def progress_object(told: DvuProgress, time_ns: int) -> dict[str, Any]:
 
 def progress_line(told: DvuProgress, time_ns: int, columns: bool) -> str:
     """The same on a line."""
-    text = f"{update_text(told.done, told.total, told.seconds)}; by {told.server}"
+    text = f"{progress_text(told.done, told.total, told.seconds)}; by {told.server}"
     return _line(["", _time(time_ns), f"{told.workspace_id}/{told.change_set_id}", "progress", "", text], columns)
 
 
@@ -131,11 +131,11 @@ def _commit_text(commit: Commit) -> str:
         one = f" {commit.requests[0].request_id}" if len(commit.requests) == 1 else ""
         parts.append(f"{_count(len(commit.requests), 'request')}{one} ({what})")
     if commit.delta_blob is not None:
-        parts.append(f"changes in a blob of {console.size(commit.delta_blob.size)}")
+        parts.append(f"changes in a blob of {console.size_text(commit.delta_blob.size)}")
     elif commit.delta:
         parts.append(f"{_count(len(commit.delta), 'change')}: {_ids(one.id for one in commit.delta)}")
     if commit.recompute:
-        parts.append("recompute " + ", ".join(recomputed(asked.function) for asked in commit.recompute[:MAX_IDS]))
+        parts.append("recompute " + ", ".join(recompute_text(asked.function) for asked in commit.recompute[:MAX_IDS]))
     if commit.attempt is not None:
         tried = commit.attempt
         what = "the DVU" if tried.sequence == DVU_ATTEMPT else f"request {tried.sequence}"
@@ -172,7 +172,7 @@ def _request_text(request: EnqueueUpdatesRequest) -> str:
     elif request.updates or request.recompute is None:
         parts.append(f"{_count(len(request.updates), 'update')}: {_ids(one.id for one in request.updates)}")
     if request.recompute is not None:
-        parts.append(f"recompute {recomputed(request.recompute.function)}")
+        parts.append(f"recompute {recompute_text(request.recompute.function)}")
     return "; ".join(parts)
 
 

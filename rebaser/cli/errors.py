@@ -12,12 +12,12 @@ import typer
 from rebaser_core.errors import RebaserError
 
 STREAM_NOT_FOUND = 10059  # JetStream's error code
-MORE = {
+HINTS = {
     "not_authorized": "check --nats-creds, --nats-nkey, --nats-user, --nats-token, or their variables:"
     " REBASER_NATS_CREDS, REBASER_NATS_NKEY, REBASER_NATS_USER and REBASER_NATS_PASSWORD, REBASER_NATS_TOKEN",
     "not_secure": "see --nats-tls-ca, --nats-tls-cert, --nats-tls-key and --nats-tls-hostname",
 }
-UNUSABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF)  # what our output may be
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF)  # what our output may be
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # What the base install leaves out, by the extra that brings it.
@@ -38,7 +38,7 @@ class CommandFailed(Exception):  # noqa: N818 - the sentence a reader sees: "com
         self.message = message
 
 
-def usage(message: str, option: str | None = None) -> typer.BadParameter:
+def usage_error(message: str, option: str | None = None) -> typer.BadParameter:
     """An error of the one who typed the command (exit 2)."""
     return typer.BadParameter(message, param_hint=option)
 
@@ -58,7 +58,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return f"this needs {error.name}, which is not installed: pip install 'rebaser[{extra}]'", FAILED
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}", FAILED
-    if isinstance(error, OSError) and error.errno in UNUSABLE:
+    if isinstance(error, OSError) and error.errno in UNWRITABLE:
         return f"the output could not be written: {error.strerror}", FAILED
     return None
 
@@ -76,8 +76,8 @@ def _rebaser_line(error: RebaserError) -> str:
     line = " ".join(error.message.split())
     if error.code == "not_ready" or getattr(error, "err_code", None) == STREAM_NOT_FOUND:
         return "NATS answers, but Rebaser's streams are not there: start a server (`rebaser serve`), or check --prefix"
-    if error.code in MORE:
-        return f"{line} ({MORE[error.code]})"
+    if error.code in HINTS:
+        return f"{line} ({HINTS[error.code]})"
     if error.code == "not_connected" and "rebaser dev" not in line:
         line += " (start one with `rebaser dev`, or name another with --nats or REBASER_NATS_URL)"
     return line

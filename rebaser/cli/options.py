@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from rebaser.cli.errors import usage
+from rebaser.cli.errors import usage_error
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 
@@ -33,7 +33,7 @@ def _option(name: str, kind: Any, help_text: str, metavar: str) -> inspect.Param
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
 
-ACCESS = [
+ACCESS_OPTIONS = [
     _option("nats_creds", Path | None, "NATS credentials file.", "FILE"),
     _option("nats_nkey", Path | None, "File with the seed of an nkey.", "FILE"),
     _option("nats_user", str | None, "NATS user.", "NAME"),
@@ -44,21 +44,21 @@ ACCESS = [
     _option("nats_tls_key", Path | None, "Its key, unless it stands with it.", "FILE"),
     _option("nats_tls_hostname", str | None, "Name in NATS' certificate, if not its address.", "NAME"),
 ]
-GIVEN: ContextVar[dict[str, object]] = ContextVar("GIVEN", default={})  # noqa: B039 - nobody changes it
+ACCESS_VALUES: ContextVar[dict[str, object]] = ContextVar("ACCESS_VALUES", default={})  # noqa: B039 - nobody changes it
 """Those of `ACCESS` that the command at work was given."""
 
 
 def with_access(command: Callable[..., int]) -> Callable[..., int]:
     """`command` with all options of `ACCESS`: who we are to NATS, and whom we trust."""
-    names = [option.name for option in ACCESS]
+    names = [option.name for option in ACCESS_OPTIONS]
 
     @wraps(command)
     def run(**given: Any) -> int:
-        token = GIVEN.set({name: given.pop(name) for name in names})
+        token = ACCESS_VALUES.set({name: given.pop(name) for name in names})
         try:
             return command(**given)
         finally:
-            GIVEN.reset(token)
+            ACCESS_VALUES.reset(token)
 
     hints = get_type_hints(command, include_extras=True)
     own = [
@@ -66,8 +66,8 @@ def with_access(command: Callable[..., int]) -> Callable[..., int]:
         for name, parameter in inspect.signature(command).parameters.items()
     ]
     signature = inspect.signature(command)
-    run.__signature__ = signature.replace(parameters=[*own, *ACCESS])  # type: ignore[attr-defined]
-    run.__annotations__ = hints | {option.name: option.annotation for option in ACCESS}
+    run.__signature__ = signature.replace(parameters=[*own, *ACCESS_OPTIONS])  # type: ignore[attr-defined]
+    run.__annotations__ = hints | {option.name: option.annotation for option in ACCESS_OPTIONS}
     return run
 
 
@@ -81,4 +81,4 @@ def checked_key(workspace: str, change_set: str) -> ChangeSetKey:
     try:
         return ChangeSetKey.of(workspace, change_set)
     except UnprocessableError as error:
-        raise usage(error.message) from None
+        raise usage_error(error.message) from None

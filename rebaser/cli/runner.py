@@ -58,7 +58,7 @@ async def _supervised(work: Work) -> int:
 
 
 @asynccontextmanager
-async def beside(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def best_effort(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Runs something that is nice to have: it ends with the body, and its failure is none."""
 
     async def try_it() -> None:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from rebaser.change_set.replies import inbox_allowed
-from rebaser.cli.sending.jsonl import UpdateLines
+from rebaser.cli.sending.jsonl import JsonLinesParser
 from rebaser.dvu.cel import evaluate
 from rebaser.dvu.functions.base import FunctionError
 from rebaser.dvu.functions.registry import builtins
@@ -74,7 +74,7 @@ def check_lines(data: bytes) -> None:
     """However the file is cut into chunks, the same updates or the same error comes out."""
     found = []
     for size in (len(data) or 1, max(7, len(data) // 200)):
-        lines = UpdateLines()
+        lines = JsonLinesParser()
         got: list[Any] = []
         try:
             for at in range(0, len(data), size):

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from rebaser.cli import console
-from rebaser.cli.sending.sender import Sender, Wait
-from rebaser.cli.sending.source import opened
+from rebaser.cli.sending.sender import EditSender, WaitUntil
+from rebaser.cli.sending.source import open_source
 from rebaser_client import QueueFull, Set
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream, OrderedConsumer
@@ -54,9 +54,9 @@ async def test_a_file_waits_until_there_is_room(
         refused.set()
 
     monkeypatch.setattr(console, "note", note)
-    sender = Sender(KEY, Wait.NONE, timeout=60, batch=1)
+    sender = EditSender(KEY, WaitUntil.NONE, timeout=60, batch=1)
     got = []
-    with opened(file) as source, anyio.fail_after(60):
+    with open_source(file) as source, anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(sender.run, nats_url, subjects.prefix, [], source)
             await refused.wait()
@@ -75,9 +75,9 @@ async def test_a_file_waits_until_there_is_room(
 async def test_who_interrupts_a_file_is_told_what_is_in_and_what_may_be(
     nats_url: str, subjects: Subjects, queue: OrderedConsumer, file: str
 ) -> None:
-    sender = Sender(KEY, Wait.NONE, timeout=60, batch=1)
+    sender = EditSender(KEY, WaitUntil.NONE, timeout=60, batch=1)
     assert sender.interrupted_line() == ""
-    with opened(file) as source, anyio.fail_after(60):
+    with open_source(file) as source, anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(sender.run, nats_url, subjects.prefix, [], source)
             await anext(queue)
@@ -89,8 +89,8 @@ async def test_who_interrupts_a_file_is_told_what_is_in_and_what_may_be(
 
 @pytest.mark.usefixtures("queue")
 async def test_a_file_does_not_wait_for_ever(nats_url: str, subjects: Subjects, file: str) -> None:
-    sender = Sender(KEY, Wait.NONE, timeout=0.1, batch=1)
-    with opened(file) as source, anyio.fail_after(60):
+    sender = EditSender(KEY, WaitUntil.NONE, timeout=0.1, batch=1)
+    with open_source(file) as source, anyio.fail_after(60):
         await sender.run(nats_url, subjects.prefix, [], source)
     assert isinstance(sender.error, QueueFull)
     assert sender.error_line().endswith("; lines 1 to 1 were sent; nothing after that was sent")

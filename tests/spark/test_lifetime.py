@@ -14,7 +14,7 @@ import structlog.testing
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rebaser.cli.spark_ahead import spark_ahead
+from rebaser.cli.spark_prestart import prestarted_spark
 from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.spark import Jvm, _hold, _remove_left, check_java
 from rebaser.settings import load_settings
@@ -45,10 +45,10 @@ AHEAD = r"""
 import sys
 import time
 from pathlib import Path
-from rebaser.cli.spark_ahead import spark_ahead
+from rebaser.cli.spark_prestart import prestarted_spark
 from rebaser.settings import load_settings
 
-with spark_ahead(load_settings(spark="local[1]", scratch=Path(sys.argv[1]))) as jvm:
+with prestarted_spark(load_settings(spark="local[1]", scratch=Path(sys.argv[1]))) as jvm:
     while not jvm.alive:
         time.sleep(0.01)
     print(jvm._process.pid, flush=True)
@@ -145,7 +145,7 @@ async def test_a_jvm_that_was_begun_is_the_one_that_is_used(tmp_path: Path) -> N
 async def test_one_that_is_stopped_while_it_starts_says_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path, killed: bool
 ) -> None:
-    with spark_ahead(load_settings(spark="local[1]", scratch=tmp_path)) as jvm, anyio.fail_after(60):
+    with prestarted_spark(load_settings(spark="local[1]", scratch=tmp_path)) as jvm, anyio.fail_after(60):
         while not list(tmp_path.rglob("blockmgr-*")):  # noqa: ASYNC110, ASYNC240 - Java is amid it then
             await anyio.sleep(0.01)
         assert jvm is not None

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from rebaser.cli.sending.jsonl import UpdateLines
+from rebaser.cli.sending.jsonl import JsonLinesParser
 from rebaser.dvu.functions import builtins
 from rebaser_core.commit import Kind
 from rebaser_core.definitions import BUILTINS, check_definition, check_definitions
@@ -79,7 +79,7 @@ def test_a_log_that_holds_a_wrong_definition_is_read_and_its_values_stay() -> No
 def test_a_line_of_a_file_is_checked_and_named() -> None:
     good = b'{"op": "derive", "id": "a", "function": "cel", "params": {"expr": "1"}}\n'
     bad = b'{"op": "derive", "id": "t", "function": "cel", "params": {"expr": "1 +"}}\n'
-    lines = UpdateLines(check=check).feed(good + bad)
+    lines = JsonLinesParser(check=check).feed(good + bad)
     assert next(lines).update.id == "a"
     with pytest.raises(UnprocessableError, match=r"^line 2: 't': line 1, column 4"):
         next(lines)

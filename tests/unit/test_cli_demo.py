@@ -8,12 +8,13 @@ from typing import cast
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio import to_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser.cli import console
 from rebaser.cli.demo import model, run
-from rebaser.cli.demo.check import CYCLE, FAILED, MISSING, Facts, differences, figures
+from rebaser.cli.demo.check import CYCLE, FAILED, MISSING, Facts, differences, expected_values
 from rebaser.cli.demo.environment import Distribution, read_environment
 from rebaser.cli.demo.player import Player
 from rebaser.cli.demo.screen import Screen
@@ -70,7 +71,7 @@ def test_requirements_of_other_platforms_and_of_extras_do_not_count() -> None:
 
 
 def test_figures_of_a_diamond() -> None:
-    wanted = figures(facts({"a": "b c", "b": "d", "c": "d", "d": ""}))
+    wanted = expected_values(facts({"a": "b c", "b": "d", "c": "d", "d": ""}))
     assert wanted["dist/a/total"].value == 1111
     assert wanted["dist/a/closure"].value == {"a": 1, "b": 10, "c": 100, "d": 1000}
     assert wanted["dist/a/depth"].value == 2
@@ -82,11 +83,11 @@ def test_figures_of_a_diamond() -> None:
 
 
 def test_depth_is_the_longest_way_down() -> None:
-    assert figures(facts({"a": "b d", "b": "c", "c": "d", "d": ""}))["dist/a/depth"].value == 3
+    assert expected_values(facts({"a": "b d", "b": "c", "c": "d", "d": ""}))["dist/a/depth"].value == 3
 
 
 def test_a_cycle_and_what_needs_it_are_errors_and_the_rest_is_not() -> None:
-    wanted = figures(facts({"a": "b", "b": "c", "c": "b", "d": ""}))
+    wanted = expected_values(facts({"a": "b", "b": "c", "c": "b", "d": ""}))
     assert wanted["dist/b/closure"].codes == wanted["dist/c/depth"].codes == {CYCLE}
     assert wanted["dist/a/closure"].codes == wanted["dist/b/total"].codes == wanted["env/largest"].codes == {FAILED}
     assert wanted["dist/d/total"].value == 1000
@@ -94,22 +95,22 @@ def test_a_cycle_and_what_needs_it_are_errors_and_the_rest_is_not() -> None:
 
 
 def test_a_requirement_that_is_not_installed_is_an_error() -> None:
-    wanted = figures(facts({"a": "b", "b": "gone"}))
+    wanted = expected_values(facts({"a": "b", "b": "gone"}))
     assert wanted["dist/b/closure"].codes == wanted["dist/b/below"].codes == {MISSING}
     assert wanted["dist/b/depth"].codes == wanted["dist/a/closure"].codes == {FAILED}
 
 
 def test_what_is_sent_is_what_is_checked() -> None:
     graph = {"a": "b c", "b": "c", "c": "", "d": "gone"}
-    updates = check_updates(model.whole(environment(graph)))
-    assert {update.id for update in updates} == figures(facts(graph)).keys()
+    updates = check_updates(model.all_updates(environment(graph)))
+    assert {update.id for update in updates} == expected_values(facts(graph)).keys()
     inputs = {id_ for update in updates if isinstance(update, Derive) for id_ in update.input_ids()}
     assert inputs - {update.id for update in updates} == {"dist/gone/closure", "dist/gone/depth"}
 
 
 def right_values(found: Facts) -> dict[str, Value]:
     out = {}
-    for id_, expected in figures(found).items():
+    for id_, expected in expected_values(found).items():
         if expected.codes:
             members = " ".join(f"dist/{name}/closure" for name in found.sizes)
             out[id_] = Value(None, State.ERROR, Fault(min(expected.codes), members, id_))
@@ -157,11 +158,11 @@ names = st.sampled_from("abcdefg")
 @given(st.dictionaries(names, st.lists(names, max_size=3), max_size=7))
 def test_every_story_does_what_it_says(graph: dict[str, list[str]]) -> None:
     base = environment({name: " ".join(set(requires)) for name, requires in graph.items()})
-    now = {id_.id: id_ for id_ in model.whole(base)}
+    now = {id_.id: id_ for id_ in model.all_updates(base)}
     rings = cyclic(base)
     for edit in edits(base):
         now.update({update.id: update for update in edit.updates})
-        assert now == {update.id: update for update in model.whole(edit.after)}
+        assert now == {update.id: update for update in model.all_updates(edit.after)}
         assert all(id_ in now for id_ in edit.watch)
         assert (cyclic(edit.after) > rings) == ("a cycle" in edit.title)
     if edits(base):
@@ -174,7 +175,7 @@ def cyclic(found: Mapping[str, Distribution]) -> set[str]:
 
 
 def test_a_set_value_is_what_was_read() -> None:
-    assert model.resized(Distribution("a", 7, ())) == Set("dist/a/size", 7)
+    assert model.size_update(Distribution("a", 7, ())) == Set("dist/a/size", 7)
 
 
 class InProcess:
@@ -189,13 +190,16 @@ class InProcess:
     ) -> EnqueueUpdatesResponse:
         self._fold(Kind.REBASE, self.state.covers, tuple(updates))
         at = self.state.last
+        computed = await to_thread.run_sync(self._compute)  # the first time, it reads files
+        self._fold(Kind.DVU, at, computed)
+        return EnqueueUpdatesResponse(RequestId("r"), workspace, change_set, Success(len(updates), at))
+
+    def _compute(self) -> Delta:
         with self.state.view() as view:
             work = plan(view)
             while packets := work.next_wave():
                 work.absorb([part for packet in packets for part in evaluate_packet(packet)])
-            computed = work.computed()
-        self._fold(Kind.DVU, at, computed)
-        return EnqueueUpdatesResponse(RequestId("r"), workspace, change_set, Success(len(updates), at))
+            return work.computed()
 
     def _fold(self, kind: Kind, covers: int, delta: Delta) -> None:
         state = self.state
@@ -212,10 +216,14 @@ class InProcess:
         return values
 
 
+async def player_of(client: InProcess) -> Player:
+    return Player(cast("RebaserClient", client), Screen(), anyio.Event(), *await run.read_inputs())
+
+
 @pytest.mark.anyio
 async def test_the_whole_story_on_this_environment_is_right(capsys: pytest.CaptureFixture[str]) -> None:
     client = InProcess()
-    player = Player(cast("RebaserClient", client), Screen(), anyio.Event(), read_environment(), Facts.read())
+    player = await player_of(client)
     assert await player.play()
     shown = capsys.readouterr().out
     assert "figures equal those computed straight from importlib.metadata" in shown
@@ -226,9 +234,7 @@ async def test_the_whole_story_on_this_environment_is_right(capsys: pytest.Captu
 @pytest.mark.anyio
 @pytest.mark.parametrize("id_", ["env/size", "dist/pytest/closure", "dist/pytest/depth"])
 async def test_one_wrong_figure_fails_the_demo(id_: str, capsys: pytest.CaptureFixture[str]) -> None:
-    player = Player(
-        cast("RebaserClient", InProcess(lie=id_)), Screen(), anyio.Event(), read_environment(), Facts.read()
-    )
+    player = await player_of(InProcess(lie=id_))
     assert not await player.play()
     assert "WRONG: " in capsys.readouterr().out
 
@@ -243,6 +249,6 @@ async def test_the_loop_goes_on_while_files_are_read(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(run, "read_environment", read)
     monkeypatch.setattr(Facts, "read", read)
     async with anyio.create_task_group() as group:
-        group.start_soon(run.read_twice)
+        group.start_soon(run.read_inputs)
         await anyio.lowlevel.checkpoint()
         went_on.set()

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser.cli.sending.jsonl import Batch, CsvLines, Line, UpdateLines
+from rebaser.cli.sending.jsonl import CsvParser, JsonLinesParser, UpdateBatch, UpdateLine
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.updates import Remove, Set, Unset, Update
 
 
-def read(data: bytes, chunk: int = 2**16, limits: Limits = DEFAULT_LIMITS) -> list[Line]:
-    lines = UpdateLines(limits)
-    out: list[Line] = []
+def read(data: bytes, chunk: int = 2**16, limits: Limits = DEFAULT_LIMITS) -> list[UpdateLine]:
+    lines = JsonLinesParser(limits)
+    out: list[UpdateLine] = []
     for start in range(0, len(data), chunk):
         out.extend(lines.feed(data[start : start + chunk]))
     out.extend(lines.finish())
@@ -71,7 +71,7 @@ def test_blank_lines_windows_line_ends_and_a_byte_order_mark_are_no_trouble() ->
     ],
 )
 def test_a_bad_line_is_named_and_ends_the_reading(bad: bytes) -> None:
-    lines = UpdateLines().feed(encoded(Set("a", 1)) + b"\n" + bad + b"\n" + encoded(Set("b", 2)))
+    lines = JsonLinesParser().feed(encoded(Set("a", 1)) + b"\n" + bad + b"\n" + encoded(Set("b", 2)))
     assert next(lines).update == Set("a", 1)
     with pytest.raises(UnprocessableError, match=r"^line 3: "):
         next(lines)
@@ -83,8 +83,8 @@ def test_a_line_without_an_end_is_bounded() -> None:
 
 
 def test_batches_are_bounded_in_count_and_bytes_and_a_large_line_goes_alone() -> None:
-    batch = Batch(max_count=2, max_bytes=100)
-    small, large = Line(7, 30, Set("a", 1)), Line(8, 500, Set("b", 2))
+    batch = UpdateBatch(max_count=2, max_bytes=100)
+    small, large = UpdateLine(7, 30, Set("a", 1)), UpdateLine(8, 500, Set("b", 2))
     assert batch.has_room(large)
     batch.add(small)
     assert batch.has_room(small)
@@ -95,7 +95,7 @@ def test_batches_are_bounded_in_count_and_bytes_and_a_large_line_goes_alone() ->
 
 
 def csv_updates(text: str) -> list[object]:
-    lines = CsvLines()
+    lines = CsvParser()
     return [line.update for line in (*lines.feed(text.encode()), *lines.finish())]
 
 

@@ -1,6 +1,6 @@
 """What `rebaser enqueue` tells about values and formulas after an edit."""
 
-from rebaser.cli.sending.outcome import reasons, tally_text, unknown_inputs
+from rebaser.cli.sending.outcome import failure_lines, tally_text, unknown_input_warnings
 from rebaser_core.commit import Applied, Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.tally import Tally
@@ -16,7 +16,7 @@ def state_of(*updates: Update) -> ChangeSetState:
 
 def test_a_formula_that_names_nothing_is_told_what_was_meant() -> None:
     derive = Derive("cart/total", "cel", {"cart": "cart", "price": "price"}, {"expr": "cart/1/price * 2"})
-    [line] = unknown_inputs([derive], state_of(Set("cart/1/price", 2), Set("price/of/milk", 1), derive))
+    [line] = unknown_input_warnings([derive], state_of(Set("cart/1/price", 2), Set("price/of/milk", 1), derive))
     assert line == (
         "cart/total names what does not exist: cart, price; "
         "for the value cart/1/price write `cart/1/price`, in backticks"
@@ -25,11 +25,13 @@ def test_a_formula_that_names_nothing_is_told_what_was_meant() -> None:
 
 def test_formulas_over_what_is_there_and_patterns_are_fine() -> None:
     derive = Derive("t", "cel", {"a": "a", "all": Match("b/*")}, {"expr": "a + size(all)"})
-    assert unknown_inputs([derive, Set("x", 1)], state_of(Set("a", 1), derive)) == []
+    assert unknown_input_warnings([derive, Set("x", 1)], state_of(Set("a", 1), derive)) == []
 
 
 def test_many_formulas_are_told_in_few_lines() -> None:
-    lines = unknown_inputs([Derive(f"t{n}", "cel", {"a": "a"}, {"expr": "a"}) for n in range(9)], ChangeSetState())
+    lines = unknown_input_warnings(
+        [Derive(f"t{n}", "cel", {"a": "a"}, {"expr": "a"}) for n in range(9)], ChangeSetState()
+    )
     assert lines[0] == "t0 names what does not exist: a"
     assert lines[3:] == ["and 6 more formulas name values that do not exist"]
 
@@ -37,7 +39,7 @@ def test_many_formulas_are_told_in_few_lines() -> None:
 def test_a_tally_for_people() -> None:
     found = Tally({State.OK: 1200, State.ERROR: 5, State.STALE: 0}, (("a", Fault("failed", "no", "a")),), 2)
     assert tally_text(found) == "1,200 ok, 5 error"
-    assert reasons(found) == [
+    assert failure_lines(found) == [
         "error a: failed: no",
         "and 1 more that fail by themselves",
         "3 fail because an input does",

@@ -82,10 +82,10 @@ def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def run(overview: Overview = OVERVIEW, *, task_acks: TaskAcks = ACKS, **options: Any) -> tuple[str, str]:
         @asynccontextmanager
-        async def connected(nats: str, prefix: str) -> AsyncIterator[Told]:
+        async def connect_client(nats: str, prefix: str) -> AsyncIterator[Told]:
             yield Told(overview, task_acks)
 
-        monkeypatch.setattr(connect, "connected", connected)
+        monkeypatch.setattr(connect, "connect_client", connect_client)
         monkeypatch.setattr(logs, "configure", lambda *_: None)  # it would be for all tests that follow
         assert status(**options) == 0
         captured = capsys.readouterr()
@@ -305,7 +305,7 @@ def test_trouble_full_streams_and_missing_servers_are_told_on_stderr(show: Show)
 def test_acks_are_a_sentence(show: Show) -> None:
     assert show(acks=60.0)[0].splitlines()[-1] == (
         "task acks in 60 s, 50 % sampled: 7, 2 delivered more than once (at most 3 times); from the last progress to "
-        "the ack p50 4.0 ms, max 12.5 s, ack wait 6 s"
+        "the ack: p50 4.0 ms, max 12.5 s, ack wait 6 s"
     )
     none = replace(ACKS, samples=0, latency_p50=None, latency_max=None)
     assert show(acks=60.0, task_acks=none)[0].splitlines()[-1] == (
@@ -356,13 +356,13 @@ def test_values_are_counted_if_asked(show: Show) -> None:
 def test_functions_of_servers_are_told_by_who_has_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def live_servers(*_: object) -> list[ServerInfo]:
+    async def ping_servers(*_: object) -> list[ServerInfo]:
         told = {"id": "two", "version": "1", "owned": 0, "slots": 1, "dvu": "", "functions": ["sum", "tax"]}
         tax = {"inputs": ["price"], "params": ["rate", "round"]}
         knows = {"signatures": {"sum": {"inputs": None, "params": []}, "tax": tax}}
         return [replace(SERVER, functions=("sum",)), _server(told | knows), _server(told | {"id": "old"})]
 
-    monkeypatch.setattr(connect, "live_servers", live_servers)
+    monkeypatch.setattr(connect, "ping_servers", ping_servers)
     monkeypatch.setattr(logs, "configure", lambda *_: None)
     assert functions(servers=True) == 0
     assert [line.split("\t") for line in capsys.readouterr().out.splitlines()] == [

@@ -3,19 +3,19 @@
 import pytest
 from typer.main import get_command
 
-from rebaser.cli import environment
+from rebaser.cli import env_vars
 from rebaser.cli.app import app
 from rebaser.settings import Settings
 
 
-def complaints(names: list[str]) -> list[str]:
-    return environment.complaints(names, get_command(app))
+def unknown_variables(names: list[str]) -> list[str]:
+    return env_vars.unknown_variables(names, get_command(app))
 
 
 def test_every_setting_and_option_is_known() -> None:
     names = [f"REBASER_{name.upper()}" for name in Settings.model_fields]
     more = ["REBASER_ENQUEUE_WAIT", "REBASER_DEV_PORT", "REBASER_DLQ_LIST_JSON", "REBASER_LIMITS__MAX_DEPTH", "HOME"]
-    assert complaints([*names, *more, "_REBASER_COMPLETE", "REBASER_TEST_THRESHOLDS"]) == []
+    assert unknown_variables([*names, *more, "_REBASER_COMPLETE", "REBASER_TEST_THRESHOLDS"]) == []
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,10 @@ def test_every_setting_and_option_is_known() -> None:
     ],
 )
 def test_others_are_told(name: str, line: str) -> None:
-    [told] = complaints([name])
+    [told] = unknown_variables([name])
     assert told.startswith(line)
 
 
 def test_what_kubernetes_sets_for_a_service_named_rebaser_is_none_of_it() -> None:
     names = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP_ADDR", "NATS_SERVICE_HOST"]
-    assert complaints([f"REBASER_{name}" for name in names]) == []
+    assert unknown_variables([f"REBASER_{name}" for name in names]) == []

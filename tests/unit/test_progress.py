@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from rebaser.cli.entry_format import progress_line, progress_object
-from rebaser.cli.wording import update_text
+from rebaser.cli.wording import progress_text
 from rebaser.dvu import update
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.progress import MAX_REPORTED, Progress, ProgressReporter
@@ -85,9 +85,9 @@ TOLD_ONE = DvuProgress("shop", "main", "one\x1b[31m", 41, 250_000, 1_000_000, 12
 
 
 def test_for_people() -> None:
-    assert update_text(0, None, 4.0) == "planning, 4 s"
-    assert update_text(0, 0, 4.0) == "planning, 4 s"
-    assert update_text(999_999, 1_000_000, 60.4) == "99 % of 1,000,000 values, 60 s"
+    assert progress_text(0, None, 4.0) == "planning, 4 s"
+    assert progress_text(0, 0, 4.0) == "planning, 4 s"
+    assert progress_text(999_999, 1_000_000, 60.4) == "99 % of 1,000,000 values, 60 s"
     line = progress_line(TOLD_ONE, 0, columns=False)
     assert line.split("\t") == [
         *("", "1970-01-01T00:00:00.000Z", "shop/main", "progress", ""),

@@ -10,7 +10,7 @@ from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
-    from rebaser.cli.commands.bench_load import Report
+    from rebaser.cli.commands.bench_load import LoadReport
 
 
 def bench(
@@ -33,13 +33,13 @@ def bench(
     replies: when applied, and when the derived total of the change set was true again. Then it reads the logs and the
     values back: every request applied once and in order, every value exact. Exit code 1 if not.
     """
-    from rebaser.cli.commands.bench_load import Plan, run_load
+    from rebaser.cli.commands.bench_load import LoadPlan, run_load
     from rebaser.cli.options import checked_key
     from rebaser.cli.runner import run_async
 
     checked_key(workspace, "bench")
-    plan = Plan(workspace, change_sets, in_flight, requests, derived, seconds)
-    found: list[Report] = []
+    plan = LoadPlan(workspace, change_sets, in_flight, requests, derived, seconds)
+    found: list[LoadReport] = []
     code = run_async(partial(run_load, nats, prefix, plan, found))
     if code:
         return code
@@ -53,7 +53,7 @@ def bench(
     return 0
 
 
-def _show(report: "Report") -> None:
+def _show(report: "LoadReport") -> None:
     rows = []
     for name, phase in (("applied", report.applied), ("derived", report.derived)):
         if phase.count:

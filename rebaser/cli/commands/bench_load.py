@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 
-from rebaser.cli.connect import connected
+from rebaser.cli.connect import connect_client
 from rebaser_core.ids import ulid
 from rebaser_core.messages import Success
 from rebaser_core.updates import Derive, Set, Update
@@ -27,7 +27,7 @@ REPLY_TIMEOUT = 60.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """What to do. `requests` and `derived` are totals over all change sets, `in_flight` is for each."""
 
     workspace: str
@@ -39,7 +39,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Phase:
+class LoadPhase:
     """Latencies (seconds) of one kind of request, and how long all of it took."""
 
     latencies: list[float] = field(default_factory=list)
@@ -67,13 +67,13 @@ class Phase:
 
 
 @dataclass(slots=True)
-class Report:
+class LoadReport:
     """What came of a plan. `wrong`: one line for each thing that is not exact."""
 
-    plan: Plan
+    plan: LoadPlan
     names: str
-    applied: Phase = field(default_factory=Phase)
-    derived: Phase = field(default_factory=Phase)
+    applied: LoadPhase = field(default_factory=LoadPhase)
+    derived: LoadPhase = field(default_factory=LoadPhase)
     cut_short: bool = False
     checked: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class Branch:
+class LoadedChangeSet:
     """One change set under load: by worker its counter and the ids of its requests, and what the log decided."""
 
     name: str
@@ -111,24 +111,24 @@ class Branch:
             self.complete.set()
 
 
-async def run_load(nats: str, prefix: str, plan: Plan, found: list[Report]) -> None:
+async def run_load(nats: str, prefix: str, plan: LoadPlan, found: list[LoadReport]) -> None:
     """Carry out `plan` and put the report into `found`."""
-    async with connected(nats, prefix) as client:
-        found.append(await Load(client, plan).run())
+    async with connect_client(nats, prefix) as client:
+        found.append(await LoadRun(client, plan).run())
 
 
-class Load:
+class LoadRun:
     """One run of a plan."""
 
-    def __init__(self, client: "RebaserClient", plan: Plan) -> None:
+    def __init__(self, client: "RebaserClient", plan: LoadPlan) -> None:
         self._client = client
         self._plan = plan
         run = ulid(time.time_ns() // 1_000_000, os.urandom(10))
-        self._branches = [Branch(f"{run}-{number}") for number in range(plan.change_sets)]
+        self._branches = [LoadedChangeSet(f"{run}-{number}") for number in range(plan.change_sets)]
         more = f" to -{plan.change_sets - 1}" if plan.change_sets > 1 else ""
-        self._report = Report(plan, f"{plan.workspace} {self._branches[0].name}{more}")
+        self._report = LoadReport(plan, f"{plan.workspace} {self._branches[0].name}{more}")
 
-    async def run(self) -> Report:
+    async def run(self) -> LoadReport:
         """Prepare, apply, derive, prove."""
         plan, report = self._plan, self._report
         limiter = anyio.CapacityLimiter(64)
@@ -146,7 +146,7 @@ class Load:
             group.cancel_scope.cancel()
         return report
 
-    async def _prepare(self, branch: Branch, limiter: anyio.CapacityLimiter) -> None:
+    async def _prepare(self, branch: LoadedChangeSet, limiter: anyio.CapacityLimiter) -> None:
         """Counters at 0 and their derived total; ends when that is true, so Spark is warm."""
         ids = [f"counter/{worker}" for worker in range(self._plan.in_flight)]
         total = Derive("total", "sum", {"values": ids})
@@ -155,12 +155,12 @@ class Load:
         async with limiter:
             await self._send(branch, [*(Set(id_, 0) for id_ in ids), total], "derived")
 
-    async def _phase(self, phase: Phase, requests: int, deadline: float, *, in_flight: int) -> None:
+    async def _phase(self, phase: LoadPhase, requests: int, deadline: float, *, in_flight: int) -> None:
         """Send `requests`, spread over all change sets."""
         left = requests
         wait: Wait = "derived" if phase is self._report.derived else "applied"
 
-        async def work(branch: Branch, worker: int) -> None:
+        async def work(branch: LoadedChangeSet, worker: int) -> None:
             nonlocal left
             while left > 0:
                 if time.perf_counter() > deadline:
@@ -181,7 +181,7 @@ class Load:
                     group.start_soon(work, branch, worker)
         phase.elapsed = time.perf_counter() - started
 
-    async def _send(self, branch: Branch, updates: list[Update], wait: Wait) -> str:
+    async def _send(self, branch: LoadedChangeSet, updates: list[Update], wait: Wait) -> str:
         response = await self._client.enqueue_updates_with_reply(
             self._plan.workspace, branch.name, updates, wait=wait, timeout=REPLY_TIMEOUT
         )
@@ -193,13 +193,13 @@ class Load:
 
     # -- exactness -----------------------------------------------------------------------------------------------------
 
-    async def _follow(self, branch: Branch, after: int) -> None:
+    async def _follow(self, branch: LoadedChangeSet, after: int) -> None:
         """Note what the log decides while it happens: later, what stands below a checkpoint may be purged."""
         async for commit in self._client.watch(self._plan.workspace, branch.name, after=after):
             branch.decided.extend(decision.request_id for decision in commit.requests)
             branch.saw(commit.sequence)
 
-    async def _verify(self, branch: Branch) -> None:
+    async def _verify(self, branch: LoadedChangeSet) -> None:
         """Compare log and values with what was sent."""
         report, workspace = self._report, self._plan.workspace
         if any(branch.sent.values()):

@@ -27,12 +27,12 @@ def demo(
     computed straight from importlib.metadata.
     """
     from rebaser.cli import logs
-    from rebaser.cli.spark_ahead import spark_ahead
+    from rebaser.cli.spark_prestart import prestarted_spark
     from rebaser.settings import load_settings
 
     logs.configure(log_level, "console")
     settings = load_settings(spark=spark, scratch=data / "spark")
-    with spark_ahead(settings) as jvm:
+    with prestarted_spark(settings) as jvm:
         from rebaser.cli.demo.run import play
         from rebaser.cli.demo.screen import Screen
         from rebaser.cli.runner import run_async

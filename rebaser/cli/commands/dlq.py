@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.errors import CommandFailed, usage
+from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, examples, with_access
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", allow_from
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class LetterSelection:
     """Which dead letters a command is about; what is None matches all."""
 
     workspace: str | None
@@ -64,11 +64,11 @@ class Selection:
 
 
 def _run(nats: str, prefix: str, work: Callable[["DeadLetterBox"], Awaitable[None]]) -> int:
-    from rebaser.cli.connect import connected
+    from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
 
     async def connect_and_work() -> None:
-        async with connected(nats, prefix) as client:
+        async with connect_client(nats, prefix) as client:
             await work(client.dead_letters)
 
     return run_async(connect_and_work)
@@ -90,7 +90,7 @@ def list_(
     prefix: Prefix = "",
 ) -> int:
     """List dead letters, oldest first."""
-    selection = Selection(workspace, change_set, code, id_)
+    selection = LetterSelection(workspace, change_set, code, id_)
     selection.check()
     found: list[DeadLetter] = []
 
@@ -141,7 +141,7 @@ def show(
     prefix: Prefix = "",
 ) -> int:
     """Show dead letters whole: the reason, the headers, and what was asked for, as far as it can be read."""
-    selection = Selection(workspace, change_set, code, id_)
+    selection = LetterSelection(workspace, change_set, code, id_)
     selection.check()
     shown = 0
 
@@ -220,7 +220,7 @@ def redrive(
     One that was refused with request_id_reused comes back for as long as its id is remembered. To have it applied at
     once, send its updates under a new id, and drop it.
     """
-    batch = Batch("redrive", "redriven", Selection(workspace, change_set, code, id_), yes, json)
+    batch = BulkAction("redrive", "redriven", LetterSelection(workspace, change_set, code, id_), yes, json)
     batch.check(all_)
     return _run(nats, prefix, partial(batch.run, _redrive)) or batch.end()
 
@@ -242,7 +242,7 @@ def drop(
     prefix: Prefix = "",
 ) -> int:
     """Delete dead letters for good."""
-    batch = Batch("drop", "dropped", Selection(workspace, change_set, code, id_), yes, json)
+    batch = BulkAction("drop", "dropped", LetterSelection(workspace, change_set, code, id_), yes, json)
     batch.check(all_)
     return _run(nats, prefix, partial(batch.run, _drop)) or batch.end()
 
@@ -266,12 +266,12 @@ async def _drop(box: "DeadLetterBox", letter: "DeadLetter") -> bool:
 
 
 @dataclass(slots=True)
-class Batch:
+class BulkAction:
     """What is done to each dead letter of a selection, one after the other, up to the first failure."""
 
     verb: str
     done_verb: str
-    selection: Selection
+    selection: LetterSelection
     yes: bool
     json: bool
     found: int = 0
@@ -282,7 +282,7 @@ class Batch:
         self.selection.check()
         if self.selection.is_everything is not everything:
             wrong = "say which ones (WS, CS, --code, --id), or --all"
-            raise usage(wrong if not everything else "--all goes with no other choice")
+            raise usage_error(wrong if not everything else "--all goes with no other choice")
 
     async def run(self, act: Callable[["DeadLetterBox", "DeadLetter"], Awaitable[bool]], box: "DeadLetterBox") -> None:
         from rebaser_core.errors import RebaserError
@@ -304,7 +304,7 @@ class Batch:
         from anyio import to_thread
 
         if not sys.stdin.isatty():
-            raise usage(f"{self.found:,} dead letters match: add --yes to {self.verb} all of them")
+            raise usage_error(f"{self.found:,} dead letters match: add --yes to {self.verb} all of them")
         ask = partial(typer.confirm, f"{self.verb} {self.found:,} dead letters?", err=True)
         if not await to_thread.run_sync(ask, abandon_on_cancel=True):
             raise CommandFailed(f"nothing was {self.done_verb}")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.errors import CommandFailed, usage
-from rebaser.cli.options import DEFAULT_NATS, GIVEN, Json, Nats, Prefix, checked_key
+from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.options import ACCESS_VALUES, DEFAULT_NATS, Json, Nats, Prefix, checked_key
 
 if TYPE_CHECKING:
     from rebaser.doctor.examination import Examination
@@ -63,9 +63,9 @@ def doctor(
 
         return check_installation(nats, prefix, as_json=json)
     if workspace is None or change_set is None:
-        raise usage("give a workspace and a change set: rebaser doctor WS CS")
+        raise usage_error("give a workspace and a change set: rebaser doctor WS CS")
     if yes and not repair:
-        raise usage("--yes needs --repair")
+        raise usage_error("--yes needs --repair")
     visit = DoctorRun(checked_key(workspace, change_set), repair, yes, save)
     code = run_async(partial(visit.run, nats, prefix))
     if code:
@@ -100,7 +100,7 @@ class DoctorRun:
         from rebaser.settings import load_settings
         from rebaser_core.errors import FencedError
 
-        settings = load_settings(nats_url=nats, prefix=prefix, **GIVEN.get())
+        settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
         self.blobs = settings.blobs
         async with open_stores(settings) as stores:
             self._examination = examination = await examine(stores, self.key)

@@ -45,10 +45,10 @@ class InstallationChecks:
         """Make all checks."""
         from anyio import to_thread
 
-        from rebaser.cli.options import GIVEN
+        from rebaser.cli.options import ACCESS_VALUES
         from rebaser.settings import load_settings
 
-        settings = load_settings(nats_url=nats, prefix=prefix, **GIVEN.get())
+        settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
         self.add("python", f"{platform.python_version()}, {sys.platform}")
         self.add("versions", ", ".join(_versions()))
         await to_thread.run_sync(self._check_machine, settings)
@@ -58,7 +58,7 @@ class InstallationChecks:
     def _check_machine(self, settings: "Settings") -> None:
         folder = next(path for path in _upwards(settings) if path.exists())
         free = shutil.disk_usage(folder).free
-        self.add("disk", f"{console.size(free)} free in {folder}", OK if free >= MIN_FREE_BYTES else WARNING)
+        self.add("disk", f"{console.size_text(free)} free in {folder}", OK if free >= MIN_FREE_BYTES else WARNING)
         if not settings.spark.startswith("local"):
             return
         from rebaser.embedded.spark import check_java

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.errors import usage
+from rebaser.cli.errors import usage_error
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
-from rebaser.cli.sending.sender import Sender, Wait
-from rebaser.cli.sending.source import opened
+from rebaser.cli.sending.sender import EditSender, WaitUntil
+from rebaser.cli.sending.source import open_source
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
 
@@ -54,8 +54,8 @@ def enqueue(
         ),
     ] = None,
     wait: Annotated[
-        Wait, typer.Option(help="End when it is sent, applied, or when derived values are true again.")
-    ] = Wait.APPLIED,
+        WaitUntil, typer.Option(help="End when it is sent, applied, or when derived values are true again.")
+    ] = WaitUntil.APPLIED,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait for each answer; for a file, also for room in a full queue.")
     ] = 60.0,
@@ -98,15 +98,15 @@ def enqueue(
     key = checked_key(workspace, change_set)
     edits = parse_edits(sets or (), derives or (), unsets or (), removes or (), _names_in, inputs=inputs or ())
     if not edits and file is None:
-        raise usage("nothing to do: give --set, --derive, --unset, --remove or --file")
-    if fail_on_error and wait is not Wait.DERIVED:
-        raise usage("goes with --wait derived: before that nobody knows", "--fail-on-error")
+        raise usage_error("nothing to do: give --set, --derive, --unset, --remove or --file")
+    if fail_on_error and wait is not WaitUntil.DERIVED:
+        raise usage_error("goes with --wait derived: before that nobody knows", "--fail-on-error")
     if request_id is not None:
         _check_request_id(request_id, file)
-    with opened(file, checked=not unchecked) as source:
+    with open_source(file, checked=not unchecked) as source:
         if source is not None:
             source.check()
-        sender = Sender(
+        sender = EditSender(
             key,
             wait,
             timeout,
@@ -130,16 +130,16 @@ def _content_type(text: str) -> str:
     try:
         return ContentType.of(text if "/" in text else f"application/{text}").value
     except UnprocessableError as error:
-        raise usage(f"{error.message}: cbor or json") from None
+        raise usage_error(f"{error.message}: cbor or json") from None
 
 
 def _check_request_id(request_id: str, file: str | None) -> None:
     if file is not None:
-        raise usage("is of one request, and a file may be sent in several: leave one of them out", "--request-id")
+        raise usage_error("is of one request, and a file may be sent in several: leave one of them out", "--request-id")
     try:
         check_token(request_id, "request id")
     except UnprocessableError as error:
-        raise usage(error.message, "--request-id") from None
+        raise usage_error(error.message, "--request-id") from None
 
 
 def _names_in(expression: str) -> list[str]:

@@ -98,9 +98,9 @@ def _by_signature(found: list["ServerInfo"], name: str) -> dict["Signature | Non
 
 
 async def _ask(nats: str, prefix: str, found: list["ServerInfo"]) -> None:
-    from rebaser.cli.connect import live_servers
+    from rebaser.cli.connect import ping_servers
 
-    found += await live_servers(nats, prefix, None, ANSWERS)
+    found += await ping_servers(nats, prefix, None, ANSWERS)
 
 
 def _known(names: tuple[str, ...] | None) -> str:

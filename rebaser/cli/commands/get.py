@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.errors import CommandFailed, usage
+from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def get(
     from rebaser.cli.runner import run_async
 
     if json and updates:
-        raise usage("--json and --updates are two formats; choose one")
+        raise usage_error("--json and --updates are two formats; choose one")
     key = checked_key(workspace, change_set)
     found: list[ChangeSetState] = []
     code = run_async(partial(_load, nats, prefix, key.workspace, key.change_set, found))
@@ -66,9 +66,9 @@ def get(
 
 
 async def _load(nats: str, prefix: str, workspace: str, change_set: str, found: list["ChangeSetState"]) -> None:
-    from rebaser.cli.connect import connected
+    from rebaser.cli.connect import connect_client
 
-    async with connected(nats, prefix) as client:
+    async with connect_client(nats, prefix) as client:
         found.append(await client.state(workspace, change_set))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.errors import CommandFailed, usage
+from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
@@ -35,7 +35,7 @@ def list_(
         try:
             check_token(workspace, "workspace")
         except UnprocessableError as error:
-            raise usage(error.message) from None
+            raise usage_error(error.message) from None
     found: list[ChangeSetKey] = []
     code = run_async(partial(_load, nats, prefix, workspace, found))
     if code:
@@ -54,9 +54,9 @@ def list_(
 
 
 async def _load(nats: str, prefix: str, workspace: str | None, found: list["ChangeSetKey"]) -> None:
-    from rebaser.cli.connect import connected
+    from rebaser.cli.connect import connect_client
 
-    async with connected(nats, prefix) as client:
+    async with connect_client(nats, prefix) as client:
         found += await client.change_sets(workspace)
 
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rebaser.cli.errors import usage
+from rebaser.cli.errors import usage_error
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
-from rebaser.cli.sending.sender import Sender, Wait
+from rebaser.cli.sending.sender import EditSender, WaitUntil
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Recompute, parse_recompute
 
@@ -20,8 +20,8 @@ def recompute(
         str | None, typer.Option(metavar="F", help="Only values that this function computes; default: all.")
     ] = None,
     wait: Annotated[
-        Wait, typer.Option(help="End when it is sent, applied, or when derived values are true again.")
-    ] = Wait.APPLIED,
+        WaitUntil, typer.Option(help="End when it is sent, applied, or when derived values are true again.")
+    ] = WaitUntil.APPLIED,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")] = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
@@ -39,8 +39,8 @@ def recompute(
     try:
         parse_recompute(asked.to_wire())
     except UnprocessableError as error:
-        raise usage(error.message, "--function") from None
-    sender = Sender(key, wait, timeout, recompute=asked)
+        raise usage_error(error.message, "--function") from None
+    sender = EditSender(key, wait, timeout, recompute=asked)
     code = run_async(partial(sender.run, nats, prefix, [], None))
     if code:
         return code

@@ -13,7 +13,7 @@ import typer
 
 from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
-from rebaser.cli.options import GIVEN
+from rebaser.cli.options import ACCESS_VALUES
 
 if TYPE_CHECKING:
     from rebaser.embedded.spark import Jvm
@@ -157,11 +157,11 @@ def serve(
     read from the environment as well: see rebaser/settings.py.
     """
     from rebaser.cli import logs
-    from rebaser.cli.spark_ahead import spark_ahead
+    from rebaser.cli.spark_prestart import prestarted_spark
     from rebaser.settings import load_settings
 
     settings = load_settings(
-        **GIVEN.get(),
+        **ACCESS_VALUES.get(),
         nats_url=nats,
         prefix=prefix,
         server_id=server_id,
@@ -181,7 +181,7 @@ def serve(
         log_format=log_format,
     )
     logs.configure(settings.log_level, settings.log_format)
-    with spark_ahead(settings) as jvm:
+    with prestarted_spark(settings) as jvm:
         from rebaser.cli.runner import run_async
 
         return run_async(partial(_serve, settings, jvm), daemon=True)
@@ -218,7 +218,7 @@ def dev(
     have to wait for Spark. What it stored is there again the next time, with the same --data.
     """
     from rebaser.cli import logs
-    from rebaser.cli.spark_ahead import spark_ahead
+    from rebaser.cli.spark_prestart import prestarted_spark
     from rebaser.settings import load_settings
 
     logs.configure(log_level, log_format or "auto")
@@ -233,7 +233,7 @@ def dev(
         "log_format": log_format,
     }
     settings = load_settings(**(given | {"scratch": data / "spark"}))
-    with spark_ahead(settings) as jvm:
+    with prestarted_spark(settings) as jvm:
         from rebaser.cli.runner import run_async
 
         return run_async(partial(_dev, data, port or None, settings, jvm), daemon=True)

@@ -11,7 +11,7 @@ from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 from rebaser.cli.sending.outcome import tally_text
-from rebaser.cli.wording import update_text
+from rebaser.cli.wording import progress_text
 
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
@@ -59,7 +59,7 @@ def status(
 
     if limit is None and not json:
         limit = PAGE
-    report = Report(Page(after, limit), values)
+    report = StatusQuery(ChangeSetPage(after, limit), values)
     code = run_async(partial(report.load, nats, prefix, workspace, acks))
     if code:
         return code
@@ -78,7 +78,7 @@ def status(
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ChangeSetPage:
     """Which change sets are shown: those behind `after` (`WS/CS`), and at most `limit`."""
 
     after: str
@@ -90,10 +90,10 @@ class Page:
 
 
 @dataclass(slots=True)
-class Report:
+class StatusQuery:
     """What is asked for, and what was found. `values`: by change set, the values of those shown, if asked for."""
 
-    page: Page
+    page: ChangeSetPage
     count_values: bool
     all: int = 0  # change sets, on any page
     acks: "TaskAcks | None" = None
@@ -106,9 +106,9 @@ class Report:
         return self._overview
 
     async def load(self, nats: str, prefix: str, workspace: str | None, acks: float | None) -> None:
-        from rebaser.cli.connect import connected
+        from rebaser.cli.connect import connect_client
 
-        async with connected(nats, prefix) as client:
+        async with connect_client(nats, prefix) as client:
             self.acks = None if acks is None else await client.task_acks(acks)
             found = await client.status(workspace)
             self.all = len(found.change_sets)
@@ -184,7 +184,7 @@ def _camel(fields: dict[str, Any]) -> dict[str, Any]:
     return {first + "".join(word.title() for word in rest): fields[name] for name, (first, *rest) in words.items()}
 
 
-def _show(overview: "Overview", report: Report) -> None:
+def _show(overview: "Overview", report: StatusQuery) -> None:
     _show_servers(overview.servers, headings=True)
     values = ("values",) if report.count_values else ()
     console.table(
@@ -198,7 +198,7 @@ def _show(overview: "Overview", report: Report) -> None:
                 str(one.last_commit),
                 str(one.covers),
                 "yes" if one.debt else "no",
-                "" if one.update is None else update_text(one.update.done, one.update.total, one.update.seconds),
+                "" if one.update is None else progress_text(one.update.done, one.update.total, one.update.seconds),
                 *[tally_text(found) for found in [report.values.get((one.workspace, one.change_set))] if found],
             )
             for one in overview.change_sets
@@ -250,11 +250,13 @@ def _show_streams(streams: list["StreamStatus"]) -> None:
                 one.name,
                 _copies(one),
                 f"{one.messages:,}",
-                console.size(one.bytes),
+                console.size_text(one.bytes),
                 _limit(one),
                 "" if one.percent_full is None else f"{one.percent_full:g} %",
-                "" if one.bytes_per_message is None else console.size(one.bytes_per_message),
-                "" if one.newest is None else f"{console.size(one.newest.stored)}: {console.size(one.newest.payload)}",
+                "" if one.bytes_per_message is None else console.size_text(one.bytes_per_message),
+                ""
+                if one.newest is None
+                else f"{console.size_text(one.newest.stored)}: {console.size_text(one.newest.payload)}",
             )
             for one in streams
         ],
@@ -276,7 +278,7 @@ def _show_limits(streams: list["StreamStatus"]) -> None:
                 _lasting(one.max_age),
                 _limit(one),
                 f"{one.max_messages_per_subject:,}" if one.max_messages_per_subject > 0 else "",
-                console.size(one.max_message_size) if one.max_message_size > 0 else "",
+                console.size_text(one.max_message_size) if one.max_message_size > 0 else "",
                 _lasting(one.duplicate_window),
             )
             for one in streams
@@ -321,7 +323,7 @@ def _copies(stream: "StreamStatus") -> str:
 
 
 def _limit(stream: "StreamStatus") -> str:
-    limits = [console.size(stream.max_bytes)] if stream.max_bytes > 0 else []
+    limits = [console.size_text(stream.max_bytes)] if stream.max_bytes > 0 else []
     if stream.max_messages > 0:
         limits.append(f"{stream.max_messages:,} messages")
     return " or ".join(limits)
@@ -340,9 +342,9 @@ def _acks_line(acks: "TaskAcks") -> str:
     if acks.latency_p50 is None or acks.latency_max is None:
         return f"{line} (a task is acked when its change set is let go)"
     return (
-        f"{line}, {acks.redelivered:,} delivered more than once (at most {acks.most_deliveries} times); from the last "
-        f"progress to the ack p50 {console.span(acks.latency_p50)}, max {console.span(acks.latency_max)}, "
-        f"ack wait {acks.ack_wait:g} s"
+        f"{line}, {acks.redelivered:,} delivered more than once (at most {acks.most_deliveries} times); "
+        f"from the last progress to the ack: p50 {console.duration_text(acks.latency_p50)}, "
+        f"max {console.duration_text(acks.latency_max)}, ack wait {acks.ack_wait:g} s"
     )
 
 
@@ -385,7 +387,7 @@ def ping(
     return 0
 
 
-async def _ping(nats: str, prefix: str, server: str | None, timeout: float, found: list["ServerInfo"]) -> None:  # noqa: ASYNC109 - see live_servers
-    from rebaser.cli.connect import live_servers
+async def _ping(nats: str, prefix: str, server: str | None, timeout: float, found: list["ServerInfo"]) -> None:  # noqa: ASYNC109 - see ping_servers
+    from rebaser.cli.connect import ping_servers
 
-    found += await live_servers(nats, prefix, server, timeout)
+    found += await ping_servers(nats, prefix, server, timeout)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.errors import DONE, INTERRUPTED, usage
+from rebaser.cli.errors import DONE, INTERRUPTED, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
@@ -60,16 +60,16 @@ def tail(
     from rebaser.cli.runner import run_async
 
     if requests + commits + dlq > 1:
-        raise usage("--requests, --commits and --dlq are three streams; choose one")
+        raise usage_error("--requests, --commits and --dlq are three streams; choose one")
     if sum((all_, last, new, since is not None, from_seq is not None)) > 1:
-        raise usage("--all, --last, --new, --since and --from-seq are five places to begin at; choose one")
+        raise usage_error("--all, --last, --new, --since and --from-seq are five places to begin at; choose one")
     if workspace is not None and change_set is not None:
         checked_key(workspace, change_set)
     elif workspace is not None:
         try:
             check_token(workspace, "workspace")
         except UnprocessableError as error:
-            raise usage(error.message) from None
+            raise usage_error(error.message) from None
     start = _start(lines, all_=all_, last=last, new=new, since=since, from_seq=from_seq)
     kind: Kind = "requests" if requests else "dlq" if dlq else "commits"
     follow = follow or new
@@ -107,7 +107,7 @@ def parse_time(text: str, now: datetime) -> datetime:
         time = datetime.fromisoformat(text.strip())
         return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise usage(f"--since {text!r} is no time: give an age such as 10m, or 2026-01-31T12:00:00Z") from None
+        raise usage_error(f"--since {text!r} is no time: give an age such as 10m, or 2026-01-31T12:00:00Z") from None
 
 
 async def _tail(
@@ -119,13 +119,13 @@ async def _tail(
     at_once: bool,
     json: bool,
 ) -> None:
-    from rebaser.cli.connect import connected
+    from rebaser.cli.connect import connect_client
     from rebaser.cli.entry_format import entry_line, entry_object
-    from rebaser.cli.runner import beside
+    from rebaser.cli.runner import best_effort
 
     async with (
-        connected(nats, prefix) as client,
-        beside(partial(show_progress, client)) if show_progress is not None else nullcontext(),
+        connect_client(nats, prefix) as client,
+        best_effort(partial(show_progress, client)) if show_progress is not None else nullcontext(),
         aclosing(read(client)) as entries,
     ):
         async for entry in entries:

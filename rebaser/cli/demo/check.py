@@ -82,7 +82,7 @@ class Expected:
         return value.state is State.OK and type(value.value) is type(self.value) and value.value == self.value
 
 
-def figures(facts: Facts) -> dict[str, Expected]:
+def expected_values(facts: Facts) -> dict[str, Expected]:
     """What every id of the demo must be."""
     out: dict[str, Expected] = {}
     for name, size in facts.sizes.items():
@@ -150,7 +150,7 @@ def _largest(out: Mapping[str, Expected], facts: Facts, what: str) -> Expected:
 
 def differences(values: Mapping[str, Value], facts: Facts) -> list[str]:
     """One line for each id that is not what it must be; none: all figures agree."""
-    wanted = figures(facts)
+    wanted = expected_values(facts)
     lines = [f"{id_}: there, and should not be" for id_ in sorted(values.keys() - wanted.keys())]
     for id_, expected in wanted.items():
         value = values.get(id_)

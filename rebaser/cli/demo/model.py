@@ -21,13 +21,13 @@ INDIRECT = "size(closure) - size(requires) - 1"
 DEPTH = "below == null ? 0 : below + 1"
 
 
-def whole(environment: Environment) -> list[Update]:
+def all_updates(environment: Environment) -> list[Update]:
     """Everything, for an empty change set."""
     updates: list[Update] = []
     for distribution in environment.values():
-        updates.append(resized(distribution))
+        updates.append(size_update(distribution))
         updates.extend(_own(distribution.name))
-        updates.extend(rewired(distribution))
+        updates.extend(requirement_updates(distribution))
     names = list(environment)
     updates.append(Derive("env/count", "count", {"values": _all("size", names)}))
     updates.append(Derive("env/size", "sum", {"values": _all("size", names)}))
@@ -36,12 +36,12 @@ def whole(environment: Environment) -> list[Update]:
     return updates
 
 
-def resized(distribution: Distribution) -> Update:
+def size_update(distribution: Distribution) -> Update:
     """What a new size changes."""
     return Set(f"dist/{distribution.name}/size", distribution.size)
 
 
-def rewired(distribution: Distribution) -> list[Update]:
+def requirement_updates(distribution: Distribution) -> list[Update]:
     """What new requirements change."""
     name, requires = distribution.name, distribution.requires
     return [

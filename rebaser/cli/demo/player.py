@@ -13,7 +13,7 @@ from anyio import to_thread
 from rebaser.cli.demo import model
 from rebaser.cli.demo.check import Facts, differences
 from rebaser.cli.demo.environment import Environment
-from rebaser.cli.demo.screen import Screen, Step
+from rebaser.cli.demo.screen import Screen, StepResult
 from rebaser.cli.demo.story import edits
 from rebaser.cli.errors import CommandFailed
 from rebaser_client import RebaserClient
@@ -43,7 +43,7 @@ class Player:
     async def play(self) -> bool:
         """All steps; whether every figure was right."""
         was_warm = self._warm.is_set()
-        before = await self._do(model.whole(self._base))
+        before = await self._do(model.all_updates(self._base))
         await self._check("the environment as it is", before, self._base)
         self._screen.first(before, self._base, was_warm=was_warm)
         for number, edit in enumerate(edits(self._base), 2):
@@ -54,7 +54,7 @@ class Player:
         self._screen.verdict(self._checked, self._differences)
         return not self._differences
 
-    async def _do(self, updates: Sequence[Update]) -> Step:
+    async def _do(self, updates: Sequence[Update]) -> StepResult:
         client, key = self._client, (WORKSPACE, self.change_set)
         start = time.perf_counter()
         response = await client.enqueue_updates_with_reply(*key, updates, wait="applied", timeout=REPLY_TIMEOUT)
@@ -63,9 +63,9 @@ class Player:
             raise CommandFailed(f"the demo's edit was not applied: {response.status.message}")
         await client.wait_covered(*key, response.status.commit, timeout=TIME_LIMIT)
         derived = time.perf_counter() - start
-        return Step(len(updates), await client.values(*key), applied, derived)
+        return StepResult(len(updates), await client.values(*key), applied, derived)
 
-    async def _check(self, title: str, step: Step, environment: Environment) -> None:
+    async def _check(self, title: str, step: StepResult, environment: Environment) -> None:
         """Compare with facts that were read independently; only what an edit changed is taken from the story."""
         changed = {name: one for name, one in environment.items() if one != self._base[name]}
         facts = self._facts.edited(

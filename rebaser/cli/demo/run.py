@@ -11,7 +11,7 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from rebaser.cli.connect import client_of
+from rebaser.cli.connect import client_for
 from rebaser.cli.demo.check import Facts
 from rebaser.cli.demo.environment import Distribution, read_environment
 from rebaser.cli.demo.player import TIME_LIMIT, WORKSPACE, Player
@@ -38,9 +38,9 @@ async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) 
                 settings = settings.embedded(nats.url)
                 warm = await _start_server(group, settings, jvm)
                 screen.ready(time.perf_counter() - started)
-                environment, facts = await read_twice()
+                environment, facts = await read_inputs()
                 screen.found(environment)
-                client = await stack.enter_async_context(client_of(settings))
+                client = await stack.enter_async_context(client_for(settings))
                 player = Player(client, screen, warm, environment, facts)
                 good = await player.play()
                 group.cancel_scope.cancel()
@@ -50,7 +50,7 @@ async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) 
     return 0 if good else 1
 
 
-async def read_twice() -> tuple[dict[str, Distribution], Facts]:
+async def read_inputs() -> tuple[dict[str, Distribution], Facts]:
     """What is installed, for the system and for the check. Either reads thousands of files: the loop, which is a
     server's by now, must not wait for them."""
     return await to_thread.run_sync(read_environment), await to_thread.run_sync(Facts.read)

@@ -23,7 +23,7 @@ LONGEST = 240  # characters of one value
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepResult:
     """What one request of so many updates came to, and the seconds until applied and until derived values were true."""
 
     updates: int
@@ -49,7 +49,7 @@ class Screen:
         self._wait("starting")
 
     def ready(self, seconds: float) -> None:
-        self._line(f"Taking requests after {console.span(seconds)}; Spark starts in the background.", "dim")
+        self._line(f"Taking requests after {console.duration_text(seconds)}; Spark starts in the background.", "dim")
         self._wait("reading what is installed")
 
     def found(self, environment: Environment) -> None:
@@ -57,11 +57,13 @@ class Screen:
         self._line(f"{len(environment)} Python distributions are installed here, with {edges} requirements among them.")
         self._wait("applying, then deriving")
 
-    def first(self, step: Step, environment: Environment, *, was_warm: bool) -> None:
+    def first(self, step: StepResult, environment: Environment, *, was_warm: bool) -> None:
         values = step.values
         self._head(1, "The environment as it is", step.updates)
         note = "" if was_warm else ", Spark's start included"
-        self._facts(f"applied in {console.span(step.applied)}, derived in {console.span(step.derived)}{note}")
+        self._facts(
+            f"applied in {console.duration_text(step.applied)}, derived in {console.duration_text(step.derived)}{note}"
+        )
         names = sorted(environment, key=lambda name: _number(values, f"dist/{name}/total"), reverse=True)[:TOP]
         for name in names:
             total, depth = _shown(values, f"dist/{name}/total"), _shown(values, f"dist/{name}/depth")
@@ -69,11 +71,11 @@ class Screen:
         self._fact("all together", f"{_shown(values, 'env/size')}, deepest {_shown(values, 'env/deepest')}")
         self._wait("editing")
 
-    def step(self, number: int, edit: Edit, before: Step, after: Step) -> None:
+    def step(self, number: int, edit: Edit, before: StepResult, after: StepResult) -> None:
         changed = sum(1 for id_, value in after.values.items() if before.values.get(id_) != value)
         self._head(number, edit.title, after.updates)
         self._facts(
-            f"applied in {console.span(after.applied)}, derived in {console.span(after.derived)}; "
+            f"applied in {console.duration_text(after.applied)}, derived in {console.duration_text(after.derived)}; "
             f"{changed} of {len(after.values)} values changed"
         )
         for id_ in edit.watch:
@@ -146,5 +148,5 @@ def _shown(values: Mapping[str, Value], id_: str, *, brief: bool = False) -> str
     if id_.endswith("/closure") and isinstance(value.value, dict):
         return f"{len(value.value)} distribution{'' if len(value.value) == 1 else 's'}"
     if id_.endswith(("/size", "/total", "/largest")) and isinstance(value.value, int):
-        return console.size(value.value)
+        return console.size_text(value.value)
     return console.json_text(value.value)

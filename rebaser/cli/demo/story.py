@@ -48,7 +48,9 @@ def _grow(out: list[Edit], environment: Environment, name: str, users: list[str]
     new = replace(environment[name], size=environment[name].size + GROWTH)
     after = _with(environment, new)
     watch = tuple(f"dist/{one}/total" for one in (name, *users[:1]))
-    out.append(Edit(f"{name} grows by {GROWTH // 1_000_000} MB", (model.resized(new),), after, (*watch, "env/size")))
+    out.append(
+        Edit(f"{name} grows by {GROWTH // 1_000_000} MB", (model.size_update(new),), after, (*watch, "env/size"))
+    )
     return after
 
 
@@ -56,7 +58,7 @@ def _require(out: list[Edit], environment: Environment, name: str, other: str, u
     new = environment[name].requiring(*environment[name].requires, other)
     after = _with(environment, new)
     watch = (f"dist/{name}/total", f"dist/{name}/depth", *(f"dist/{one}/total" for one in users[:1]))
-    out.append(Edit(f"{name} now requires {other}", tuple(model.rewired(new)), after, watch))
+    out.append(Edit(f"{name} now requires {other}", tuple(model.requirement_updates(new)), after, watch))
     return after
 
 
@@ -64,8 +66,12 @@ def _cycle(out: list[Edit], environment: Environment, low: str, high: str) -> No
     bent = environment[low].requiring(*environment[low].requires, high)
     broken = _with(environment, bent)
     watch = (f"dist/{low}/closure", f"dist/{low}/total", "env/largest")
-    made = Edit(f"{low} requires {high}, which needs it: a cycle", tuple(model.rewired(bent)), broken, watch)
-    mended = Edit(f"{low} lets go of {high}: mended", tuple(model.rewired(environment[low])), environment, watch)
+    made = Edit(
+        f"{low} requires {high}, which needs it: a cycle", tuple(model.requirement_updates(bent)), broken, watch
+    )
+    mended = Edit(
+        f"{low} lets go of {high}: mended", tuple(model.requirement_updates(environment[low])), environment, watch
+    )
     out += [made, mended]
 
 

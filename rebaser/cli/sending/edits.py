@@ -8,8 +8,8 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 
-from rebaser.cli.errors import usage
-from rebaser.cli.sending.formulas import Formula, GivenInputs, NamesIn, given_inputs
+from rebaser.cli.errors import usage_error
+from rebaser.cli.sending.formulas import FreeNames, NamedInputs, TypedFormula, parse_named_inputs
 from rebaser_core.encoding.envelope import ContentType, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update, parse_update
@@ -20,7 +20,7 @@ def parse_edits(
     derives: Sequence[str],
     unsets: Sequence[str],
     removes: Sequence[str],
-    names_in: NamesIn,
+    free_names: FreeNames,
     *,
     inputs: Sequence[str] = (),
 ) -> list[Update]:
@@ -33,14 +33,14 @@ def parse_edits(
     limits = load_settings().limits
     updates: list[Update] = []
     seen: set[str] = set()
-    for option, update in _each(sets, _derives(derives, inputs, names_in), unsets, removes):
+    for option, update in _each(sets, _derives(derives, inputs, free_names), unsets, removes):
         if update.id in seen:
-            raise usage(f"{update.id!r} is edited twice; put edits that need an order into a --file", option)
+            raise usage_error(f"{update.id!r} is edited twice; put edits that need an order into a --file", option)
         seen.add(update.id)
         try:
             updates.append(parse_update(update.to_wire(), limits))
         except UnprocessableError as error:
-            raise usage(error.message, option) from None
+            raise usage_error(error.message, option) from None
     return updates
 
 
@@ -60,28 +60,30 @@ def _each(
 def _set(text: str) -> Set:
     id_, equals, raw = text.partition("=")
     if not equals:
-        raise usage(f"{text!r} has no '='; write ID=JSON, as in --set price=9.5", "--set")
+        raise usage_error(f"{text!r} has no '='; write ID=JSON, as in --set price=9.5", "--set")
     try:
         value = loads(ContentType.JSON, raw.encode())
     except (UnprocessableError, UnicodeEncodeError) as error:
         suggestion = f"--set {shlex.quote(id_)}={shlex.quote(json.dumps(raw, ensure_ascii=False))}"
-        raise usage(f"{raw!r} is no value: {error}; text needs quotes of its own: {suggestion}", "--set") from None
+        raise usage_error(
+            f"{raw!r} is no value: {error}; text needs quotes of its own: {suggestion}", "--set"
+        ) from None
     return Set(id_, value)  # type: ignore[arg-type]  # checked with all else of the update
 
 
-def _derives(texts: Sequence[str], inputs: Sequence[str], names_in: NamesIn) -> list[Derive]:
-    given = given_inputs(inputs)
-    found = [_derive(text, names_in, given) for text in texts]
+def _derives(texts: Sequence[str], inputs: Sequence[str], free_names: FreeNames) -> list[Derive]:
+    given = parse_named_inputs(inputs)
+    found = [_derive(text, free_names, given) for text in texts]
     used = {name for derive in found for name in derive.inputs}
     for name in given:
         if name not in used:
-            raise usage(f"no formula of --derive uses {name!r}", "--input")
+            raise usage_error(f"no formula of --derive uses {name!r}", "--input")
     return found
 
 
-def _derive(text: str, names_in: NamesIn, given: GivenInputs) -> Derive:
+def _derive(text: str, free_names: FreeNames, given: NamedInputs) -> Derive:
     id_, equals, expression = text.partition("=")
     expression = expression.strip()
     if not equals or not expression or expression.startswith("="):
-        raise usage(f"{text!r} has no formula; write ID=EXPR, as in --derive total='price * qty'", "--derive")
-    return Formula.read(expression, given).derive(id_, names_in, given)
+        raise usage_error(f"{text!r} has no formula; write ID=EXPR, as in --derive total='price * qty'", "--derive")
+    return TypedFormula.read(expression, given).derive(id_, free_names, given)

@@ -19,7 +19,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class UpdateLine:
     """One update, the number of its line (from 1), and how many bytes of input it took."""
 
     number: int
@@ -27,7 +27,7 @@ class Line:
     update: Update
 
 
-class UpdateLines:
+class JsonLinesParser:
     """Turns chunks of bytes into updates. Raises `UnprocessableError`, line number in front, for a bad line."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, check: Check | None = None) -> None:
@@ -38,7 +38,7 @@ class UpdateLines:
         self._held = 0
         self._number = 0
 
-    def feed(self, chunk: bytes) -> Iterator[Line]:
+    def feed(self, chunk: bytes) -> Iterator[UpdateLine]:
         """The updates that `chunk` completes."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
@@ -47,7 +47,7 @@ class UpdateLines:
             start = end + 1
         self._hold(chunk[start:])
 
-    def finish(self) -> Iterator[Line]:
+    def finish(self) -> Iterator[UpdateLine]:
         """The last line, if it had no line end."""
         yield from self._complete(0)
 
@@ -60,7 +60,7 @@ class UpdateLines:
         if part:
             self._parts.append(part)
 
-    def _complete(self, newline: int) -> Iterator[Line]:
+    def _complete(self, newline: int) -> Iterator[UpdateLine]:
         raw = b"".join(self._parts)
         self._parts.clear()
         self._held = 0
@@ -77,14 +77,14 @@ class UpdateLines:
         except UnprocessableError as error:
             raise UnprocessableError(f"line {self._number}: {error.message}", code=error.code) from None
         if update is not None:
-            yield Line(self._number, size, update)
+            yield UpdateLine(self._number, size, update)
 
     def _read(self, raw: bytes) -> Update | None:
         """The update of a line, if it has one."""
         return parse_update(loads(ContentType.JSON, raw, self._limits), self._limits)
 
 
-class CsvLines(UpdateLines):
+class CsvParser(JsonLinesParser):
     """Values from CSV (RFC 4180) with columns `id` and `value`: a cell is a JSON value if it reads as one, else text;
     an empty one unsets. A cell holds no line end."""
 
@@ -117,7 +117,7 @@ class CsvLines(UpdateLines):
 
 
 @dataclass(slots=True)
-class Batch:
+class UpdateBatch:
     """Updates of consecutive lines, bounded in count and bytes; a line larger than the bound goes alone."""
 
     max_count: int
@@ -127,17 +127,17 @@ class Batch:
     last_line: int = 0
     size: int = 0
 
-    def has_room(self, line: Line) -> bool:
+    def has_room(self, line: UpdateLine) -> bool:
         """Whether `line` may join."""
         return not self.updates or (len(self.updates) < self.max_count and self.size + line.size <= self.max_bytes)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: UpdateLine) -> None:
         if not self.updates:
             self.first_line = line.number
         self.updates.append(line.update)
         self.last_line = line.number
         self.size += line.size
 
-    def empty(self) -> "Batch":
+    def empty(self) -> "UpdateBatch":
         """A fresh batch with the same bounds."""
-        return Batch(self.max_count, self.max_bytes)
+        return UpdateBatch(self.max_count, self.max_bytes)

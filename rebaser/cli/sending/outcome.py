@@ -19,7 +19,7 @@ def tally_text(found: "Tally") -> str:
     return told or "no values"
 
 
-def reasons(found: "Tally") -> list[str]:
+def failure_lines(found: "Tally") -> list[str]:
     """A line for each of the first causes, and how many more there are."""
     lines = [f"error {id_}: {fault.code}: {fault.message}" for id_, fault in found.causes]
     more = found.failing - len(found.causes)
@@ -39,7 +39,7 @@ def tally_object(found: "Tally") -> dict[str, Any]:
     }
 
 
-def unknown_inputs(updates: Sequence[Update], state: "ChangeSetState") -> list[str]:
+def unknown_input_warnings(updates: Sequence[Update], state: "ChangeSetState") -> list[str]:
     """A line for each formula among `updates` that names what `state` does not have."""
     lines = []
     for update in updates:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
-from rebaser.cli.sending.outcome import reasons, tally_object, tally_text, unknown_inputs
-from rebaser.cli.sending.source import Source
-from rebaser.cli.wording import recomputed
+from rebaser.cli.sending.outcome import failure_lines, tally_object, tally_text, unknown_input_warnings
+from rebaser.cli.sending.source import UpdateSource
+from rebaser.cli.wording import recompute_text
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.updates import Derive, Recompute, Remove, Unset, Update
@@ -26,7 +26,7 @@ from rebaser_core.updates import Derive, Recompute, Remove, Unset, Update
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from rebaser.cli.sending.jsonl import Batch
+    from rebaser.cli.sending.jsonl import UpdateBatch
     from rebaser_client import RebaserClient
     from rebaser_core.state.change_set import ChangeSetState
     from rebaser_core.state.tally import Tally
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BATCH_BYTES = 256 * 1024
 
 
-class Wait(StrEnum):
+class WaitUntil(StrEnum):
     """How far an edit has to be before the command ends."""
 
     NONE = "none"
@@ -44,7 +44,7 @@ class Wait(StrEnum):
 
 
 @dataclass(slots=True)
-class Sender:
+class EditSender:
     """Sends one call's edits. `timeout` is seconds for each answer, `batch` updates of a file in one request.
 
     `recompute`: what is to be computed anew instead; the edits are none then. `request_id`: of the one request that
@@ -52,7 +52,7 @@ class Sender:
     """
 
     key: ChangeSetKey
-    wait: Wait
+    wait: WaitUntil
     timeout: float
     batch: int = 1
     recompute: Recompute | None = None
@@ -75,11 +75,11 @@ class Sender:
     _under_way: str = ""  # lines of the file
     _started: float = field(default_factory=time.perf_counter)
 
-    async def run(self, nats: str, prefix: str, edits: list[Update], source: Source | None) -> None:
+    async def run(self, nats: str, prefix: str, edits: list[Update], source: UpdateSource | None) -> None:
         """Send everything. An expected failure ends up in `error`, with the counts as they stand."""
-        from rebaser.cli.connect import connected
+        from rebaser.cli.connect import connect_client
 
-        async with connected(nats, prefix, content_type=self.content_type) as client:
+        async with connect_client(nats, prefix, content_type=self.content_type) as client:
             self._started = time.perf_counter()
             try:
                 if self.recompute is not None:
@@ -91,10 +91,10 @@ class Sender:
                 if source is not None:
                     await self._send_source(client, source)
                 self.applied_after = time.perf_counter() - self._started
-                if self.wait is Wait.DERIVED and self.commit is not None:
+                if self.wait is WaitUntil.DERIVED and self.commit is not None:
                     await self._wait_derived(client, self.commit)
                     await self._count_values(await self._look(client, edits))
-                elif self.wait is Wait.APPLIED and any(isinstance(edit, Derive) for edit in edits):
+                elif self.wait is WaitUntil.APPLIED and any(isinstance(edit, Derive) for edit in edits):
                     with suppress(RebaserError):  # it was applied, and that is what was asked for
                         await self._look(client, edits)
             except RebaserError as error:
@@ -116,7 +116,7 @@ class Sender:
     async def _look(self, client: "RebaserClient", edits: list[Update]) -> "ChangeSetState":
         """What it is like now; formulas of options that name nothing become warnings."""
         state = await client.state(self.key.workspace, self.key.change_set)
-        self.warnings += unknown_inputs(edits, state)
+        self.warnings += unknown_input_warnings(edits, state)
         return state
 
     async def _count_values(self, state: "ChangeSetState") -> None:
@@ -127,10 +127,10 @@ class Sender:
         self.tally = await to_thread.run_sync(tally, state)
 
     async def _wait_derived(self, client: "RebaserClient", commit: int) -> None:
-        from rebaser.cli.runner import beside
+        from rebaser.cli.runner import best_effort
 
         try:
-            async with beside(partial(_show_progress, client, self.key)):
+            async with best_effort(partial(_show_progress, client, self.key)):
                 await client.wait_covered(self.key.workspace, self.key.change_set, commit, timeout=self.timeout)
         except TimeoutError:
             raise TransientError(
@@ -142,7 +142,7 @@ class Sender:
 
     async def _send(self, client: "RebaserClient", updates: list[Update]) -> None:
         ws, cs, recompute = self.key.workspace, self.key.change_set, self.recompute
-        if self.wait is Wait.NONE:
+        if self.wait is WaitUntil.NONE:
             self.last_request = await client.enqueue_updates(
                 ws, cs, updates, recompute=recompute, request_id=self.request_id
             )
@@ -159,11 +159,11 @@ class Sender:
         self.performed += status.performed
         self.commit = status.commit
 
-    async def _send_source(self, client: "RebaserClient", source: Source) -> None:
-        from rebaser.cli.sending.jsonl import Batch
+    async def _send_source(self, client: "RebaserClient", source: UpdateSource) -> None:
+        from rebaser.cli.sending.jsonl import UpdateBatch
 
         lines = source.lines()
-        batch = Batch(self.batch, BATCH_BYTES)
+        batch = UpdateBatch(self.batch, BATCH_BYTES)
         with console.progress("sending", source.size) as bar:
             async with aclosing(source.chunks()) as chunks:
                 while True:
@@ -181,7 +181,9 @@ class Sender:
                 await self._send_batch(client, source, batch, bar)
         self._place = ""
 
-    async def _send_batch(self, client: "RebaserClient", source: Source, batch: "Batch", bar: "Progress") -> None:
+    async def _send_batch(
+        self, client: "RebaserClient", source: UpdateSource, batch: "UpdateBatch", bar: "Progress"
+    ) -> None:
         self._place = f"{source.name}, lines {batch.first_line} to {batch.last_line}: "
         self._under_way = f"lines {batch.first_line} to {batch.last_line}"
         await self._send_when_there_is_room(client, batch.updates, bar)
@@ -217,7 +219,7 @@ class Sender:
 
     @property
     def _verb(self) -> str:
-        return "sent" if self.wait is Wait.NONE else "applied"
+        return "sent" if self.wait is WaitUntil.NONE else "applied"
 
     def tell(self, *, json: bool) -> None:
         """Say how it went. Raises `CommandFailed` if it did not go well."""
@@ -230,7 +232,7 @@ class Sender:
         for line in self.warnings:
             console.note(f"warning: {line}")
         if self.tally is not None and not json:
-            for line in reasons(self.tally):
+            for line in failure_lines(self.tally):
                 console.note(line)
         if self.fail_on_error and self.tally is not None and self.tally.errors:
             count = self.tally.errors
@@ -259,17 +261,17 @@ class Sender:
             return "no updates: nothing sent"
         what = f"{self.updates:,} update{'' if self.updates == 1 else 's'}"
         if self.recompute is not None:
-            what = f"the request to recompute {recomputed(self.recompute.function)}"
+            what = f"the request to recompute {recompute_text(self.recompute.function)}"
         if self.requests > 1:
             what += f" in {self.requests:,} requests"
         if self.waited:
-            what += f" (waited {console.span(self.waited)} for room)"
-        if self.wait is Wait.NONE:
+            what += f" (waited {console.duration_text(self.waited)} for room)"
+        if self.wait is WaitUntil.NONE:
             return f"sent {what}, last request {self.last_request}"
-        line = f"applied {what}, commit {self.commit}, {console.span(self.applied_after)}"
+        line = f"applied {what}, commit {self.commit}, {console.duration_text(self.applied_after)}"
         if self.derived_after is None:
             return line
-        line += f"; derived values true after {console.span(self.derived_after)}"
+        line += f"; derived values true after {console.duration_text(self.derived_after)}"
         return line if self.tally is None else f"{line}: {tally_text(self.tally)}"
 
     def report(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The bytes behind `--file`: a regular file, which can be checked before anything is sent, or a pipe, read as it comes.
+"""The input of `--file`: a regular file, which is checked before anything is sent, or a pipe, read as data arrives.
 
-Invariant: memory is one chunk; reading a pipe never blocks the event loop.
+Invariant: at most one chunk is in memory, and reading never blocks the event loop.
 """
 
 import os
@@ -18,34 +18,38 @@ from rebaser.cli.errors import CommandFailed
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
-    from rebaser.cli.sending.jsonl import UpdateLines
+    from rebaser.cli.sending.jsonl import JsonLinesParser
 
 CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where lines come from. `size` (bytes) is None for a pipe or a terminal, which can be read only once."""
+class UpdateSource:
+    """Where lines come from. `size` (bytes) is None for a pipe or terminal, which can be read only once.
+
+    `start`: file offset of the first byte; the shell may have left standard input behind the beginning of a file.
+    `checked`: formulas are checked, too.
+    """
 
     name: str
     descriptor: int
     size: int | None
     start: int
-    checked: bool = True  # formulas, too
+    checked: bool = True
 
-    def lines(self) -> "UpdateLines":
-        """Reads the bytes."""
-        from rebaser.cli.sending.jsonl import CsvLines, UpdateLines
+    def lines(self) -> "JsonLinesParser":
+        """A parser for this input, chosen by the name: CSV if it ends in `.csv`, else JSON Lines."""
+        from rebaser.cli.sending.jsonl import CsvParser, JsonLinesParser
         from rebaser.settings import load_settings
         from rebaser_core.definitions import check_definition
 
-        kind = CsvLines if self.name.lower().endswith(".csv") else UpdateLines
+        kind = CsvParser if self.name.lower().endswith(".csv") else JsonLinesParser
         return kind(load_settings().limits, partial(check_definition, formulas=self.checked))
 
     def check(self) -> None:
-        """Read a regular file to its end, so that a bad line is known before anything is sent.
+        """Read a regular file to its end, to find a bad line before anything is sent. A pipe is not checked.
 
-        Raises `CommandFailed` that names the line. A pipe is left alone.
+        Raises `CommandFailed` with the number of the bad line.
         """
         if self.size is None:
             return
@@ -59,29 +63,30 @@ class Source:
                 for _ in lines.finish():
                     pass
         except UnprocessableError as error:
-            hint = " (--unchecked sends it all the same)" if error.code == "invalid_formula" else ""
+            hint = " (--unchecked sends it anyway)" if error.code == "invalid_formula" else ""
             raise CommandFailed(f"{self.name}, {error.message}{hint}; nothing was sent") from None
         os.lseek(self.descriptor, self.start, os.SEEK_SET)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The bytes, from the start."""
+        """All bytes, from the start."""
         import anyio
+        from anyio import to_thread
 
         while True:
             if self.size is None:
-                # A blocking read would keep the loop from Ctrl-C and from NATS. A device that is always ready
-                # (/dev/null) cannot be waited for, and need not be.
+                # A thread that reads an idle pipe could not be interrupted, so wait for data first. A device that is
+                # always ready (/dev/null) cannot be waited for and need not be.
                 with suppress(PermissionError):
                     await anyio.wait_readable(self.descriptor)
-            chunk = os.read(self.descriptor, CHUNK)
+            chunk = await to_thread.run_sync(os.read, self.descriptor, CHUNK)
             if not chunk:
                 return
             yield chunk
 
 
 @contextmanager
-def opened(file: str | None, *, checked: bool = True) -> Iterator[Source | None]:
-    """The source that `--file` names; None if it was not given."""
+def open_source(file: str | None, *, checked: bool = True) -> Iterator[UpdateSource | None]:
+    """The input that `--file` names; None if the option was not given."""
     if file is None:
         yield None
     elif file == "-":
@@ -95,9 +100,9 @@ def opened(file: str | None, *, checked: bool = True) -> Iterator[Source | None]
             yield _source(file, stream.fileno(), checked)
 
 
-def _source(name: str, descriptor: int, checked: bool) -> Source:
+def _source(name: str, descriptor: int, checked: bool) -> UpdateSource:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        return Source(name, descriptor, None, 0, checked)
+        return UpdateSource(name, descriptor, None, 0, checked)
     start = os.lseek(descriptor, 0, os.SEEK_CUR)
-    return Source(name, descriptor, max(0, status.st_size - start), start, checked)
+    return UpdateSource(name, descriptor, max(0, status.st_size - start), start, checked)

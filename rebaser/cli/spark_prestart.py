@@ -1,7 +1,8 @@
-"""Starts the embedded Spark before the modules of a server are loaded: either takes seconds, and another processor.
+"""Starts the embedded Spark while the modules of the server are imported: each takes seconds, on a CPU of its own.
 
-Invariant: it is gone when `spark_ahead` is left, whoever used it, and when a signal ends the process before `running`
-has taken signals over, or after. What is wrong with it (there is no Java, say) the server says, who asks for it.
+Invariant: Spark is stopped when `prestarted_spark` exits, and also when a signal ends the process before or after
+`rebaser.cli.runner` handles signals. Errors (no Java, say) are not reported here: the server gets them when it asks for
+Spark.
 """
 
 import os
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def spark_ahead(settings: "Settings") -> Iterator["Jvm | None"]:
-    """The embedded Spark that `settings` ask for, begun; None if it is elsewhere, or not installed."""
+def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
+    """The embedded Spark that `settings` ask for, starting; None if Spark is external or not installed."""
     if not settings.spark.startswith("local") or find_spec("pyspark") is None:
         yield None
         return
     from rebaser.embedded.spark import Jvm, default_parallelism, spark_master
 
-    # Spark has a working folder of its own, where a relative path would name another place.
+    # Spark changes its working folder, so a relative path would name another place.
     scratch = settings.scratch.absolute() if settings.scratch else None
     jvm = Jvm(spark_master(settings.spark, default_parallelism()), memory=settings.spark_driver_memory, scratch=scratch)
 
@@ -48,6 +49,6 @@ def spark_ahead(settings: "Settings") -> Iterator["Jvm | None"]:
     try:
         yield jvm
     finally:
-        handle(dict.fromkeys(before, leave))  # whoever took them over has let them go
+        handle(dict.fromkeys(before, leave))  # the runner that took the signals over has given them back
         jvm.stop()
         handle(before)

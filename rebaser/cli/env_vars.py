@@ -10,7 +10,7 @@ _OURS = frozenset({"REBASER_TEST_THRESHOLDS", "REBASER_STRUCTURES", "REBASER_SEE
 _KUBERNETES = re.compile(r"REBASER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\w+)?)")  # of services so named
 
 
-def complaints(environment: Iterable[str], root: Any) -> list[str]:
+def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
     """A line for each variable that nothing reads: no setting, and no option of the command `root` or of one below
     it."""
     given = [name for name in environment if name.startswith(PREFIX)]
