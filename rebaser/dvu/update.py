@@ -37,7 +37,7 @@ T = TypeVar("T")
 _refreshing: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
 
 
-class Evaluator(Protocol):
+class PacketEngine(Protocol):
     """What computes packets: `rebaser.dvu.spark.engine.Engine`, or a stand-in."""
 
     async def evaluate(
@@ -62,7 +62,7 @@ class Evaluator(Protocol):
 
 
 async def update(
-    view: View, engine: Evaluator, *, label: str, progress: Callable[[int, int], None] = lambda _, __: None
+    view: View, engine: PacketEngine, *, label: str, progress: Callable[[int, int], None] = lambda _, __: None
 ) -> ComputedTable:
     """All derived values of `view` that are not what they should be, as they should be.
 
@@ -113,7 +113,7 @@ def _next(
     return packets, None if packets else made.computed()
 
 
-async def share(made: PacketPlan | FullGraphPlan, engine: Evaluator) -> bool:
+async def share(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
     """Have a structure that workers may lack put where they find it, if there is such a place. Whether there is none
     and it is too large to go with a packet, so that the work has to be cut instead."""
     if not isinstance(made, FullGraphPlan):

@@ -128,9 +128,9 @@ def _work(
         number=1,
         code=fingerprint.code(),
         functions=registry().fingerprints({shape.function for shape in shapes}),
-        shapes=shapes,
+        templates=shapes,
         constants=Column(np.full(constants, FLOAT, np.uint8), rng.uniform(0.5, 1.5, constants).view(np.int64)),
-        shape=np.searchsorted(used, kinds).astype(np.int32),
+        template=np.searchsorted(used, kinds).astype(np.int32),
         refs=refs.astype(np.int32),
         dirty=np.ones(count, np.bool_),
         old=Column(np.full(count, UNKNOWN, np.uint8), np.zeros(count, np.int64)),
@@ -200,8 +200,9 @@ def bare() -> Any:
 def plain(work: Packet) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The kind of each node, and where its inputs begin in `refs` (and the end of all)."""
     expressions = [shape.params.get("expr") or shape.function for shape in KINDS]
-    kinds = np.array([expressions.index(one.params.get("expr") or one.function) for one in work.shapes])[work.shape]
-    return kinds, np.concatenate(([0], np.cumsum(np.array([one.arity for one in work.shapes])[work.shape])))
+    known = [expressions.index(each.params.get("expr") or each.function) for each in work.templates]
+    kinds = np.array(known)[work.template]
+    return kinds, np.concatenate(([0], np.cumsum(np.array([one.arity for one in work.templates])[work.template])))
 
 
 def bare_time(loop: Callable[..., None], work: Packet, runs: int) -> float:
@@ -224,7 +225,7 @@ def measure(shape: str, size: int, *, runs: int, scalar: bool, loop: Callable[..
     found: dict[str, Any] = {
         "shape": shape,
         "size": size,
-        "nodes": len(work.shape),
+        "nodes": len(work.template),
         "packet_mb": round(len(first) / 1e6, 2),
     }
     parts(first)

@@ -28,7 +28,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from rebaser.dvu.spark.engine import Engine, EngineSettings
-from rebaser.dvu.update import Evaluator
+from rebaser.dvu.update import PacketEngine
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set, Update
 from tests.benchmarks import machine
@@ -126,7 +126,7 @@ class Memory:
 class Scale:
     """The run; `say` takes a line for each step."""
 
-    def __init__(self, graph: Graph, engine: Evaluator, memory: Memory, say: Any) -> None:
+    def __init__(self, graph: Graph, engine: PacketEngine, memory: Memory, say: Any) -> None:
         self._graph = graph
         self._engine = engine
         self._memory = memory

@@ -195,16 +195,16 @@ def graph(rng: random.Random, nodes: int) -> PacketBuilder:
     constants = [value(rng) for _ in range(rng.randrange(1, 12))]
     constants = [item if isinstance(item, wanted) else rng.choice(instead) for item in constants]  # type: ignore[arg-type]
     packet = PacketBuilder(1, fingerprint.code(), constants=constants)
-    packet.shapes = [shape(rng) for _ in range(rng.randrange(1, 6))]
+    packet.templates = [shape(rng) for _ in range(rng.randrange(1, 6))]
     for node in range(nodes):
-        packet.shape.append(rng.randrange(len(packet.shapes)))
+        packet.template.append(rng.randrange(len(packet.templates)))
         recent = range(max(0, node - rng.choice([1, 5, nodes])), node)
-        for _ in range(packet.shapes[packet.shape[-1]].arity):
+        for _ in range(packet.templates[packet.template[-1]].arity):
             constant = not node or rng.random() < 0.4
             packet.refs.append(~rng.randrange(len(constants)) if constant else rng.choice(recent))
     packet.dirty = bytearray(b"\1" * nodes)
     packet.old = [NEVER_COMPUTED] * nodes
-    packet.functions = PLUG_INS.fingerprints({one.function for one in packet.shapes})
+    packet.functions = PLUG_INS.fingerprints({one.function for one in packet.templates})
     return packet
 
 
@@ -216,16 +216,16 @@ def frail(rng: random.Random, nodes: int) -> PacketBuilder:
     kind = rng.choice([float, float, int])
     constants: list[Item] = [kind(one) for one in rng.sample([-1, 1, 2, 3, 0], 3)]
     packet = PacketBuilder(1, fingerprint.code(), constants=constants)
-    packet.shapes = [Template("cel", (("a", -1), ("b", -1)), {"expr": rng.choice(FRAIL)}) for _ in range(3)]
-    packet.shapes += [Template(rng.choice(FOR_NUMBERS), (("x", 2),), {})]
+    packet.templates = [Template("cel", (("a", -1), ("b", -1)), {"expr": rng.choice(FRAIL)}) for _ in range(3)]
+    packet.templates += [Template(rng.choice(FOR_NUMBERS), (("x", 2),), {})]
     for node in range(nodes):
-        packet.shape.append(rng.randrange(len(packet.shapes)))
+        packet.template.append(rng.randrange(len(packet.templates)))
         for _ in range(2):
             constant = not node or rng.random() < 0.5
             packet.refs.append(~rng.randrange(3) if constant else rng.randrange(max(0, node - 4), node))
     packet.dirty = bytearray(b"\1" * nodes)
     packet.old = [NEVER_COMPUTED] * nodes
-    packet.functions = PLUG_INS.fingerprints({one.function for one in packet.shapes})
+    packet.functions = PLUG_INS.fingerprints({one.function for one in packet.templates})
     return packet
 
 
@@ -237,7 +237,7 @@ def edited(
     rng: random.Random, packet: PacketBuilder, first: list[bytes], value: Callable[[random.Random], Item] = value
 ) -> PacketBuilder:
     """The update after: what stood there known, some constants other, some nodes dirty."""
-    old: list[Item] = [NEVER_COMPUTED] * len(packet.shape)
+    old: list[Item] = [NEVER_COMPUTED] * len(packet.template)
     for data in first:
         found = Results.decode(data)
         faults = iter(found.faults)
@@ -251,9 +251,9 @@ def edited(
     for at in changed:
         packet.constants[at] = value(rng)
     starts = [0]
-    for one in packet.shape:
-        starts.append(starts[-1] + packet.shapes[one].arity)
-    for node in range(len(packet.shape)):
+    for one in packet.template:
+        starts.append(starts[-1] + packet.templates[one].arity)
+    for node in range(len(packet.template)):
         inputs = packet.refs[starts[node] : starts[node + 1]]
         packet.dirty[node] = rng.random() < 0.05 or any(ref < 0 and ~ref in changed for ref in inputs)
     packet.old = [value(rng) if rng.random() < 0.02 else item for item in old]
@@ -337,9 +337,9 @@ def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatc
     pairs = [(~left, ~right) for left in range(len(NUMBERS)) for right in range(len(NUMBERS))]
     packet = PacketBuilder(1, fingerprint.code(), {"cel": "", **dict.fromkeys(FOR_NUMBERS, "")}, shapes, [*NUMBERS])
     for number, one in enumerate(shapes):
-        packet.shape += [number] * len(pairs)
+        packet.template += [number] * len(pairs)
         packet.refs += [ref for pair in pairs for ref in (*pair, pair[0])[: one.arity]]
-    packet.dirty, packet.old = bytearray(b"\1" * len(packet.shape)), [NEVER_COMPUTED] * len(packet.shape)
+    packet.dirty, packet.old = bytearray(b"\1" * len(packet.template)), [NEVER_COMPUTED] * len(packet.template)
     data = packet.encode()
     found = shown(evaluate_packet(data))
     always.setattr(linker, "link", lambda *_: None)

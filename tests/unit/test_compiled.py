@@ -28,11 +28,11 @@ def numbers(nodes: int, *, odd: int = 0) -> PacketBuilder:
     packet = PacketBuilder(
         1, fingerprint.code(), {"sum": "", "concat": ""}, constants=[1, 0.5], dirty=bytearray(b"\1" * nodes)
     )
-    packet.shapes = [Template("sum", (("x", 2),), {}), Template("concat", (("x", 2),), {})]
+    packet.templates = [Template("sum", (("x", 2),), {}), Template("concat", (("x", 2),), {})]
     last = -1
     for node in range(nodes):
         text = node < odd and node % 2 == 0
-        packet.shape.append(int(text))
+        packet.template.append(int(text))
         packet.refs += [~0, ~1] if text else [last, ~1] if last >= 0 else [~0, ~1]
         last = last if text else node
     packet.old = [NEVER_COMPUTED] * nodes
@@ -156,5 +156,5 @@ def test_one_value_of_many_inputs_is_compiled_too() -> None:
     assert loader.load()
     linked = linker.link(work, registry(), 1 << 20)
     assert linked is not None
-    assert np.bincount(work.shape).tolist() == [1, 1999]
+    assert np.bincount(work.template).tolist() == [1, 1999]
     assert linked.covers == [True, True]

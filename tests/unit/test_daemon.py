@@ -41,7 +41,7 @@ from rebaser.dvu.spark.session import _ROWS
 had = set(sys.modules)
 templates = [Template("sum", (("of", -1),), {})]
 packet = PacketBuilder(1, fingerprint.code(), registry().fingerprints({"sum"}), templates, [1.5])
-packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0], bytearray(b"\\1"), [NEVER_COMPUTED]
+packet.template, packet.refs, packet.dirty, packet.old = [0], [~0], bytearray(b"\\1"), [NEVER_COMPUTED]
 batch = pa.record_batch([[0], [packet.encode()], [""], [False]], schema=_ROWS)
 [found] = evaluate.evaluate_batches([batch])
 print(found.num_rows, sorted(set(sys.modules) - had), "pandas" in sys.modules)

@@ -61,8 +61,8 @@ class Made:
 
     def node(self, function: str, *refs: int, dirty: bool = True, old: Item = NEVER_COMPUTED, **params: Json) -> "Made":
         packet = self.packet
-        packet.shape.append(len(packet.shapes))
-        packet.shapes.append(Template(function, (("values", len(refs)),), params))
+        packet.template.append(len(packet.templates))
+        packet.templates.append(Template(function, (("values", len(refs)),), params))
         packet.refs += refs
         packet.dirty.append(dirty)
         packet.old.append(old)
@@ -70,7 +70,7 @@ class Made:
 
     def run(self, registry: FunctionRegistry | None = None) -> Found:
         known = registry or functions()
-        self.packet.functions = known.fingerprints({shape.function for shape in self.packet.shapes})
+        self.packet.functions = known.fingerprints({shape.function for shape in self.packet.templates})
         [result] = evaluate_packet(self.packet.encode(), known)
         return found(result)
 
@@ -161,8 +161,11 @@ def test_inputs_come_by_name_and_lists_of_ids_as_lists() -> None:
     seen: list[object] = []
     named = Function(name="named", call=lambda inputs, params: seen.append((inputs, params)))
     packet = PacketBuilder(1, fingerprint.code(), {"named": ""}, constants=[1, 2, [3]])
-    packet.shapes = [Template("named", (("a", -1), ("b", 2), ("c", 0), ("d", 1)), {"p": 1}), Template("named", ONE, {})]
-    packet.shape, packet.refs = [0, 1], [~0, ~1, ~2, ~0, ~2]
+    packet.templates = [
+        Template("named", (("a", -1), ("b", 2), ("c", 0), ("d", 1)), {"p": 1}),
+        Template("named", ONE, {}),
+    ]
+    packet.template, packet.refs = [0, 1], [~0, ~1, ~2, ~0, ~2]
     packet.dirty, packet.old = bytearray(b"\1\1"), [NEVER_COMPUTED, NEVER_COMPUTED]
     evaluate_packet(packet.encode(), FunctionRegistry({"named": named}, {}))
     assert seen == [({"a": 1, "b": [2, [3]], "c": [], "d": [1]}, {"p": 1}), ({"x": [3]}, {})]

@@ -43,10 +43,10 @@ def computed(
 ) -> Results:
     """What each of `functions` gives for each of `given`."""
     packet = PacketBuilder(1, fingerprint.code(), known.fingerprints(functions), constants=[*given])
-    packet.shapes = [Template(name, (("x", -1),), params) for name in functions]
-    packet.shape = [number for number in range(len(functions)) for _ in given]
+    packet.templates = [Template(name, (("x", -1),), params) for name in functions]
+    packet.template = [number for number in range(len(functions)) for _ in given]
     packet.refs = [~at for at in range(len(given))] * len(functions)
-    packet.dirty, packet.old = bytearray([1] * len(packet.shape)), [NEVER_COMPUTED] * len(packet.shape)
+    packet.dirty, packet.old = bytearray([1] * len(packet.template)), [NEVER_COMPUTED] * len(packet.template)
     [data] = evaluate_packet(packet.encode(), known, apart=apart)
     return Results.decode(data)
 
@@ -87,8 +87,8 @@ def test_a_vector_form_is_used_for_many_and_its_source_counts(install: Install, 
     packet = PacketBuilder(
         1, fingerprint.code(), known.fingerprints(["discounted"]), constants=[float(at) for at in range(90)]
     )
-    packet.shapes = [Template("discounted", (("price", -1),), {"discount": 0.5})]
-    packet.shape, packet.refs = [0] * 90, [~at for at in range(90)]
+    packet.templates = [Template("discounted", (("price", -1),), {"discount": 0.5})]
+    packet.template, packet.refs = [0] * 90, [~at for at in range(90)]
     packet.dirty, packet.old = bytearray([1] * 90), [NEVER_COMPUTED] * 90
     [data] = evaluate_packet(packet.encode(), known)
     assert Results.decode(data).values.tolist() == [at / 2 for at in range(90)]
@@ -291,8 +291,8 @@ def test_a_child_that_lives_is_gone_with_its_packet(install: Install, children: 
 def test_what_depends_on_it_fails_too_and_the_child_is_gone(install: Install, children: list[int]) -> None:
     known = install("import os\ndef f(i, p): os._exit(0)\n", {"f": "plugin_ended:f"}, "plugin_ended")
     packet = PacketBuilder(1, fingerprint.code(), known.fingerprints(["f"]), constants=[1])
-    packet.shapes = [Template("f", (("x", -1),), {}), Template("sum", (("x", -1),), {})]
-    packet.shape, packet.refs = [0, 1, 1], [~0, 0, ~0]
+    packet.templates = [Template("f", (("x", -1),), {}), Template("sum", (("x", -1),), {})]
+    packet.template, packet.refs = [0, 1, 1], [~0, 0, ~0]
     packet.dirty, packet.old = bytearray([1, 1, 1]), [NEVER_COMPUTED] * 3
     [data] = evaluate_packet(packet.encode(), known, apart=True)
     results = Results.decode(data)

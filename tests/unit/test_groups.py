@@ -31,7 +31,7 @@ def run(
     """A group: node i has item i of each of `columns`."""
     count = len(columns[0])
     packet = PacketBuilder(1, fingerprint.code(), constants=[item for column in columns for item in column])
-    packet.shapes, packet.shape = [Template(function.name, inputs, {"p": 1})], [0] * count
+    packet.templates, packet.template = [Template(function.name, inputs, {"p": 1})], [0] * count
     packet.refs = [~(at + count * column) for at in range(count) for column in range(len(columns))]
     packet.dirty, packet.old = bytearray(count), old or [NEVER_COMPUTED] * count
     for at in dirty:
@@ -193,7 +193,7 @@ def test_who_is_not_dirty_is_not_asked_and_what_comes_out_the_same_is_no_result(
 def chained(length: int, width: int) -> tuple[PacketBuilder, list[int]]:
     """`width` chains of `length` links, one link of each after another."""
     packet = PacketBuilder(1, fingerprint.code(), {"f": ""}, constants=["x"] * width)
-    packet.shapes, packet.shape = [Template("f", (("x", -1),), {})], [0] * (length * width)
+    packet.templates, packet.template = [Template("f", (("x", -1),), {})], [0] * (length * width)
     packet.refs = [~at if at < width else at - width for at in range(length * width)]
     packet.dirty, packet.old = bytearray([1] * (length * width)), [NEVER_COMPUTED] * (length * width)
     return packet, []
@@ -216,8 +216,8 @@ def test_a_chain_is_no_call_a_link_and_many_beside_each_other_are_one(length: in
 def test_groups_of_two_definitions_come_each_as_one() -> None:
     """Though they stand in turn, and need what is needed by both."""
     packet, seen = chained(2, 2 * COUNT)
-    packet.shapes.append(Template("f", (("x", -1),), {"p": 2}))
-    packet.shape = [at % 2 for at in range(4 * COUNT)]
+    packet.templates.append(Template("f", (("x", -1),), {"p": 2}))
+    packet.template = [at % 2 for at in range(4 * COUNT)]
 
     def call(inputs: Any, params: Any) -> Any:
         seen.append((len(inputs["x"]), len(params)))  # type: ignore[arg-type]
@@ -229,8 +229,8 @@ def test_groups_of_two_definitions_come_each_as_one() -> None:
 
 def test_definitions_that_few_share_are_done_one_by_one() -> None:
     packet, sizes = chained(1, 300)
-    packet.shapes = [Template("f", (("x", -1),), {"p": at}) for at in range(101)]
-    packet.shape = [at % 3 // 2 * (1 + at // 3) for at in range(300)]
+    packet.templates = [Template("f", (("x", -1),), {"p": at}) for at in range(101)]
+    packet.template = [at % 3 // 2 * (1 + at // 3) for at in range(300)]
 
     def call(inputs: Any, _: Any) -> Any:
         sizes.append(len(inputs["x"]))
@@ -245,8 +245,8 @@ def test_definitions_that_just_enough_share_are_done_once() -> None:
     """A second time nothing would come out as it was not before, and what did would be lost."""
     few = thresholds.now.group
     packet, sizes = chained(1, 2 * few)
-    packet.shapes.append(Template("f", (("x", -1),), {"p": 1}))
-    packet.shape = [at % 2 for at in range(2 * few)]
+    packet.templates.append(Template("f", (("x", -1),), {"p": 1}))
+    packet.template = [at % 2 for at in range(2 * few)]
 
     def call(inputs: Any, _: Any) -> Any:
         sizes.append(len(inputs["x"]))

@@ -98,11 +98,11 @@ def test_who_takes_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
         tell(1)
         tell(1)
         assert mailbox.computed_values(Path(folder)) == 6
-        Path(folder, f"{mailbox._DONE}1").write_text("30")  # another worker
+        Path(folder, f"{mailbox._PROGRESS}1").write_text("30")  # another worker
         now += 10
         tell(1)
         assert mailbox.computed_values(Path(folder)) == 38
-        Path(folder, f"{mailbox._DONE}2").write_text("what a plug-in wrote")
+        Path(folder, f"{mailbox._PROGRESS}2").write_text("what a plug-in wrote")
         assert mailbox.computed_values(Path(folder)) in {0, 8, 30, 38}
     now += 10
     tell(1)  # to nobody
@@ -116,7 +116,7 @@ def test_every_node_is_told_once(shape: str, size: int) -> None:
     work = graph(shape, size)
     told: list[int] = []
     evaluate_packet(work.encode(), told=told.append)
-    assert sum(told) == len(work.shape)
+    assert sum(told) == len(work.template)
 
 
 def test_nodes_that_are_computed_together_are_told_too() -> None:

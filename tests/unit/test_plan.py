@@ -37,7 +37,7 @@ def cut(book: Book, limits: Thresholds) -> list[list[int]]:
     with book.state.view() as view:
         made = plan(view, limits)
         while packets := made.next_wave():
-            shape.append([len(Packet.decode(packet).shape) for packet in packets])
+            shape.append([len(Packet.decode(packet).template) for packet in packets])
             made.absorb([result for packet in packets for result in evaluate_packet(packet)])
         book.commit(made.computed(), view.sequence)
     return shape

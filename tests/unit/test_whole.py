@@ -361,7 +361,7 @@ def test_a_structure_is_kept_in_the_folder(tmp_path: Path) -> None:
     StructureCache(tmp_path).put(address, data)
     found = StructureCache(tmp_path).get(address)
     assert found is not None
-    assert (found.base, found.refs.tolist(), [shape.function for shape in found.shapes]) == (1, [0], ["sum"])
+    assert (found.base, found.refs.tolist(), [shape.function for shape in found.templates]) == (1, [0], ["sum"])
     assert StructureCache(tmp_path).get("sha256:" + "0" * 64) is None
     assert [path.name for path in tmp_path.iterdir()] == [address]
 

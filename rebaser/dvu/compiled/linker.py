@@ -34,17 +34,17 @@ def link(work: Packet, functions: FunctionRegistry, max_inputs: int) -> "LinkedP
 
     A node with more than `max_inputs` inputs is left to Python.
     """
-    count, limits, loaded = len(work.shape), thresholds.now, loader.kernel() is not None
+    count, limits, loaded = len(work.template), thresholds.now, loader.kernel() is not None
     if count + len(work.refs) < (limits.warm if loaded else limits.cold):
         return None
-    uses = work.uses if work.uses is not None else np.bincount(work.shape, minlength=len(work.shapes))
+    uses = work.uses if work.uses is not None else np.bincount(work.template, minlength=len(work.templates))
     from rebaser.dvu.compiled.translate import translate  # noqa: PLC0415 - small packets do not need it
 
     programs = [
         translate(shape, functions.functions.get(shape.function))
         if used >= min(limits.formula, count) or used * shape.arity >= limits.warm
         else None
-        for shape, used in zip(work.shapes, uses.tolist(), strict=True)
+        for shape, used in zip(work.templates, uses.tolist(), strict=True)
     ]
     covered = sum(used for program, used in zip(programs, uses.tolist(), strict=True) if program is not None)
     if not covered or (not loaded and covered * 4 < count) or not loader.load():
@@ -83,7 +83,7 @@ class LinkedPrograms:
         """
         work = arrays.work
         stopped: int = loader.kernel().sweep(
-            *(start, end, arrays.base, order, work.shape, arrays.starts),
+            *(start, end, arrays.base, order, work.template, arrays.starts),
             *(work.refs.view(np.uint32), work.dirty.view(np.uint8)),
             *(arrays.kinds, arrays.ints, arrays.floats, arrays.floats.view(np.int64), arrays.changed),
             *(self._entries, self._code, self._max_inputs),
@@ -102,8 +102,8 @@ def _forms(program: Program | None) -> tuple[Program | None, ...]:
 def phase_order(arrays: SweepArrays, flags: Any) -> tuple[Any, Any]:
     """The nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and where each phase begins, followed by
     the end of the last. `flags` are by shape."""
-    refs, count = arrays.work.refs, len(arrays.work.shape)
-    given = (arrays.work.shape, arrays.starts, refs.view(np.uint32), arrays.kinds, flags)
+    refs, count = arrays.work.refs, len(arrays.work.template)
+    given = (arrays.work.template, arrays.starts, refs.view(np.uint32), arrays.kinds, flags)
     begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)
     if loader.kernel() is not None or (count + len(refs) >= thresholds.now.cold and loader.load()):
         scratch = np.empty(count, np.int32), np.empty(count, np.uint8)

@@ -91,7 +91,7 @@ class FullGraphPlan:
         reached = mark[base:] == _REACHED
         self.size = int(reached.sum())
         calls = functions.functions
-        self._by_python = [translate.translate(one, calls.get(one.function)) is None for one in structure.shapes]
+        self._by_python = [translate.translate(one, calls.get(one.function)) is None for one in structure.templates]
         # What is computed, and the slots it starts from. Of most nodes, telling which takes longer than computing all,
         # if it is compiled code that does.
         self._nodes: subgraph.Mask | None = None
@@ -132,9 +132,9 @@ class FullGraphPlan:
         slow = self._limits.slow
         columns, structure = self._columns, self._structure
         by_python = np.array(self._by_python, np.bool_)
-        if self._nodes is not None and by_python[structure.shape[self._nodes]].sum() > slow * self._count:
+        if self._nodes is not None and by_python[structure.template[self._nodes]].sum() > slow * self._count:
             return False
-        sample = slice(None, None, max(1, len(structure.shape) // self._limits.whole_sample))
+        sample = slice(None, None, max(1, len(structure.template) // self._limits.whole_sample))
         rows = self._layout.rows[structure.base :][sample]
         rows = rows if self._nodes is None else rows[self._nodes[sample]]
         odd = (columns.kind[rows] == OTHER) | (columns.state[rows] == ERROR)
@@ -157,7 +157,7 @@ class FullGraphPlan:
         packet = StructurePacket(
             _NUMBER,
             fingerprint.code(),
-            self._functions.fingerprints(function_names(structure.shapes)),
+            self._functions.fingerprints(function_names(structure.templates)),
             structure.address,
             self._nodes,
             self._given,
@@ -169,7 +169,7 @@ class FullGraphPlan:
 
     def absorb(self, results: Sequence[Encoded]) -> None:
         """Take in the results, in any order. Raises `DvuError` if they are not complete."""
-        nodes = len(self._structure.shape)
+        nodes = len(self._structure.template)
         parts = sorted([Results.decode(data, nodes) for data in results], key=lambda part: part.part)
         self._flying = False
         if any(part.missing for part in parts):

@@ -287,5 +287,5 @@ def _reaches(session: Session, store: str, tasks: int) -> bool:
 def _warm_up(plugin: Mapping[str, str] = MappingProxyType({})) -> bytes:
     """A packet that adds 1 and 2, and wants `plugin` (name and fingerprint) to be there."""
     packet = PacketBuilder(0, fingerprint.code(), {"sum": "", **plugin}, [_SUM], [1, 2])
-    packet.shape, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER_COMPUTED]
+    packet.template, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER_COMPUTED]
     return packet.encode()

@@ -1,6 +1,7 @@
-"""Whether a derived value came out as it was.
+"""Tells whether a derived value is the same as before an update.
 
-Invariant: "the same" is that of `rebaser_core.values.same`, though of what stood there only a digest may be at hand.
+Invariant: "the same" means what it means for `rebaser_core.values.same`, even if only a digest of the previous value is
+at hand.
 """
 
 import hashlib
@@ -9,11 +10,11 @@ import math
 from rebaser.dvu.wire.column import Digest, Item
 from rebaser_core.values import Json, canonical
 
-_SHORT = 24  # characters of a text that is no longer than its digest
+_SHORT = 24  # characters: a text of this length takes no more bytes than its digest
 
 
 def unchanged(old: Item, value: Json) -> bool:
-    """Whether `value` is what stood there, given as the value itself or its digest."""
+    """Whether `value` equals the previous value `old`, which is the value itself or its digest."""
     kind = type(value)
     if kind is float:
         return type(old) is float and old == value and (value != 0 or math.copysign(1, old) == math.copysign(1, value))
@@ -23,16 +24,17 @@ def unchanged(old: Item, value: Json) -> bool:
 
 
 def baseline(value: Json) -> Item:
-    """A value as `unchanged` needs it: what is small as it is, the rest as a digest."""
+    """The form of `value` that `unchanged` takes as `old`: small values themselves, others as a digest."""
     if value is None or isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _SHORT):
         return value
     return Digest(digest(canonical(value)))
 
 
 def digest(data: bytes) -> bytes:
+    """The 16 bytes that a `Digest` of `data` holds."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def fault_digest(code: str, message: str) -> Digest:
-    """A fault that names no other value, as `old` carries it."""
+    """The form in which a packet carries the previous fault of a node, if the fault names no other value."""
     return Digest(digest(f"fault {code} {message}".encode()))

@@ -1,9 +1,9 @@
-"""What an owner and workers of the same machine leave each other, in a folder of their job: large messages, and how far
-a worker is.
+"""Large messages between the owner and workers of one machine, as files in a folder per job; and workers' progress.
 
-Through Spark a megabyte takes 8 ms to a worker and as long back, since it is copied at every step; a file takes one.
-Invariant: the owner makes the folder before the job and removes it after, so a worker that comes late leaves nothing.
-What cannot be written travels through Spark as everything else.
+A megabyte takes 8 ms through Spark to a worker, and as long back, since each step copies it. Through a file it takes
+1 ms.
+Invariant: the owner makes the folder before the job and removes it afterwards, so a worker that is late leaves nothing
+behind. A message that cannot be written travels through Spark instead.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from rebaser.dvu.wire.packet import Encoded
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
-_TELL_EVERY = 0.5  # seconds
-_DONE = "done-"
+_REPORT_EVERY = 0.5  # seconds
+_PROGRESS = "done-"
 
 
 @contextlib.contextmanager
 def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
-    """The folder for the parcels of one job, in `parent`; empty if there is none, or it cannot be made."""
+    """The mailbox of the job with `tag`, a folder in `parent`; "" if there is no parent or it cannot be made."""
     if parent is None:
         yield ""
         return
@@ -38,21 +38,22 @@ def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
     try:
         yield str(folder)
     finally:
-        gone = folder.with_name(f"{tag}.gone")  # else a worker might put something into it that keeps it there
+        # Under its own name, a worker could still write into the folder while it is removed, and so keep it.
+        removed = folder.with_name(f"{tag}.gone")
         with contextlib.suppress(OSError):
-            folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+            folder.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
 
 
 def put(folder: str, name: str, data: Encoded) -> bool:
-    """Put `data` there if it is large; whether it can be taken there now."""
+    """Write `data` as `name` into `folder` if it is large enough; returns whether `get` finds it there now."""
     if not folder or len(data) < thresholds.now.parcel:
         return False
     return _write(folder, name, data)
 
 
 def _write(folder: str, name: str, data: Encoded) -> bool:
-    unfinished = Path(folder, f"{name}.{os.getpid()}")  # a task may be run twice
+    unfinished = Path(folder, f"{name}.{os.getpid()}")  # Spark may run a task twice
     try:
         unfinished.write_bytes(data)
         unfinished.replace(Path(folder, name))
@@ -64,39 +65,40 @@ def _write(folder: str, name: str, data: Encoded) -> bool:
 
 
 def get(folder: str, name: str) -> pa.Buffer:
-    """What was left there, mapped: it stays readable when the folder is gone. Raises `DvuError` if it is not there."""
+    """The message `name`, memory-mapped: it stays readable after the folder is removed. Raises `DvuError` if it is
+    missing."""
     try:
         with pa.memory_map(str(Path(folder, name))) as file:
             return file.read_buffer()
     except (OSError, pa.ArrowException) as error:
-        raise DvuError(f"a packet or its results were not where they were left: {str(error)[:200]}") from None
+        raise DvuError(f"a packet or its results are missing in the mailbox: {str(error)[:200]}") from None
 
 
 class ProgressFile:
-    """Call it with how many values a task has computed since: the owner of the job learns, if that takes its time.
+    """Tells the owner how far a task is. Call it with the number of values computed since the last call.
 
-    `name` is the task's own.
+    The file is written at most every half a second, so a short task writes none. `name` belongs to the task.
     """
 
     def __init__(self, folder: str, name: str) -> None:
         self._folder = folder
-        self._name = f"{_DONE}{name}"
-        self._done = 0
-        self._next = time.monotonic() + _TELL_EVERY
+        self._name = f"{_PROGRESS}{name}"
+        self._computed = 0
+        self._next_report = time.monotonic() + _REPORT_EVERY
 
     def __call__(self, values: int) -> None:
-        self._done += values
+        self._computed += values
         now = time.monotonic()
-        if now >= self._next and self._folder:
-            self._next = now + _TELL_EVERY
-            _write(self._folder, self._name, b"%d" % self._done)
+        if now >= self._next_report and self._folder:
+            self._next_report = now + _REPORT_EVERY
+            _write(self._folder, self._name, b"%d" % self._computed)
 
 
 def computed_values(folder: Path) -> int:
-    """How many values workers say they have computed, 0 if they have said nothing."""
-    found = 0
+    """How many values the workers of a job have reported as computed; 0 if none has reported."""
+    total = 0
     with contextlib.suppress(OSError, ValueError):
-        for path in folder.glob(f"{_DONE}*"):
+        for path in folder.glob(f"{_PROGRESS}*"):
             if path.name.count(".") == 0:
-                found += int(path.read_bytes())
-    return found
+                total += int(path.read_bytes())
+    return total

@@ -1,7 +1,7 @@
-"""What travels to a Spark worker and back: one packet, one run of bytes (see `wire`).
+"""A packet of nodes for a Spark worker to compute, and its results. Each is one byte string (see `framing`).
 
-Invariant: a packet is complete in itself. Nodes stand in topological order; an input is a slot number, first the
-constants, then the nodes; no ids travel, because results name slots and the planner puts the ids back.
+Invariant: a packet is self-contained. Its nodes are in topological order. An input is a slot number; slots number the
+constants first, then the nodes. No ids travel: results name slots, and the planner maps them back to ids.
 """
 
 from dataclasses import dataclass, field
@@ -32,31 +32,32 @@ __all__ = [
     "estimated_size",
 ]
 
-VERSION = 3
+VERSION = 4
 
-# A fault of the node's own: code and message. Or the slot of the input that failed or is missing.
+# Code and message of the node's own fault, or the slot of the input that failed or is missing.
 NodeFault: TypeAlias = tuple[str, str] | int
 IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
-Encoded: TypeAlias = bytes | pa.Buffer  # what was encoded; if it is large, maybe a file's memory
+Encoded: TypeAlias = bytes | pa.Buffer  # a message; a large one may be a memory-mapped file
 
 
 @dataclass(slots=True)
 class Packet:
-    """A packet in arrays, as it travels.
+    """A packet as arrays.
 
-    By node: `shape` (position in `shapes`), `dirty` (compute it whatever its inputs say), `old` (what stood there).
-    `refs` holds the input slots of all nodes one after another. `functions` gives the fingerprint of each function
-    used, None for one that the planner does not know; `code` that of the evaluator. `starts`, where it is known: at
-    which of `refs` each node begins, and the end; all is known to be in range then. `uses`, where it is known: how many
-    nodes each of `shapes` has.
+    By node: `template` (index into `templates`), `dirty` (compute it even if no input changes), `old` (the previous
+    value). `refs` holds the input slots of all nodes, one node after another. `functions` gives the fingerprint of each
+    function used, None for a function that the planner does not know; `code` is the fingerprint of the evaluator.
+
+    `starts`, if known: where in `refs` the inputs of each node begin, followed by the end. All slots are then known to
+    be in range. `uses`, if known: the number of nodes of each template.
     """
 
     number: int
     code: str
     functions: dict[str, str | None]
-    shapes: list[Template]
+    templates: list[Template]
     constants: Column
-    shape: IntArray
+    template: IntArray
     refs: IntArray
     dirty: npt.NDArray[np.bool_]
     old: Column
@@ -64,21 +65,21 @@ class Packet:
     uses: IntArray | None = None
 
     def encode(self) -> bytes:
-        """The bytes of the packet."""
-        shape = self.shape
+        """The packet as bytes."""
+        template = self.template
         meta = {
             "version": VERSION,
             "number": self.number,
             "code": self.code,
             "functions": self.functions,
-            "shapes": write_shapes(self.shapes),
-            "counts": [len(self.constants), len(shape)],
+            "templates": encode_templates(self.templates),
+            "counts": [len(self.constants), len(template)],
         }
-        narrow = np.min_scalar_type(len(self.shapes))  # bytes cost more time on their way than the computing
+        narrow = np.min_scalar_type(len(self.templates))  # sending a wider type takes longer than the conversion
         return pack(
             meta,
             {
-                "shape": (shape[:1] if len(self.shapes) == 1 else shape).astype(narrow, copy=False),
+                "template": (template[:1] if len(self.templates) == 1 else template).astype(narrow, copy=False),
                 "refs": self.refs.astype(np.int32, copy=False),
                 "dirty": np.packbits(self.dirty),
                 **self.constants.packed("constant"),
@@ -88,22 +89,22 @@ class Packet:
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer) -> "Packet":
-        """The packet in `data`, whose memory it keeps. Raises `DvuError` for one it cannot read."""
+        """The packet in `data`, whose memory its arrays share. Raises `DvuError` for an unreadable packet."""
         return cls.of_columns(*read_packet(data))
 
     @classmethod
     def of_columns(cls, meta: dict[str, Any], row: dict[str, Any]) -> "Packet":
-        """The packet that `read_packet` read."""
-        shapes = read_shapes(meta["shapes"])
+        """The packet whose metadata and columns `read_packet` returned."""
+        templates = decode_templates(meta["templates"])
         constants, nodes = meta["counts"]
         _require(len(row["dirty"]) == -(-nodes // 8))
         return cls(
             meta["number"],
             meta["code"],
             meta["functions"],
-            shapes,
+            templates,
             Column.unpacked("constant", row, constants),
-            row["shape"].astype(np.int32) if len(row["shape"]) == nodes else np.zeros(nodes, np.int32),
+            row["template"].astype(np.int32) if len(row["template"]) == nodes else np.zeros(nodes, np.int32),
             row["refs"],
             np.unpackbits(row["dirty"], count=nodes).view(np.bool_),
             Column.unpacked("old", row, nodes),
@@ -112,28 +113,29 @@ class Packet:
 
 @dataclass(slots=True)
 class PacketBuilder:
-    """A packet made node by node: as `Packet`, but with lists, and a ref is `~k` for constant k, else a node."""
+    """Builds a packet node by node. Fields are those of `Packet`, as lists; a ref is `~k` for constant k, otherwise the
+    number of a node."""
 
     number: int
     code: str
     functions: dict[str, str | None] = field(default_factory=dict)
-    shapes: list[Template] = field(default_factory=list)
+    templates: list[Template] = field(default_factory=list)
     constants: list[Item] = field(default_factory=list)
-    shape: list[int] = field(default_factory=list)
+    template: list[int] = field(default_factory=list)
     refs: list[int] = field(default_factory=list)
     dirty: bytearray = field(default_factory=bytearray)
     old: list[Item] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """Bytes, to be read as `Packet`."""
+        """The packet as bytes, for `Packet.decode`."""
         refs = np.array(self.refs, np.int32)
         return Packet(
             self.number,
             self.code,
             self.functions,
-            self.shapes,
+            self.templates,
             Column.of(self.constants),
-            np.array(self.shape, np.int32),
+            np.array(self.template, np.int32),
             np.where(refs < 0, ~refs, refs + np.int32(len(self.constants))),
             np.frombuffer(bytes(self.dirty), np.bool_),
             Column.of(self.old),
@@ -142,8 +144,11 @@ class PacketBuilder:
 
 @dataclass(slots=True)
 class Results:
-    """Changed nodes of one packet, or a part of them: `nodes[i]`, ascending, is now `values[i]`, IN_ERROR taking from
-    `faults`."""
+    """The changed nodes of one packet, or a part of them.
+
+    `nodes` is ascending; the new value of `nodes[i]` is `values[i]`. Each value that is IN_ERROR takes the next of
+    `faults`.
+    """
 
     number: int
     part: int
@@ -151,9 +156,10 @@ class Results:
     nodes: IntArray
     values: Column
     faults: list[NodeFault]
-    missing: bool = False  # nothing was computed: the worker has not got the structure
+    missing: bool = False  # nothing was computed, because the worker does not have the structure
 
     def encode(self) -> bytes:
+        """The results as bytes."""
         nodes = self.nodes
         first = int(nodes[0]) if len(nodes) else 0
         span = int(nodes[-1]) + 1 - first if len(nodes) else 0
@@ -166,9 +172,9 @@ class Results:
         }
         if self.missing:
             meta["missing"] = True
-        if span == len(nodes):  # without a gap
+        if span == len(nodes):  # no gaps
             nodes = nodes[:0]
-        elif span < 32 * len(nodes):  # a bit for each takes less
+        elif span < 32 * len(nodes):  # a bit per node takes fewer bytes
             present = np.zeros(span, np.bool_)
             present[nodes - first] = True
             nodes = np.packbits(present)
@@ -177,19 +183,21 @@ class Results:
         return pack(meta, {"nodes": nodes, **self.values.packed("value")})
 
     @classmethod
-    def decode(cls, data: bytes | pa.Buffer, most: int = 1 << 31) -> "Results":
-        """The results in `data`, whose memory they keep, of nodes below `most`. Raises `DvuError` for bytes that are
-        none, whatever they say: who reads them looks at no bounds."""
+    def decode(cls, data: bytes | pa.Buffer, node_limit: int = 1 << 31) -> "Results":
+        """The results in `data`, whose memory their arrays share. Node numbers must be below `node_limit`.
+
+        Raises `DvuError` for malformed bytes. Validation matters: the readers of results do no bounds checks.
+        """
         meta, row = unpack(data, "results")
         try:
-            return cls._read(meta, row, most)
+            return cls._read(meta, row, node_limit)
         except Exception as error:  # noqa: BLE001 - as in `unpack`
             raise DvuError(f"unreadable results: {type(error).__name__}: {str(error)[:200]}") from None
 
     @classmethod
-    def _read(cls, meta: dict[str, Any], row: dict[str, Any], most: int) -> "Results":
+    def _read(cls, meta: dict[str, Any], row: dict[str, Any], node_limit: int) -> "Results":
         count, first, span = meta["nodes"]
-        _require(0 <= count <= span and first >= 0 and first + span <= most and bool(count) == bool(span))
+        _require(0 <= count <= span and first >= 0 and first + span <= node_limit and bool(count) == bool(span))
         nodes: Any = row["nodes"]
         if span == count:
             nodes = np.arange(first, first + span)
@@ -198,40 +206,40 @@ class Results:
         else:
             _require(nodes.dtype == np.int32 and bool((nodes[1:] > nodes[:-1]).all()))
         _require(len(nodes) == count and (not count or [nodes[0], nodes[-1]] == [first, first + span - 1]))
-        faults: list[NodeFault] = [one if type(one) is int else _own(one) for one in meta["faults"]]
+        faults: list[NodeFault] = [raw if type(raw) is int else _own_fault(raw) for raw in meta["faults"]]
         values = Column.unpacked("value", row, count)
-        kinds = row["value_kinds"]  # one, if all are the same
+        kinds = row["value_kinds"]  # a single one, if all are equal
         _require(not count or bool(kinds.max() <= FAULT))
         _require((np.count_nonzero(values.kinds == FAULT) if faults or (kinds == FAULT).any() else 0) == len(faults))
         _require(_finite(values))
-        for one in values.others.values():
-            _require(type(one) in {str, list, dict})
-            if type(one) is not str:
-                check_json(one)
+        for value in values.others.values():
+            _require(type(value) in {str, list, dict})
+            if type(value) is not str:
+                check_json(value)
         number, part, last, missing = meta["number"], meta["part"], meta["last"], meta.get("missing", False)
         _require(type(number) is type(part) is int and type(last) is type(missing) is bool)
         return cls(number, part, last, nodes, values, faults, missing)
 
 
-def _require(true: bool) -> None:
-    if not true:
-        raise ValueError("they do not fit together")
+def _require(consistent: bool) -> None:
+    if not consistent:
+        raise ValueError("its parts are inconsistent")
 
 
 def _finite(values: Column) -> bool:
-    numbers = values.bits.view(np.float64)  # what is no double may be anything, but seldom is
+    numbers = values.bits.view(np.float64)  # other bits may look like any double, but rarely like an infinite one
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()) or np.isfinite(numbers[values.kinds == FLOAT]).all())
 
 
-def _own(raw: Any) -> tuple[str, str]:
+def _own_fault(raw: Any) -> tuple[str, str]:
     code, message = raw
     _require(type(code) is type(message) is str)
     return code, message
 
 
 def estimated_size(value: Json) -> int:
-    """About how many bytes `value` takes; the same number wherever it is asked."""
+    """About how many bytes `value` takes when encoded. Deterministic, so that every process agrees on it."""
     if isinstance(value, str):
         return 3 + (len(value) if value.isascii() else len(value.encode()))
     if isinstance(value, list):
@@ -242,20 +250,20 @@ def estimated_size(value: Json) -> int:
 
 
 def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a packet of any kind says of itself, and its columns. Raises `DvuError` for one it cannot read."""
+    """Metadata and columns of a packet of either kind. Raises `DvuError` if it is unreadable or of another version."""
     meta, columns = unpack(data, "packet")
     if meta.get("version") != VERSION:
         raise DvuError(f"packet version {meta.get('version')}, this worker reads {VERSION}: same release needed")
     return meta, columns
 
 
-def write_shapes(shapes: list[Template]) -> list[Any]:
-    """`shapes` as they travel."""
-    return [[one.function, [list(pair) for pair in one.inputs], dict(one.params)] for one in shapes]
+def encode_templates(templates: list[Template]) -> list[Any]:
+    """`templates` in the form that CBOR can hold."""
+    return [[each.function, [list(pair) for pair in each.inputs], dict(each.params)] for each in templates]
 
 
-def read_shapes(raw: list[Any]) -> list[Template]:
-    """The shapes that `write_shapes` wrote."""
+def decode_templates(raw: list[Any]) -> list[Template]:
+    """The templates that `encode_templates` encoded."""
     return [
         Template(function, tuple([(name, count) for name, count in inputs]), params) for function, inputs, params in raw
     ]

@@ -39,7 +39,7 @@ class BatchState(linker.SweepArrays, Protocol):
 
 def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None]) -> None:
     """Settle `nodes`, which need nothing from each other; `functions` by shape."""
-    shapes = state.work.shape[nodes]
+    shapes = state.work.template[nodes]
     if shapes[0] == shapes[-1] and (shapes == shapes[0]).all():
         _alike(state, nodes, int(shapes[0]), functions)
         return
@@ -54,7 +54,7 @@ def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None])
 
 def _alike(state: BatchState, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
     """Settle nodes of one shape."""
-    shape, function = state.work.shapes[number], functions[number]
+    shape, function = state.work.templates[number], functions[number]
     arity, limits = shape.arity, thresholds.now
     if function is None or function.vector is None or not 0 < arity <= limits.group_inputs:
         state.some(nodes.tolist())

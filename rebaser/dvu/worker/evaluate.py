@@ -86,7 +86,7 @@ def evaluate_packet(
         found = _structure(asked, structures or process_cache())
         if found is None:
             return [Results(asked.number, 0, True, np.zeros(0, np.int32), Column.of([]), [], missing=True).encode()]
-        work = asked.work(found)
+        work = asked.with_structure(found)
     else:
         work = asked
     sweep = Evaluator(work, functions, told, apart=apart)

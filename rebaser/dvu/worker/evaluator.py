@@ -58,7 +58,7 @@ class Evaluator:
         self.told: ReportProgress = told or (lambda _: None)
         self._functions = functions
         self.base = base = len(work.constants)
-        self.count = len(work.shape)
+        self.count = len(work.template)
         self.kinds = np.concatenate((work.constants.kinds, work.old.kinds))
         self.ints = np.zeros(len(self.kinds), np.int64)
         self.floats = np.empty(len(self.kinds), np.float64)
@@ -69,8 +69,8 @@ class Evaluator:
         self.own: dict[int, tuple[str, str]] = {}
         self.changed = np.zeros(base + self.count, np.uint8)
         self.starts = _starts(work) if work.starts is None else work.starts
-        self._forms = [functions.functions.get(shape.function) for shape in work.shapes]
-        self._callers = [make_caller(shape, form) for shape, form in zip(work.shapes, self._forms, strict=True)]
+        self._forms = [functions.functions.get(shape.function) for shape in work.templates]
+        self._callers = [make_caller(shape, form) for shape, form in zip(work.templates, self._forms, strict=True)]
         self._apart = ChildProcess(child_handler(self._callers)) if apart and supported() else None
         if self._apart is not None:
             self._set_apart(self._apart)
@@ -82,7 +82,7 @@ class Evaluator:
         self._changed = _view(self.changed)
         self._refs = _view(work.refs)
         self._starts = _view(self.starts)
-        self._shape = _view(work.shape)
+        self._template = _view(work.template)
         self._dirty = _view(work.dirty)
 
     def _set_apart(self, apart: ChildProcess) -> None:
@@ -124,7 +124,7 @@ class Evaluator:
         aside = vector if linked is None else ~np.array(linked.covers, np.bool_)
         if not aside.any() and (linked is None or not self.others):
             return None
-        uses = np.bincount(work.shape, minlength=len(functions))
+        uses = np.bincount(work.template, minlength=len(functions))
         if linked is None and not (uses[vector] >= thresholds.now.group).any():
             return None
         stops = int(uses[aside].sum()) + len(self.others)
@@ -173,7 +173,7 @@ class Evaluator:
     def _compute(self, node: int, inputs: list[int]) -> bool:
         """Settle `node`. Whether it is not what it was."""
         slot = self.base + node
-        make_caller = self._callers[self._shape[node]]
+        make_caller = self._callers[self._template[node]]
         if isinstance(make_caller, tuple):
             return self._fail(slot, make_caller)
         kinds, ints, floats = self._kinds, self._ints, self._floats
@@ -264,10 +264,10 @@ class Evaluator:
 
 def _starts(work: Packet) -> Any:
     """Where the inputs of each node begin, and the end. Raises `DvuError` where they name what is not there."""
-    arity = np.array([shape.arity for shape in work.shapes], np.int64)
-    starts = np.zeros(len(work.shape) + 1, np.int64)
-    np.cumsum(arity[work.shape], out=starts[1:])
-    refs, slots = work.refs, len(work.constants) + len(work.shape)
+    arity = np.array([shape.arity for shape in work.templates], np.int64)
+    starts = np.zeros(len(work.template) + 1, np.int64)
+    np.cumsum(arity[work.template], out=starts[1:])
+    refs, slots = work.refs, len(work.constants) + len(work.template)
     if starts[-1] != len(refs) or (len(refs) and not 0 <= refs.min() <= refs.max() < slots):
         raise DvuError("a packet names inputs that are not in it")
     return starts

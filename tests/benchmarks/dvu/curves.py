@@ -4,14 +4,14 @@ with the affected part held constant, which ought to be flat.
 
 from typing import Any
 
-from rebaser.dvu.update import Evaluator
+from rebaser.dvu.update import PacketEngine
 from tests.benchmarks.dvu.loaded import Loaded, medians
 
 ISLAND = 10  # values that are set in each; 90 depend on them
 CONSTANT = 10  # islands
 
 
-async def curve(engine: Evaluator, name: str, size: int, runs: int) -> list[dict[str, Any]]:
+async def curve(engine: PacketEngine, name: str, size: int, runs: int) -> list[dict[str, Any]]:
     """Medians of edits that set all values of some islands: of ever more of them (`affected`), or always of so many."""
     counts = [10**power for power in range(9) if 10**power * 100 <= size] if name == "affected" else [CONSTANT]
     loaded = Loaded("islands", size)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser.dvu.planning.planner import plan
-from rebaser.dvu.update import Evaluator, share
+from rebaser.dvu.update import PacketEngine, share
 from rebaser.dvu.wire.packet import Packet
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
@@ -32,8 +32,8 @@ def updates(work: Packet) -> Iterator[Update]:
     for at, value in enumerate(work.constants):
         yield Set(f"v{at}", value)  # type: ignore[arg-type] # doubles
     at = 0
-    refs, shapes = memoryview(work.refs), work.shapes  # type: ignore[arg-type]
-    for node, shape in enumerate(memoryview(work.shape)):  # type: ignore[arg-type]
+    refs, shapes = memoryview(work.refs), work.templates  # type: ignore[arg-type]
+    for node, shape in enumerate(memoryview(work.template)):  # type: ignore[arg-type]
         inputs: dict[str, str | tuple[str, ...]] = {}
         for name, count in shapes[shape].inputs:
             ids = tuple([f"v{slot}" for slot in refs[at : at + abs(count)]])
@@ -61,7 +61,7 @@ class Model:
         self._turn = 0
 
     def __len__(self) -> int:
-        return self.base + len(self.work.shape)
+        return self.base + len(self.work.template)
 
     def edited(self, which: str) -> NDArray[np.int64]:
         """Which values an edit sets, by number; none for an edit of more than can be set."""
@@ -115,7 +115,7 @@ class Loaded:
     def edit(self, which: str) -> None:
         fold(self.state, self.model.edit(which))
 
-    async def update(self, engine: Evaluator) -> dict[str, float]:
+    async def update(self, engine: PacketEngine) -> dict[str, float]:
         return await timed_update(self.state, engine)
 
 
@@ -124,7 +124,7 @@ def fold(state: ChangeSetState, delta: Sequence[Update]) -> None:
     state.fold(state.last + 1, Commit("", state.last, Kind.REBASE, 0, "", None, state.covers, delta=delta))
 
 
-async def timed_update(state: ChangeSetState, engine: Evaluator) -> dict[str, float]:
+async def timed_update(state: ChangeSetState, engine: PacketEngine) -> dict[str, float]:
     """One update; ms of its parts, and how many values changed. Folding what it found is not in `all`."""
     with state.view() as view:
         times = [time.perf_counter()]
@@ -168,7 +168,7 @@ def with_and_without(edits: Sequence[str], *, gated: bool) -> list[str]:
 
 
 async def measure(
-    engine: Evaluator, shape: str, size: int, runs: int, *, edits: Sequence[str] = EDITS, gated: bool = False
+    engine: PacketEngine, shape: str, size: int, runs: int, *, edits: Sequence[str] = EDITS, gated: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Medians of each edit, and of an empty one-packet job in between. Raises `AssertionError` for a wrong value."""
     loaded, empty = Loaded(shape, size, gated=gated), Loaded("chain", 2)
