@@ -15,7 +15,7 @@ from rebaser_core.errors import ConfigError
 T = TypeVar("T")
 
 
-class Held(Generic[T]):
+class BackgroundContext(Generic[T]):
     """Opens and closes `manager` once."""
 
     def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
@@ -55,7 +55,7 @@ class Held(Generic[T]):
             await self._closing.wait()
 
 
-def check_asyncio() -> None:
+def require_asyncio() -> None:
     """Raise `ConfigError` under anything but asyncio."""
     try:
         asyncio.get_running_loop()

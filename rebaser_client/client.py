@@ -15,16 +15,16 @@ import anyio
 from anyio.abc import TaskGroup
 
 from rebaser_client.admin.dead_letters import DeadLetterBox
-from rebaser_client.background_context import Held, check_asyncio
+from rebaser_client.background_context import BackgroundContext, require_asyncio
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.errors import RequestConflicts, RequestIdReused, RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, Msg
-from rebaser_client.options import ClientOptions, access_of, content_type_option
-from rebaser_client.reads import Reads
-from rebaser_client.requests.backpressure import Pressure
-from rebaser_client.requests.resender import Unanswered
-from rebaser_client.requests.sender import Outgoing, Sender
-from rebaser_client.requests.task_publisher import Waker
+from rebaser_client.options import ClientOptions, access_options, content_type_option
+from rebaser_client.reads import ReadOperations
+from rebaser_client.requests.backpressure import Backpressure
+from rebaser_client.requests.resender import Resender
+from rebaser_client.requests.sender import OutgoingRequest, RequestSender
+from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_core.decide import REQUEST_ID_REUSED
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
@@ -40,7 +40,7 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 SEND_AGAIN_BOUND = 5.0  # seconds; after that it waits for the next look
 
 
-class RebaserClient(Reads):
+class RebaserClient(ReadOperations):
     """A connection to one installation. Safe to share between the tasks of an event loop.
 
     Make one with `connect`:
@@ -65,14 +65,14 @@ class RebaserClient(Reads):
         super().__init__(connection, subjects, blobs, limits, group)
         self._loop = asyncio.get_running_loop()
         self._id_time = self._id_random = 0
-        self._waker = Waker(self._js, subjects, group)
-        pressure = Pressure(self._loop.time)
-        self._sender = Sender(
-            self._js, subjects, blobs, limits, pressure, content_type=content_type, check_formulas=check_formulas
+        self._task_publisher = TaskPublisher(self._js, subjects, group)
+        backpressure = Backpressure(self._loop.time)
+        self._sender = RequestSender(
+            self._js, subjects, blobs, limits, backpressure, content_type=content_type, check_formulas=check_formulas
         )
-        self._unanswered = Unanswered(self._js, subjects, group, self._send_again)
-        self.dead_letters = DeadLetterBox(self._js, subjects, blobs, pressure)
-        self._held: Held[Self] | None = None
+        self._resender = Resender(self._js, subjects, group, self._send_again)
+        self.dead_letters = DeadLetterBox(self._js, subjects, blobs, backpressure)
+        self._context: BackgroundContext[Self] | None = None
 
     @classmethod
     @asynccontextmanager
@@ -97,16 +97,16 @@ class RebaserClient(Reads):
 
         Any task of the event loop may do so. Who forgets leaves a connection behind until the loop ends.
         """
-        check_asyncio()
-        held = Held(cls._connected(url, **options))
-        client = await held.open()
-        client._held = held  # noqa: SLF001 - of its own class
+        require_asyncio()
+        context = BackgroundContext(cls._connected(url, **options))
+        client = await context.open()
+        client._context = context  # noqa: SLF001 - of its own class
         return client
 
     async def aclose(self) -> None:
         """Close it. What still waits for something raises `ClientClosedError`, as all later calls do."""
-        if self._held is not None:
-            await self._held.close()
+        if self._context is not None:
+            await self._context.close()
 
     @classmethod
     @asynccontextmanager
@@ -117,7 +117,7 @@ class RebaserClient(Reads):
             url,
             name="rebaser-client",
             inbox_prefix=options.get("inbox_prefix", "_INBOX"),
-            **access_of(options),
+            **access_options(options),
         )
         async with connection as nats, anyio.create_task_group() as group:
             blobs = open_blobs(options.get("blobs"), JetStream(nats), subjects.blobs_bucket)
@@ -166,7 +166,7 @@ class RebaserClient(Reads):
         except TimeoutError:
             raise RequestTimeout(id_, timeout) from None
         with anyio.move_on_after(deadline - self._loop.time()):
-            await self._waker.wake(key)
+            await self._task_publisher.publish(key)
         return id_
 
     async def enqueue_updates_with_reply(
@@ -195,30 +195,30 @@ class RebaserClient(Reads):
         inbox, reply = self._connection.open_reply()
         # A timer, not a cancel scope: this is the hot path, and a scope costs as much as encoding the request.
         timer = self._loop.call_at(deadline, _expire, reply)
-        request: Outgoing | None = None
+        request: OutgoingRequest | None = None
         commit: int | None = None
         try:
             request = await self._sender.prepare(
                 key, id_, updates, deadline, from_change_set=from_change_set, recompute=recompute, inbox=inbox
             )
             await self._sender.store(request, deadline)
-            self._waker.start_unless_answered(key, reply)
-            self._unanswered.add(request)
+            self._task_publisher.start_unless_answered(key, reply)
+            self._resender.add(request)
             message = await reply
-            self._unanswered.remove(request)  # a DVU may take its time
-            self._waker.answered(key)
+            self._resender.remove(request)  # a DVU may take its time
+            self._task_publisher.record_answer(key)
             response = decode(message.headers, message.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):
                 commit = response.status.commit
                 with anyio.fail_after(deadline - self._loop.time()):
-                    await self._covers.wait(key, commit)
+                    await self._coverage.wait(key, commit)
         except TimeoutError:
             raise RequestTimeout(id_, timeout, commit) from None
         finally:
             timer.cancel()
             self._connection.close_reply(inbox)
             if request is not None:
-                self._unanswered.remove(request)
+                self._resender.remove(request)
         if isinstance(response.status, Conflicts):
             raise RequestConflicts(id_, response)
         if isinstance(response.status, Failure):
@@ -258,9 +258,9 @@ class RebaserClient(Reads):
         self._id_random += 1
         return RequestId(ulid(self._id_time, self._id_random.to_bytes(10, "big")))
 
-    async def _send_again(self, request: Outgoing) -> None:
+    async def _send_again(self, request: OutgoingRequest) -> None:
         await self._sender.store(request, self._loop.time() + SEND_AGAIN_BOUND)
-        self._waker.start(request.key)
+        self._task_publisher.start(request.key)
 
 
 def _expire(reply: asyncio.Future[Msg]) -> None:

@@ -1,11 +1,12 @@
-"""Keeps the rounds of the event loop short, however many want to compute at once.
+"""Lets long computations share the event loop: `cooperate` between their steps, `run_offloaded` for large ones.
 
-Without it a thousand owners, or loads of long logs, would each take their share in the same round, which would last for
-seconds: answers of NATS would stand unread until they count as missing, and leases would run out.
+Without this module, a thousand owners, or loads of long logs, would each compute for a while in the same iteration of
+the event loop. That iteration would last for seconds. Answers from NATS would stay unread until they count as missing,
+and leases would expire.
 
-Invariant: in each round those who come pass until `ROUND` is used up; the others wait in line, and the first of it are
-let through in the next round: as many as lately used up less than that, at least one. What counts is processor time: a
-machine that has none to give is not computing.
+Invariant: in each iteration of the loop, tasks are admitted until `TIME_SLICE` of processor time is used up. Later ones
+queue. The next iteration admits the first ones in the queue: as many as used up less than a time slice lately, and at
+least one. Processor time counts, not wall-clock time: a task that the machine does not run does not compute.
 """
 
 import asyncio
@@ -21,93 +22,104 @@ from anyio.lowlevel import RunVar
 
 from rebaser_core import thresholds
 
-ROUND = 0.02  # seconds of computing until sockets and timers are looked at again
-TOGETHER = 16  # of the line let through at once, at most: a round costs something too
-THREADS = 2  # for what takes longer than `ROUND`
+TIME_SLICE = 0.02  # seconds of computing until the loop gets back to sockets and timers
+MAX_BATCH = 16  # tasks admitted from the queue in one iteration, because an iteration has a cost, too
+THREADS = 2  # for functions that run longer than `TIME_SLICE`
 
 T = TypeVar("T")
 
-_here = threading.local()
-_threads: RunVar[anyio.CapacityLimiter] = RunVar("threads")
+_of_thread = threading.local()
+_thread_limiter: RunVar[anyio.CapacityLimiter] = RunVar("threads")
 
 
-class Rounds:
-    """The rounds of the running event loop."""
+class TimeSlices:
+    """Divides the iterations of the running event loop among the tasks that want to compute."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._open = False  # as long as anybody waits
-        self._ends = 0.0
-        self._together = 1
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._running = False  # a time slice has begun, and its end is scheduled
+        self._ends_at = 0.0  # `time.thread_time`
+        self._batch_size = 1
 
-    async def turn(self) -> float:
-        """Return when there is time to compute; until when (`time.thread_time`), to ask again then."""
-        if not self._waiting:
+    async def cooperate(self) -> float:
+        """Wait until the caller may compute. Return the `time.thread_time` at which it has to call again."""
+        if not self._queue:
             now = time.thread_time()
-            if not self._open:
-                self._begin(now)
-            if now < self._ends:
-                return self._ends
-        await self._wait()
-        return self._ends
+            if not self._running:
+                self._begin_slice(now)
+            if now < self._ends_at:
+                return self._ends_at
+        await self._enqueue()
+        return self._ends_at
 
-    def _begin(self, now: float) -> None:
-        self._open, self._ends = True, now + ROUND
-        self.loop.call_soon(self._over)  # that is in the next round, behind the sockets
+    def _begin_slice(self, now: float) -> None:
+        self._running = True
+        self._ends_at = now + TIME_SLICE
+        self.loop.call_soon(self._end_slice)  # runs in the next iteration, after the callbacks of the sockets
 
-    async def _wait(self) -> None:
-        future = self.loop.create_future()
-        self._waiting.append(future)
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                self._let_through()  # the one behind has our turn
-            raise
-
-    def _over(self) -> None:
-        self._open = False
-        if not self._waiting:
+    def _end_slice(self) -> None:
+        """Admit tasks from the queue, and begin a slice for them. Without a queue, the next caller begins one."""
+        self._running = False
+        if not self._queue:
             return
         now = time.thread_time()
-        used = now - self._ends + ROUND
-        if used > ROUND:
-            self._together = max(self._together // 2, 1)
-        elif used < ROUND / 2:
-            self._together = min(2 * self._together, TOGETHER)
-        passed = [self._let_through() for _ in range(self._together)]
-        if passed[0]:
-            self._begin(now)
+        self._adapt_batch_size(used=now - (self._ends_at - TIME_SLICE))
+        if self._admit_batch():
+            self._begin_slice(now)
 
-    def _let_through(self) -> bool:
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
+    def _adapt_batch_size(self, used: float) -> None:
+        """Halve the batch if its tasks overran their slice, double it if they used less than half of it."""
+        if used > TIME_SLICE:
+            self._batch_size = max(self._batch_size // 2, 1)
+        elif used < TIME_SLICE / 2:
+            self._batch_size = min(self._batch_size * 2, MAX_BATCH)
+
+    def _admit_batch(self) -> bool:
+        """Admit up to `_batch_size` tasks. Return whether there were any."""
+        admitted = 0
+        while admitted < self._batch_size and self._admit_next():
+            admitted += 1
+        return admitted > 0
+
+    def _admit_next(self) -> bool:
+        while self._queue:
+            future = self._queue.popleft()
+            if not future.done():  # its task may have been cancelled
                 future.set_result(None)
                 return True
         return False
 
+    async def _enqueue(self) -> None:
+        future = self.loop.create_future()
+        self._queue.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self._admit_next()  # this task was admitted, but will not compute
+            raise
 
-async def turn() -> float:
-    """`Rounds.turn` of the running event loop."""
-    rounds: Rounds | None = getattr(_here, "rounds", None)
-    if rounds is None or rounds.loop is not asyncio.get_running_loop():
-        rounds = _here.rounds = Rounds()
-    return await rounds.turn()
+
+async def cooperate() -> float:
+    """Call `TimeSlices.cooperate` for the running event loop."""
+    slices: TimeSlices | None = getattr(_of_thread, "slices", None)
+    if slices is None or slices.loop is not asyncio.get_running_loop():
+        slices = _of_thread.slices = TimeSlices()
+    return await slices.cooperate()
 
 
-async def aside(size: int, function: Callable[..., T], *args: object) -> T:
-    """`function(*args)`, which works on `size` bytes: at once if they are few, else in another thread.
+async def run_offloaded(size: int, function: Callable[..., T], *args: object) -> T:
+    """Return `function(*args)`, which works on `size` bytes. A small one runs at once, a large one in a thread.
 
-    There it goes on if the caller is cancelled, and nobody gets the result.
+    If the caller is cancelled, the thread goes on, and its result is dropped.
     """
     if size <= thresholds.now.here:
-        await turn()
+        await cooperate()
         return function(*args)
     try:
-        threads = _threads.get()
+        limiter = _thread_limiter.get()
     except LookupError:
-        threads = anyio.CapacityLimiter(THREADS)
-        _threads.set(threads)
-    return await to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=threads)
+        limiter = anyio.CapacityLimiter(THREADS)
+        _thread_limiter.set(limiter)
+    return await to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=limiter)

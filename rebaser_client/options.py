@@ -26,7 +26,7 @@ class ClientOptions(Access, total=False):
     check_formulas: bool
 
 
-def access_of(options: ClientOptions) -> Access:
+def access_options(options: ClientOptions) -> Access:
     """The part of `options` that the connection is opened with."""
     ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type", "check_formulas")
     return cast("Access", {name: value for name, value in options.items() if name not in ours})

@@ -10,13 +10,10 @@ from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
 from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.log.coverage import Covers
-from rebaser_client.log.entries import Entry, read_entries
-from rebaser_client.log.entries import Kind as EntryKind
-from rebaser_client.log.entries import Replay as EntryReplay
-from rebaser_client.log.entries import Start as EntryStart
+from rebaser_client.log.coverage import CoverageWaiter
+from rebaser_client.log.entries import Entry, EntryKind, EntryReplay, EntryStart, read_entries
 from rebaser_client.log.reader import LogReader
-from rebaser_client.requests.sender import no_stream_means_not_ready
+from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, check_token
@@ -28,7 +25,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.values import Value
 
 
-class Reads:
+class ReadOperations:
     """Part of `RebaserClient`."""
 
     def __init__(
@@ -39,12 +36,12 @@ class Reads:
         self._subjects = subjects
         self._limits = limits
         self._reader = LogReader(self._js, subjects, blobs)
-        self._covers = Covers(self._reader, group)
+        self._coverage = CoverageWaiter(self._reader, group)
 
     async def exists(self, workspace: str, change_set: str) -> bool:
         """Whether anything was ever asked of the change set."""
         key, subjects = ChangeSetKey.of(workspace, change_set), self._subjects
-        with no_stream_means_not_ready():
+        with translate_missing_stream():
             # In this order: a request leaves the queue after its commit.
             waiting = await self._js.next(subjects.requests_stream, subjects.requests(key), 1)
             return (
@@ -56,7 +53,7 @@ class Reads:
         if workspace is not None:
             check_token(workspace, "workspace")
         js, subjects = self._js, self._subjects
-        with no_stream_means_not_ready():
+        with translate_missing_stream():
             waiting = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
             written = await key_counts(js, subjects, subjects.commits_stream, "commits", workspace)
         return sorted({*waiting, *written})
@@ -85,7 +82,7 @@ class Reads:
 
     async def state(self, workspace: str, change_set: str) -> ChangeSetState:
         """The folded state as of the newest commit: values with their definitions, and what is owed."""
-        with no_stream_means_not_ready():
+        with translate_missing_stream():
             return (await self._reader.load(ChangeSetKey.of(workspace, change_set))).state
 
     async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncGenerator[Commit, None]:
@@ -94,7 +91,7 @@ class Reads:
         Commits below the checkpoint before the current one are purged; a watcher that comes later begins behind them.
         """
         key = ChangeSetKey.of(workspace, change_set)
-        with no_stream_means_not_ready():
+        with translate_missing_stream():
             if after is None:
                 last = await self._reader.last(key)
                 after = 0 if last is None else last.sequence
@@ -130,7 +127,7 @@ class Reads:
         """Return when derived values are true as of the commit at log sequence `commit`; raises `TimeoutError`."""
         self._connection.check_open()
         with anyio.fail_after(timeout):
-            await self._covers.wait(ChangeSetKey.of(workspace, change_set), commit)
+            await self._coverage.wait(ChangeSetKey.of(workspace, change_set), commit)
 
     async def entries(
         self,
@@ -143,7 +140,7 @@ class Reads:
         replay: EntryReplay = "instant",
     ) -> AsyncGenerator[Entry, None]:
         """What a stream holds (commits, requests that wait, dead letters), as `rebaser tail` shows it; see there."""
-        with no_stream_means_not_ready():
+        with translate_missing_stream():
             async for entry in read_entries(
                 self._js, self._subjects, kind, workspace, change_set, start=start, follow=follow, replay=replay
             ):
@@ -157,5 +154,5 @@ class Reads:
 
     async def task_acks(self, seconds: float) -> TaskAcks:
         """Listen for `seconds` to what NATS tells about finished tasks; the setting `ack_sample` has it told."""
-        with no_stream_means_not_ready():
+        with translate_missing_stream():
             return await watch_task_acks(self._js, self._subjects, seconds)

@@ -9,7 +9,7 @@ import structlog
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobStore
-from rebaser_client.cooperative import aside
+from rebaser_client.cooperative import run_offloaded
 from rebaser_core.checkpoint import Chain
 from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import CheckpointRef, Kind
@@ -44,12 +44,12 @@ async def store(blobs: BlobStore, commits: CommitLog, *, whole: bool = False) ->
         weight = commits.weight
         draft = CheckpointDraft(commits.state, view, Chain() if whole else commits.chain)
         try:
-            await aside(draft.rows * ROW, view.run, draft.copy)
+            await run_offloaded(draft.rows * ROW, view.run, draft.copy)
         except BaseException:
             draft.discard()
             raise
     try:
-        written = await aside(draft.rows * ROW, draft.write)
+        written = await run_offloaded(draft.rows * ROW, draft.write)
         chain = written.chain
         for data in written.parts:
             await blobs.put(data)

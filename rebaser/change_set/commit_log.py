@@ -20,7 +20,7 @@ from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
-from rebaser_client.log.reader import COMMIT_OVERHEAD, Tail
+from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
 from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef, Commit, Kind
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
@@ -66,7 +66,7 @@ class CommitLog:
         js: JetStream,
         subjects: Subjects,
         key: ChangeSetKey,
-        tail: Tail,
+        tail: LoadedState,
         *,
         blobs: BlobStore,
         owner: str,

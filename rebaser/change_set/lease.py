@@ -10,7 +10,7 @@ import anyio
 import structlog
 
 from rebaser_client.jetstream import JetStream, PullMessage
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects

@@ -16,7 +16,7 @@ from rebaser.change_set.replies import inbox_allowed, reply
 from rebaser.change_set.request_reader import INTERNAL_CODES, DeferredRequest, RequestReader
 from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.runtime.context import Context
-from rebaser_client.cooperative import turn
+from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
 from rebaser_core.decide import QueuedRequest, decide, recorded_outcome
@@ -101,10 +101,10 @@ class Processor:
         incoming: list[QueuedRequest] = []
         held: tuple[DeferredRequest, Attempt] | None = None
         self._reader.room = self._context.settings.batch_max_bytes
-        until = await turn()
+        until = await cooperate()
         for number, message in enumerate(messages):
             if number and time.thread_time() >= until:
-                until = await turn()
+                until = await cooperate()
             try:
                 incoming.append(self._detector.known_poison(message) or await self._reader.read(message))
             except DeferredRequest as problem:

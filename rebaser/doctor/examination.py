@@ -14,9 +14,9 @@ import anyio
 from rebaser.doctor.history import Cost, Finding, History, commit_identity
 from rebaser.doctor.log_message import Classification, LogMessage, classify_message, summarize_commit
 from rebaser_client.blobs import BlobStore
-from rebaser_client.cooperative import turn
+from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import JetStream, OrderedConsumer
-from rebaser_client.log.reader import DAMAGED, LASTING, LogReader
+from rebaser_client.log.reader import DAMAGED, LASTING_CODES, LogReader
 from rebaser_core.blob_address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit
 from rebaser_core.dead_letter import claimed_id
@@ -152,7 +152,7 @@ class _Examiner:
                     if next_message is None or next_message.sequence > last:
                         break
                 for message in consumer.take(64):
-                    await turn()
+                    await cooperate()
                     position = message.stream_sequence
                     if position <= last:
                         messages.append(classify_message(position, message.timestamp_ns, message.headers, message.data))
@@ -165,7 +165,7 @@ class _Examiner:
             try:
                 state, _ = await _retry_missing_blob(partial(self._reader.read_checkpoint, reference))
             except TransientError as error:
-                if error.code not in LASTING:
+                if error.code not in LASTING_CODES:
                     raise
                 problem = f"names a checkpoint that cannot be read: {error.message}"
             else:
@@ -197,7 +197,7 @@ class _Examiner:
                         f"{text}the checkpoint of commit {examination.base} contains what it changed"
                     )
                 continue
-            await turn()
+            await cooperate()
             if message.classification is Classification.NEWER:
                 raise UnsupportedVersion(f"message {message.sequence}: {message.reason}")
             if message.classification is Classification.DAMAGED:
@@ -218,7 +218,7 @@ class _Examiner:
         try:
             return await _retry_missing_blob(partial(self._reader.with_delta, commit)), ""
         except TransientError as error:
-            if error.code not in LASTING:
+            if error.code not in LASTING_CODES:
                 raise
             reason = str(error.__cause__) if error.code == DAMAGED else error.message
             return commit, f"has a delta that cannot be read: {reason}"
@@ -247,7 +247,7 @@ class _Examiner:
         try:
             await self._reader.load(self._examination.key)
         except TransientError as error:
-            if error.code not in (*LASTING, "broken_chain"):
+            if error.code not in (*LASTING_CODES, "broken_chain"):
                 raise
             self._examination.findings.append(
                 Finding(self._examination.last, f"cannot be reached by a reader: {error.message}")

@@ -10,8 +10,8 @@ import time
 from rebaser.change_set import checkpointer
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.doctor.examination import Examination, Stores
-from rebaser_client.log.reader import LogReader, Tail
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.log.reader import LoadedState, LogReader
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ulid
 
 FOREVER = 1e12  # seconds; a repair forgets no outcome, whatever retry window the servers have
@@ -27,7 +27,7 @@ async def repair(stores: Stores, examination: Examination, owner: str) -> int:
         stores.js,
         stores.subjects,
         key,
-        Tail(examination.state),
+        LoadedState(examination.state),
         blobs=stores.blobs,
         owner=owner,
         inline_max=stores.js.connection.max_payload // 2,

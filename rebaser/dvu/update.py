@@ -24,7 +24,7 @@ from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Encoded
 from rebaser.dvu.wire.structure import Structure
-from rebaser_client.cooperative import turn
+from rebaser_client.cooperative import cooperate
 from rebaser_core import thresholds
 from rebaser_core.state.change_set import ChangeSetState, View
 from rebaser_core.state.columns import Columns
@@ -138,7 +138,7 @@ def _is_little(view: View) -> bool:
 
 async def _work(view: View, little: bool, function: Callable[..., T], *args: Any) -> T:
     if little:
-        await turn()
+        await cooperate()
         return view.run(function, *args)
     return await to_thread.run_sync(view.run, function, *args, abandon_on_cancel=True)
 

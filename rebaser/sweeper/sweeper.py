@@ -24,7 +24,7 @@ from rebaser.sweeper.unroutable import UnroutableMessages
 from rebaser_client.admin.provisioning import retire_old_sweep
 from rebaser_client.jetstream import ApiError, JetStream, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import is_subject_full
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, is_key
 from rebaser_core.subjects import Subjects

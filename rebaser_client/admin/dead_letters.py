@@ -11,8 +11,8 @@ import anyio
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, RequestTimeoutError, StoredMessage
 from rebaser_client.jetstream.errors import is_full
-from rebaser_client.requests.backpressure import Pressure
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.backpressure import Backpressure
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.dead_letter import DeadLetter, read_letter, redriven_headers
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
@@ -24,9 +24,9 @@ TRIES = 5
 class DeadLetterBox:
     """All methods raise `TransientError` if NATS or the blob store cannot be asked."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, pressure: Pressure) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, backpressure: Backpressure) -> None:
         self._js = js
-        self._pressure = pressure
+        self._backpressure = backpressure
         self._subjects = subjects
         self._blobs = blobs
 
@@ -84,13 +84,13 @@ class DeadLetterBox:
                 await self._js.publish(self._subjects.requests(letter.key), payload, headers)
             except ApiError as error:
                 if is_full(error):
-                    raise self._pressure.refused(letter.key, error) from error
+                    raise self._backpressure.refused(letter.key, error) from error
                 raise
             except RequestTimeoutError:
                 if attempt == TRIES:
                     raise
             else:
-                self._pressure.accepted(letter.key)
+                self._backpressure.accepted(letter.key)
                 return
             await anyio.sleep(0.05 * 2**attempt)
 

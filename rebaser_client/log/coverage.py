@@ -35,7 +35,7 @@ class _Follower:
                 event.set()
 
 
-class Covers:
+class CoverageWaiter:
     """Followers run in `group`."""
 
     def __init__(self, reader: LogReader, group: TaskGroup) -> None:

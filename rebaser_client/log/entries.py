@@ -18,7 +18,7 @@ from rebaser_core.ids import ChangeSetKey, check_token
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_commit
 from rebaser_core.subjects import Subjects
 
-Kind: TypeAlias = Literal["commits", "requests", "dlq"]
+EntryKind: TypeAlias = Literal["commits", "requests", "dlq"]
 
 NANOS = 1_000_000_000
 PROBE_LASTS = 5  # seconds that a consumer which only counts stays, should nobody delete it
@@ -35,8 +35,8 @@ class Newest:
     count: int
 
 
-Replay: TypeAlias = Literal["instant", "original"]
-Start: TypeAlias = int | datetime | Newest | Literal["all", "new"]
+EntryReplay: TypeAlias = Literal["instant", "original"]
+EntryStart: TypeAlias = int | datetime | Newest | Literal["all", "new"]
 """A stream sequence, a time (with its zone), the newest so many, or a policy."""
 
 
@@ -60,13 +60,13 @@ class Entry:
 async def read_entries(
     js: JetStream,
     subjects: Subjects,
-    kind: Kind,
+    kind: EntryKind,
     workspace: str | None = None,
     change_set: str | None = None,
     *,
-    start: Start = "all",
+    start: EntryStart = "all",
     follow: bool = False,
-    replay: Replay = "instant",
+    replay: EntryReplay = "instant",
 ) -> AsyncGenerator[Entry, None]:
     """Messages of one change set, of a workspace, or of all. Ends with what was there when it began, or never.
 
@@ -75,7 +75,7 @@ async def read_entries(
     Raises `ApiError` (error 10059) if there is no such stream, `UnprocessableError` for a name that cannot be one.
     """
     stream = {"commits": subjects.commits_stream, "requests": subjects.requests_stream, "dlq": subjects.dlq_stream}
-    where = _Place(js, stream[kind], _pattern(subjects, kind, workspace, change_set))
+    where = _Selection(js, stream[kind], _pattern(subjects, kind, workspace, change_set))
     end = (await js.stream_info(where.stream)).last_sequence
     position = await where.resolve(start)
     consumer = OrderedConsumer(
@@ -98,14 +98,14 @@ async def read_entries(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Selection:
     """What is read: the messages of `stream` whose subjects match `pattern`."""
 
     js: JetStream
     stream: str
     pattern: str
 
-    async def resolve(self, start: Start) -> int:
+    async def resolve(self, start: EntryStart) -> int:
         """The stream sequence where `start` is now."""
         if isinstance(start, int):
             return max(start, 1)
@@ -160,7 +160,7 @@ def _first(probe: ConsumerInfo) -> int:
     return probe.delivered_stream + 1
 
 
-def _pattern(subjects: Subjects, kind: Kind, workspace: str | None, change_set: str | None) -> str:
+def _pattern(subjects: Subjects, kind: EntryKind, workspace: str | None, change_set: str | None) -> str:
     names = [
         "*" if given is None else check_token(given, what)
         for given, what in ((workspace, "workspace"), (change_set, "change set"))
@@ -168,7 +168,7 @@ def _pattern(subjects: Subjects, kind: Kind, workspace: str | None, change_set: 
     return ".".join([subjects.root, kind, *names])
 
 
-def _entry(subjects: Subjects, kind: Kind, message: Message) -> Entry:
+def _entry(subjects: Subjects, kind: EntryKind, message: Message) -> Entry:
     key: ChangeSetKey | None = None
     content: Commit | EnqueueUpdatesRequest | None = None
     problem: RebaserError | None = None

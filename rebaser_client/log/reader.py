@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from rebaser_client.blobs import BlobStore
-from rebaser_client.cooperative import aside, turn
+from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, OrderedConsumer, StoredMessage
 from rebaser_client.logs import get_logger
 from rebaser_core.checkpoint import Chain, open_checkpoint
@@ -27,15 +27,15 @@ log = get_logger(__name__)
 
 COMMIT_OVERHEAD = 512  # what reading one commit costs beyond its bytes, in bytes: for weighing a tail
 MAX_BLOB = 2**31
-TAILS = 8  # read at once: NATS drops a connection that has 64 MiB in front of it
+MAX_CONCURRENT_TAILS = 8  # read at once: NATS drops a connection that has 64 MiB in front of it
 LOAD_TRIES = 8
 FOREIGN = "foreign"  # the code of `decode_commit` for a message of another type
 DAMAGED = "damaged_commit"
-LASTING = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # codes of what time alone seldom mends
+LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # codes of what time alone seldom mends
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class LoadedState:
     """A loaded state, how heavy (bytes) the log after its checkpoint was, and the parts of that."""
 
     state: ChangeSetState
@@ -50,9 +50,9 @@ class LogReader:
         self._js = js
         self._subjects = subjects
         self._blobs = blobs
-        self._tails = anyio.Semaphore(TAILS, fast_acquire=True)
+        self._tails = anyio.Semaphore(MAX_CONCURRENT_TAILS, fast_acquire=True)
 
-    async def load(self, key: ChangeSetKey) -> Tail:
+    async def load(self, key: ChangeSetKey) -> LoadedState:
         """The state of `key` now; an empty one if its log is empty.
 
         Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit newer than us.
@@ -67,7 +67,7 @@ class LogReader:
                 log.info("log_reload", workspace=key.workspace, change_set=key.change_set, attempt=attempt)
                 await anyio.sleep(0.02 * 2**attempt)
             except TransientError as error:
-                if error.code not in LASTING:
+                if error.code not in LASTING_CODES:
                     raise
                 raise type(error)(f"{error.message}; {advice}", code=error.code) from error
         raise TransientError(f"the log of {key} cannot be read: {problem}; {advice}", code="broken_chain")
@@ -117,9 +117,9 @@ class LogReader:
             reader = open_checkpoint(newest, checkpoint.address)
             for part in reader.before:
                 data = await self._blobs.get(part.address, max_bytes=MAX_BLOB)
-                await aside(len(data), reader.add, data)
-            await aside(len(newest), reader.add, newest)
-            return await aside(checkpoint.size, reader.finish)
+                await run_offloaded(len(data), reader.add, data)
+            await run_offloaded(len(newest), reader.add, newest)
+            return await run_offloaded(checkpoint.size, reader.finish)
         except UnprocessableError as error:
             text = f"checkpoint {checkpoint.address} is damaged: {error.message}"
             raise TransientError(text, code="damaged_checkpoint") from error
@@ -127,28 +127,28 @@ class LogReader:
     def _consumer(self, key: ChangeSetKey, start: int) -> OrderedConsumer:
         return OrderedConsumer(self._js, self._subjects.commits_stream, self._subjects.commits(key), start=start)
 
-    async def _load(self, key: ChangeSetKey) -> Tail:
+    async def _load(self, key: ChangeSetKey) -> LoadedState:
         last = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
         if last is None:
-            return Tail(ChangeSetState())
+            return LoadedState(ChangeSetState())
         commit = self.decode(last.sequence, last.headers, last.data)
         checkpoint = commit.checkpoint if commit is not None else await self._newest_checkpoint(key, last)
         state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self.read_checkpoint(checkpoint)
         if state.last == last.sequence:
-            return Tail(state, 0, chain)
+            return LoadedState(state, 0, chain)
         if state.last > last.sequence:  # what follows it would be waited for without end
             raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
             state.fold(last.sequence, await self.with_delta(commit))
-            return Tail(state, _weight(commit, last.data), chain)
-        return Tail(state, await self._read_tail(key, state, last.sequence), chain)
+            return LoadedState(state, _weight(commit, last.data), chain)
+        return LoadedState(state, await self._read_tail(key, state, last.sequence), chain)
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
         weight, ask_at = 0, 0.0
         async with self._tails, self._consumer(key, state.last + 1) as consumer:
             async for message in consumer:
                 if time.thread_time() >= ask_at:
-                    ask_at = await turn()
+                    ask_at = await cooperate()
                 sequence = message.stream_sequence
                 commit = self.decode(sequence, message.headers, message.data)
                 if commit is None:
@@ -178,7 +178,7 @@ class LogReader:
         newest: CheckpointRef | None = None
         async with self._consumer(key, 1) as consumer:
             async for message in consumer:
-                await turn()
+                await cooperate()
                 with suppress(TransientError):  # if it is needed it stands in the tail, which is read after this
                     commit = self.decode(message.stream_sequence, message.headers, message.data)
                     newest = commit.checkpoint if commit is not None else newest

@@ -13,7 +13,7 @@ FORGET = 60.0  # seconds without a refusal, after which the next one is news
 MAX_KNOWN = 10_000  # change sets
 
 
-class Pressure:
+class Backpressure:
     """Since when (`now` is a clock in seconds) each queue has been full; None stands for that of all requests.
 
     A queue that has been full for a while will be for about as long again, however many callers ask. So the wait is the

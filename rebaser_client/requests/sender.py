@@ -19,7 +19,7 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
-from rebaser_client.requests.backpressure import Pressure
+from rebaser_client.requests.backpressure import Backpressure
 from rebaser_core import thresholds
 from rebaser_core.definitions import check_definitions, is_formula
 from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
@@ -37,7 +37,7 @@ FORMULAS_HERE = 2000  # characters of formulas that are read on the event loop: 
 NOT_READY_AFTER = 2.0  # seconds without anybody to store requests, until we ask whether there is a stream
 
 
-class Outgoing:
+class OutgoingRequest:
     """A request as it is stored. `sequence` is its newest place in the stream, 0 before it has one.
 
     `repeat_until` (of the loop's clock, 0 before the first try) is when it is sent for the last time.
@@ -62,21 +62,21 @@ class Outgoing:
             headers[REPLY_INBOX] = inbox
 
     @property
-    def copied(self) -> bool:
+    def is_copy(self) -> bool:
         return self._copies > 0
 
-    def copy(self) -> None:
+    def mark_as_copy(self) -> None:
         """Have the stream take the next one for another message. The log still knows it by the request's id."""
         self._copies += 1
         self.headers[MESSAGE_ID] = f"{self._message_id}#{self.inbox}#{self._copies}"
 
-    def is_undecided(self, now: float) -> None:
+    def note_undecided(self, now: float) -> None:
         """Note that its message still waits. Of a copy that tells nothing."""
-        if not self.copied:
+        if not self.is_copy:
             self.repeat_until = now + REPEAT_FOR
 
 
-class Sender:
+class RequestSender:
     """Belongs to a client."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Sender:
         subjects: Subjects,
         blobs: BlobStore,
         limits: Limits,
-        pressure: Pressure,
+        backpressure: Backpressure,
         *,
         content_type: ContentType = CBOR,
         check_formulas: bool = True,
@@ -97,7 +97,7 @@ class Sender:
         self._content_type = content_type
         self._check_formulas = check_formulas
         self._loop = asyncio.get_running_loop()
-        self._pressure = pressure
+        self._backpressure = backpressure
 
     async def prepare(
         self,
@@ -109,7 +109,7 @@ class Sender:
         from_change_set: str | None,
         recompute: Recompute | None = None,
         inbox: str = "",
-    ) -> Outgoing:
+    ) -> OutgoingRequest:
         """Updates too large for a message go to the blob store.
 
         Raises `UnprocessableError`, `TooLarge`, and `TimeoutError` at `deadline` (of the loop's clock).
@@ -126,10 +126,10 @@ class Sender:
             blob = encode_updates_blob(checked)
             if len(blob) > self._limits.max_request_bytes:
                 raise TooLarge(len(blob), self._limits.max_request_bytes)
-            with no_stream_means_not_ready(), anyio.fail_after(deadline - self._loop.time()):
+            with translate_missing_stream(), anyio.fail_after(deadline - self._loop.time()):
                 address = await self._blobs.put(blob)
             headers, payload = encode(replace(request, updates=None, updates_address=address), self._content_type)
-        return Outgoing(key, request_id, inbox, headers, payload)
+        return OutgoingRequest(key, request_id, inbox, headers, payload)
 
     async def _check_definitions(self, updates: Sequence[Update]) -> None:
         look = partial(check_definitions, updates, formulas=self._check_formulas)
@@ -138,7 +138,7 @@ class Sender:
         else:
             look()
 
-    async def store(self, request: Outgoing, deadline: float) -> None:
+    async def store(self, request: OutgoingRequest, deadline: float) -> None:
         """Store it, confirmed, before `deadline` (of the loop's clock).
 
         Raises `TimeoutError`: it may be stored. After `NotConnectedError`, which comes only then, too, and `QueueFull`,
@@ -156,7 +156,7 @@ class Sender:
                 )
             except ApiError as error:
                 if is_full(error) and not maybe_stored:
-                    raise self._pressure.refused(request.key, error) from error
+                    raise self._backpressure.refused(request.key, error) from error
                 if error.err_code == MESSAGE_TOO_LARGE:
                     raise TooLarge(len(request.payload), None) from error
             except NoRespondersError:
@@ -168,12 +168,12 @@ class Sender:
             except TransientError:
                 maybe_stored = True
             else:
-                self._pressure.accepted(request.key)
+                self._backpressure.accepted(request.key)
                 request.sequence = ack.sequence
-                if not ack.duplicate or not request.inbox or request.copied:
+                if not ack.duplicate or not request.inbox or request.is_copy:
                     return
                 # Sent before, perhaps long decided: only a message of its own brings this inbox its answer.
-                request.copy()
+                request.mark_as_copy()
                 continue
             await anyio.sleep(pause)
             pause = min(pause * 2, RETRY_MAX)
@@ -184,7 +184,7 @@ class Sender:
     async def _check_ready(self) -> None:
         """Raise `NotReadyError` if the streams are not there; they may just be without a leader for some seconds."""
         try:
-            with no_stream_means_not_ready():
+            with translate_missing_stream():
                 await self._js.stream_info(self._subjects.requests_stream)
         except NoRespondersError as error:
             raise NotReadyError from error
@@ -198,7 +198,7 @@ def _formula_length(update: Update) -> int:
 
 
 @contextmanager
-def no_stream_means_not_ready() -> Iterator[None]:
+def translate_missing_stream() -> Iterator[None]:
     """A stream that is not there was never made: no server has run yet."""
     try:
         yield

@@ -1,12 +1,18 @@
-"""Publishes tasks for a client, one at a time per change set, however many requests are in flight.
+"""Publishes tasks: messages without a body that say "this change set needs an owner".
 
-Invariant: a call of `wake` is served by a publish that *begins* after the call, because only that one comes after the
-caller's request. Calls that arrive while one is under way share the next.
+A request is stored first, its ack awaited, and then its task is published. If the change set has a task already, that
+one is enough.
 
-Where a reply is awaited, the reply itself shows that the change set has an owner. So while a change set is being
-answered, its task is published only for requests that are not answered within `PATIENCE`.
+`TaskPublisher` does it for a client, however many requests are in flight.
 
-What cannot be woken, because there is no room for a task or no answer for long, is left to the sweeper.
+Invariant: each call of `TaskPublisher.publish` is served by a publish that *begins* after the call. Only such a publish
+is sure to come after the caller's request. Per change set one publish runs at a time, and the calls that arrive
+meanwhile share the next one.
+
+A client that awaits a reply learns from the reply itself that the change set has an owner. So while the requests of a
+change set are being answered, its task is published only if a request stays unanswered for `PATIENCE`.
+
+If a task cannot be published, because there is no room or NATS does not answer for long, the sweeper finds the request.
 """
 
 import asyncio
@@ -15,26 +21,41 @@ from collections import deque
 import anyio
 from anyio.abc import TaskGroup
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, Msg
-from rebaser_client.jetstream.errors import is_full
+from rebaser_client.jetstream.errors import is_full, is_subject_full
 from rebaser_client.logs import get_logger
-from rebaser_client.requests.tasks import publish_task
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
 log = get_logger(__name__)
 
-PAUSE_MIN, PAUSE_MAX = 0.05, 1.0  # seconds between tries
-GIVE_UP = 30.0  # seconds; a cluster that lost a node takes some ten to elect
-PATIENCE = 0.02  # seconds that an owner who was there a moment ago has to answer
-A_MOMENT = 1.0  # seconds
+RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
+GIVE_UP = 30.0  # seconds; a cluster that lost a node takes some ten to elect a leader
+PATIENCE = 0.02  # seconds within which an owner that answered recently has to answer again
+RECENTLY = 1.0  # seconds
 MAX_KNOWN = 10_000  # change sets
 
 
-class Waker:
-    """Runs its publishes in `group`, so that a caller who is cancelled takes nobody's wake-up along."""
+async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> bool:
+    """Make sure that `key` has a task. Return whether it had none.
+
+    The message has no `Nats-Msg-Id`, because the duplicate window would drop tasks that are needed. Raises
+    `TransientError` if the task cannot be stored.
+    """
+    try:
+        await js.publish(subjects.task(key), b"")
+    except ApiError as error:
+        if is_subject_full(error):
+            return False
+        raise
+    return True
+
+
+class TaskPublisher:
+    """Publishes in `group`, so that a caller who is cancelled does not cancel a task that others wait for."""
 
     def __init__(self, js: JetStream, subjects: Subjects, group: TaskGroup) -> None:
         self._js = js
@@ -42,17 +63,17 @@ class Waker:
         self._group = group
         self._next: dict[ChangeSetKey, anyio.Event] = {}
         self._running: set[ChangeSetKey] = set()
-        self._answered: dict[ChangeSetKey, float] = {}
-        self._hopeful: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()
-        self._hoping = False
+        self._answered_at: dict[ChangeSetKey, float] = {}
+        self._deferred: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()  # when due, for what reply
+        self._watching_deferred = False
         self._loop = asyncio.get_running_loop()
 
-    async def wake(self, key: ChangeSetKey) -> None:
+    async def publish(self, key: ChangeSetKey) -> None:
         """Return when `key` has a task, or is left to the sweeper."""
         await self.start(key).wait()
 
     def start(self, key: ChangeSetKey) -> anyio.Event:
-        """Begin to wake `key`; what is returned is set when that is done."""
+        """Begin to publish a task for `key`. Return an event that is set when `publish` would return."""
         done = self._next.get(key)
         if done is None:
             done = self._next[key] = anyio.Event()
@@ -61,48 +82,50 @@ class Waker:
                 self._group.start_soon(self._run, key)
         return done
 
-    def answered(self, key: ChangeSetKey) -> None:
+    def record_answer(self, key: ChangeSetKey) -> None:
         """Note that `key` had an owner just now."""
-        if len(self._answered) >= MAX_KNOWN:
-            self._answered.clear()
-        self._answered[key] = self._loop.time()
+        if len(self._answered_at) >= MAX_KNOWN:
+            self._answered_at.clear()
+        self._answered_at[key] = self._loop.time()
 
     def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg]) -> None:
-        """Wake `key` for a request whose answer will be in `reply`: at once, or when an owner turns out to be gone."""
+        """Publish a task for the request that `reply` answers: at once, or later if its owner turns out to be gone."""
         now = self._loop.time()
-        if now - self._answered.get(key, -A_MOMENT) >= A_MOMENT:
+        if now - self._answered_at.get(key, -RECENTLY) >= RECENTLY:
             self.start(key)
             return
-        self._hopeful.append((now + PATIENCE, key, reply))
-        if not self._hoping:
-            self._hoping = True
-            self._group.start_soon(self._lose_hope)
+        self._deferred.append((now + PATIENCE, key, reply))
+        if not self._watching_deferred:
+            self._watching_deferred = True
+            self._group.start_soon(self._publish_deferred)
 
-    async def _lose_hope(self) -> None:
-        while self._hopeful:
+    async def _publish_deferred(self) -> None:
+        while self._deferred:
             await anyio.sleep(PATIENCE)
             now = self._loop.time()
-            while self._hopeful and self._hopeful[0][0] <= now:
-                _, key, reply = self._hopeful.popleft()
-                if not reply.done() or reply.cancelled() or reply.exception() is not None:  # who gave up got no answer
-                    self._answered.pop(key, None)
+            while self._deferred and self._deferred[0][0] <= now:
+                _, key, reply = self._deferred.popleft()
+                answered = reply.done() and not reply.cancelled() and reply.exception() is None
+                if not answered:
+                    self._answered_at.pop(key, None)
                     self.start(key)
-        self._hoping = False
+        self._watching_deferred = False
 
     async def _run(self, key: ChangeSetKey) -> None:
         try:
             while done := self._next.pop(key, None):
                 try:
-                    await self._publish(key)
+                    await self._publish_until_stored(key)
                 finally:
-                    done.set()  # where the client is closed, too: nothing more is to come
+                    done.set()  # also if the client is closed: nothing more will happen
         finally:
             self._running.discard(key)
-            if left := self._next.pop(key, None):
-                left.set()
+            if waiting := self._next.pop(key, None):
+                waiting.set()
 
-    async def _publish(self, key: ChangeSetKey) -> None:
-        pause, started = PAUSE_MIN, self._loop.time()
+    async def _publish_until_stored(self, key: ChangeSetKey) -> None:
+        give_up_at = self._loop.time() + GIVE_UP
+        backoff = Backoff(RETRY_MIN, RETRY_MAX)
         while True:
             try:
                 await publish_task(self._js, self._subjects, key)
@@ -111,9 +134,8 @@ class Waker:
                     "task_publish_failed", workspace=key.workspace, change_set=key.change_set, reason=error.message
                 )
                 refused = isinstance(error, NotAllowed) or (isinstance(error, ApiError) and is_full(error))
-                if refused or self._loop.time() - started > GIVE_UP:
+                if refused or self._loop.time() > give_up_at:
                     return
             else:
                 return
-            await anyio.sleep(pause)
-            pause = min(pause * 2, PAUSE_MAX)
+            await anyio.sleep(backoff.next_delay())

@@ -14,7 +14,7 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.entries import Entry, read_entries
 from rebaser_client.log.reader import FOREIGN, LogReader
-from rebaser_client.requests.sender import no_stream_means_not_ready
+from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.spark.options import SourceOptions
 from rebaser_core.commit import Commit
 from rebaser_core.errors import TransientError
@@ -53,7 +53,7 @@ class Logs:
         named = self._options.keys()
         if named is not None:
             return named
-        with no_stream_means_not_ready():  # no stream is an error, an empty one is not
+        with translate_missing_stream():  # no stream is an error, an empty one is not
             await self._js.stream_info(self._subjects.commits_stream)
         counts = await key_counts(
             self._js, self._subjects, self._subjects.commits_stream, "commits", self._options.workspace
@@ -68,13 +68,13 @@ class Logs:
             if named is None
             else [self._subjects.commits(key) for key in named]
         )
-        with no_stream_means_not_ready():
+        with translate_missing_stream():
             found = [await self._js.last(self._subjects.commits_stream, subject) for subject in subjects]
         return max((one.sequence for one in found if one is not None), default=0)
 
     async def state(self, key: ChangeSetKey) -> ChangeSetState:
         """The state of `key` now."""
-        with no_stream_means_not_ready():
+        with translate_missing_stream():
             return (await self._reader.load(key)).state
 
     async def commits(

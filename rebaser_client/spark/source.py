@@ -64,7 +64,7 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
 
 @dataclass(frozen=True)
-class Part(InputPartition):  # type: ignore[misc] # as above
+class LogPartition(InputPartition):  # type: ignore[misc] # as above
     """What one task reads: `keys` (None: the workspace), and of their commits those behind `after` up to `until`."""
 
     keys: tuple[ChangeSetKey, ...] | None
@@ -79,13 +79,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # as above
         self._options = options
         self._schema = schema
 
-    def partitions(self) -> list[Part]:
+    def partitions(self) -> list[LogPartition]:
         with closing(BlockingLogs(self._options)) as logs:
             keys, last = logs.call(Logs.keys), logs.call(Logs.last)
         # No change set at all is a part with none: Spark makes up one of its own for an empty list.
-        return _parts(keys, self._options, self._options.start or 0, last) or [Part(())]
+        return _parts(keys, self._options, self._options.start or 0, last) or [LogPartition(())]
 
-    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
         if self._options.table == "commits":
             yield from _commits(self._options, partition, self._schema)
             return
@@ -109,15 +109,15 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # as above
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002, N802 - Spark's
         return {"sequence": max(start["sequence"], self._last())}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Part]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LogPartition]:
         """One part for all of a workspace, whose commits stand in one order; otherwise as for a table."""
         after, until = start["sequence"], end["sequence"]
         if after >= until:
             return []
         keys = self._options.keys()
-        return [Part(None, after, until)] if keys is None else _parts(keys, self._options, after, until)
+        return [LogPartition(None, after, until)] if keys is None else _parts(keys, self._options, after, until)
 
-    def read(self, partition: Part) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
         return _commits(self._options, partition, self._schema)
 
     def stop(self) -> None:
@@ -132,13 +132,13 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # as above
         return self._logs.call(Logs.last)
 
 
-def _parts(keys: list[ChangeSetKey], options: SourceOptions, after: int, until: int) -> list[Part]:
+def _parts(keys: list[ChangeSetKey], options: SourceOptions, after: int, until: int) -> list[LogPartition]:
     """`keys` in at most as many parts as `options` say."""
     count = min(options.partitions, len(keys))
-    return [Part(tuple(keys[first::count]), after, until) for first in range(count)]
+    return [LogPartition(tuple(keys[first::count]), after, until) for first in range(count)]
 
 
-def _commits(options: SourceOptions, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _commits(options: SourceOptions, part: LogPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with closing(BlockingLogs(options)) as logs:
         commits = logs.call(Logs.commits, part.keys, part.after, part.until)
     return commit_batches(commits, schema)

@@ -13,7 +13,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Commit, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.nats.messages import Msg
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.encoding.envelope import MESSAGE_ID, REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesResponse, Success, decode, encode

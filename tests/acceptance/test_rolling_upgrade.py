@@ -12,7 +12,7 @@ from rebaser_client import Commit, RebaserClient, Set
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log import reader
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode_updates_blob
 from rebaser_core.subjects import Subjects

@@ -8,7 +8,7 @@ import pytest
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey, RequestId, ulid
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.subjects import Subjects

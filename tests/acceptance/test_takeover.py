@@ -9,7 +9,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Commit, Derive, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.subjects import Subjects

@@ -26,7 +26,7 @@ from rebaser_client import (
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream, StoredMessage
 from rebaser_client.requests import sender
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, encode
@@ -79,7 +79,7 @@ async def test_nothing_is_kept_of_a_request_that_was_answered_or_given_up(client
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
     with pytest.raises(RequestTimeout):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], timeout=0.0)
-    assert not client._unanswered._queues
+    assert not client._resender._queues
     with anyio.fail_after(30):
         while client._connection._replies._waiting:  # at most for the task of the second one
             await checkpoint()

@@ -10,7 +10,7 @@ import pytest
 
 from rebaser_client import ClientClosedError, NotConnectedError, RebaserClient, Set
 from rebaser_client.jetstream import Connection, OrderedConsumer
-from rebaser_client.requests.task_publisher import Waker
+from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_core.errors import ConfigError
 from rebaser_core.subjects import Subjects
 
@@ -143,7 +143,7 @@ async def test_what_waits_while_the_client_is_closed_is_told(
         await anyio.sleep_forever()
 
     monkeypatch.setattr(OrderedConsumer, "wait", wait_and_tell)
-    monkeypatch.setattr(Waker, "_publish", publish)
+    monkeypatch.setattr(TaskPublisher, "_publish_until_stored", publish)
     calls = [
         asyncio.ensure_future(call)
         for call in (

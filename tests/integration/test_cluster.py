@@ -13,7 +13,7 @@ from rebaser_client.blobs.nats import JetStreamBlobs
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, Connection, Consumer, JetStream, Messages, OrderedConsumer
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects

@@ -22,7 +22,7 @@ from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, Reque
 from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.log import reader
-from rebaser_client.log.reader import TAILS, LogReader
+from rebaser_client.log.reader import MAX_CONCURRENT_TAILS, LogReader
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import Chain, read_checkpoint
 from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
@@ -485,7 +485,7 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
     log = await open_log().load()
     for number in range(10):
         await log.append(Set(f"v{number}", number))
-    monkeypatch.setattr(cooperative, "ROUND", 0.0)
+    monkeypatch.setattr(cooperative, "TIME_SLICE", 0.0)
     real, opened, most, ticks, seen = OrderedConsumer.__aenter__, 0, 0, 0, list[int]()
     real_exit, real_decode = OrderedConsumer.__aexit__, LogReader.decode
 
@@ -519,16 +519,16 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
             assert len((await log.reader.load(KEY)).state.cells) == 10
             assert len(set(seen[1:])) == 10  # the first is the last commit, which comes by itself
             async with anyio.create_task_group() as group:
-                for _ in range(3 * TAILS):
+                for _ in range(3 * MAX_CONCURRENT_TAILS):
                     group.start_soon(log.reader.load, KEY)
             ticker.cancel_scope.cancel()
-    assert most == TAILS
+    assert most == MAX_CONCURRENT_TAILS
 
 
 async def test_a_blob_that_is_waited_for_keeps_no_other_tail_waiting(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "TAILS", 1)
+    monkeypatch.setattr(reader, "MAX_CONCURRENT_TAILS", 1)
     log = await Log(js, subjects, inline_max=10).load()
     await log.append(Set("a", "x" * 100))
     await log.append(Set("b", "x" * 100))

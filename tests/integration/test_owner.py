@@ -27,8 +27,8 @@ from rebaser.sweeper.unroutable import UNROUTABLE_KEY
 from rebaser_client import Derive, RebaserClient, Set, cooperative
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message, PullMessage
-from rebaser_client.log.reader import LogReader, Tail
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.log.reader import LoadedState, LogReader
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Attempt, Kind
@@ -287,7 +287,7 @@ async def test_others_have_their_turns_while_a_batch_is_read(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a thousand owners would hold up the loop for as long as all their batches take together."""
-    monkeypatch.setattr(cooperative, "ROUND", 0.0)
+    monkeypatch.setattr(cooperative, "TIME_SLICE", 0.0)
     real, ticks, seen = RequestReader.read, 0, list[int]()
 
     async def read(self: RequestReader, message: Message) -> object:
@@ -525,7 +525,7 @@ async def test_a_task_that_fails_comes_again_at_once_and_only_then_later_and_lat
                 tried_often.set()
         await real(self, message, delay)
 
-    async def load(*_: object) -> Tail:
+    async def load(*_: object) -> LoadedState:
         raise TransientError("the blob store is away")
 
     async with serving(js, subjects, Engine()) as server:
@@ -546,7 +546,7 @@ async def test_a_change_set_that_takes_longer_to_load_than_a_turn_gets_its_turn(
     monkeypatch.setattr("rebaser.server.CROWD_CHECK", 0.02)
     real = LogReader.load
 
-    async def load(self: LogReader, key: ChangeSetKey) -> Tail:
+    async def load(self: LogReader, key: ChangeSetKey) -> LoadedState:
         await anyio.sleep(0.3)
         return await real(self, key)
 

@@ -17,7 +17,7 @@ from rebaser.server import serve
 from rebaser.settings import load_settings
 from rebaser_client import Derive, NotAllowed, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream, NoRespondersError
-from rebaser_client.log.entries import Kind
+from rebaser_client.log.entries import EntryKind
 from rebaser_client.nats.link import Link
 from rebaser_core.subjects import Subjects
 from tests.acceptance.sparkless_server import Engine
@@ -29,7 +29,7 @@ GUIDE = Path(__file__).parents[2] / "deploy" / "docs" / "operating.md"
 WORD = "password-of-everybody"
 WS, CS = "shop", "main"
 EDITS = [Set("a", 1), Derive("b", "cel", {"a": "a"}, {"expr": "a + 1"})]
-KINDS: tuple[Kind, ...] = ("commits", "requests", "dlq")
+KINDS: tuple[EntryKind, ...] = ("commits", "requests", "dlq")
 RARE = {("server", "publish", "$JS.API.STREAM.PURGE.OBJ_REBASER_BLOBS")}  # parts of a blob that could not be stored
 
 

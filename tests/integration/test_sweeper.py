@@ -15,7 +15,7 @@ from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream, Message, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.infos import PubAck, StreamInfo
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import encode_commit

@@ -367,7 +367,7 @@ BUGS = (
         "tasks have a message id",
         "gentle",
         1,
-        "rebaser_client.requests.tasks",
+        "rebaser_client.requests.task_publisher",
         'await js.publish(subjects.task(key), b"")',
         'await js.publish(subjects.task(key), b"", {"Nats-Msg-Id": str(key)})',
     ),
@@ -378,7 +378,7 @@ BUGS = (
         CLIENT,
         """            await self._sender.store(request, deadline)
         except""",
-        """            await self._waker.wake(key)
+        """            await self._task_publisher.publish(key)
             await self._sender.store(request, deadline)
         except""",
     ),

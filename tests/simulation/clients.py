@@ -10,7 +10,7 @@ import anyio
 from rebaser_client import RebaserClient
 from rebaser_client.client import Wait
 from rebaser_client.errors import RequestRejected
-from rebaser_client.requests.tasks import publish_task
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse

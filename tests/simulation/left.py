@@ -1,7 +1,7 @@
 """What is left behind: by a client that has done its work, by servers at rest, by connections that were closed.
 
 Some things rightly stay, each bounded: what a client remembers of change sets that were answered and of queues that
-were full, what a server knows of requests for newer ones, and the hook of a client's `Unanswered`, which lives as long
+were full, what a server knows of requests for newer ones, and the hook of a client's `Resender`, which lives as long
 as its connection. An attempt at a request that came twice stays until another request is decided, for no commit
 tells of the second one. Those who died clean up nothing, and are not looked at.
 """
@@ -17,12 +17,12 @@ from rebaser.runtime.context import Context
 from rebaser.server import Server
 from rebaser_client import RebaserClient
 from rebaser_client.jetstream import Connection
-from rebaser_client.requests.resender import Unanswered
+from rebaser_client.requests.resender import Resender
 from rebaser_core.commit import DVU_ATTEMPT
 from tests.simulation.checker import Violation
 from tests.simulation.loop import PROCESS, Process, State
 
-LEFT_FOR = 40.0  # virtual seconds until what is left when all is done is left for good; a waker gives up after 30
+LEFT_FOR = 40.0  # virtual seconds until what is left when all is done is left for good; a publisher gives up after 30
 LOOK_AGAIN = 0.05  # virtual seconds
 close_connection = Connection._close  # as it is outside of a run
 
@@ -105,13 +105,13 @@ def _process() -> Process:
 
 
 def _in_client(client: RebaserClient) -> Iterator[str]:
-    waker = client._waker
+    publisher = client._task_publisher
     yield from _subscriptions(client._connection)
     yield from _in_connection(client._connection)
-    yield from (f"a follower of {key}" for key in client._covers._followers)
-    yield from (f"an unanswered request to {key}" for key in client._unanswered._queues)
-    yield from (f"a wake-up of {key}" for key in {*waker._next, *waker._running})
-    yield from (f"a reply of {key} to come" for _, key, _ in waker._hopeful)
+    yield from (f"a follower of {key}" for key in client._coverage._followers)
+    yield from (f"an unanswered request to {key}" for key in client._resender._queues)
+    yield from (f"a wake-up of {key}" for key in {*publisher._next, *publisher._running})
+    yield from (f"a reply of {key} to come" for _, key, _ in publisher._deferred)
 
 
 def _subscriptions(connection: Connection) -> Iterator[str]:
@@ -122,7 +122,7 @@ def _subscriptions(connection: Connection) -> Iterator[str]:
 def _in_connection(connection: Connection) -> Iterator[str]:
     for hooks in (connection._on_tick, connection._on_reconnect, connection._on_close):
         for hook in hooks:
-            if not isinstance(getattr(hook, "__self__", None), Unanswered):
+            if not isinstance(getattr(hook, "__self__", None), Resender):
                 yield f"the hook {getattr(hook, '__qualname__', hook)}"
     replies = connection._replies
     if replies._waiting or replies._requests or replies._subjects:

@@ -109,8 +109,8 @@ WAYS = [
         "rebaser_client.blobs.nats:_address_of",
         lambda given, _: len(given[0]) > _now().hash_here,
     ),
-    Way("worked here", "rebaser_client.cooperative:aside", lambda given, _: given[0] <= _now().here),
-    Way("worked in a thread", "rebaser_client.cooperative:aside", lambda given, _: given[0] > _now().here),
+    Way("worked here", "rebaser_client.cooperative:run_offloaded", lambda given, _: given[0] <= _now().here),
+    Way("worked in a thread", "rebaser_client.cooperative:run_offloaded", lambda given, _: given[0] > _now().here),
     Way("worked in, not all at once", f"{CORE}state.overlay:Cells.merge_overlay", lambda _, more: more),
     # -- the state
     Way("a definition by arrays", f"{CORE}state.dependents:Edges.add", lambda given, _: len(given[2]) >= _now().arrays),

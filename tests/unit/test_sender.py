@@ -10,8 +10,8 @@ from rebaser_client.errors import QueueFull
 from rebaser_client.jetstream import ApiError, RequestTimeoutError
 from rebaser_client.jetstream.errors import ACCOUNT_FULL
 from rebaser_client.jetstream.infos import PubAck
-from rebaser_client.requests.backpressure import Pressure
-from rebaser_client.requests.sender import REPEAT_FOR, Outgoing, Sender
+from rebaser_client.requests.backpressure import Backpressure
+from rebaser_client.requests.sender import REPEAT_FOR, OutgoingRequest, RequestSender
 from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
@@ -35,30 +35,30 @@ class Stream:
         return answer
 
 
-async def store(request: Outgoing, *answers: PubAck | Exception) -> None:
+async def store(request: OutgoingRequest, *answers: PubAck | Exception) -> None:
     """Store it in a stream with these answers, or give up soon."""
     js, blobs = cast("Any", Stream(*answers)), cast("Any", None)
-    sender = Sender(js, Subjects(""), blobs, DEFAULT_LIMITS, Pressure(lambda: 0.0))
+    sender = RequestSender(js, Subjects(""), blobs, DEFAULT_LIMITS, Backpressure(lambda: 0.0))
     await sender.store(request, asyncio.get_running_loop().time() + 0.2)
 
 
-def outgoing() -> Outgoing:
-    return Outgoing(ChangeSetKey("ws", "cs"), RequestId("id"), "_INBOX.a", {}, b"")
+def outgoing() -> OutgoingRequest:
+    return OutgoingRequest(ChangeSetKey("ws", "cs"), RequestId("id"), "_INBOX.a", {}, b"")
 
 
 def test_the_time_counts_from_when_a_request_was_last_seen_to_wait() -> None:
     request = outgoing()
-    request.is_undecided(10.0)
-    request.is_undecided(20.0)
+    request.note_undecided(10.0)
+    request.note_undecided(20.0)
     assert request.repeat_until == 20.0 + REPEAT_FOR
 
 
 def test_a_copy_that_waits_gives_no_more_time() -> None:
     """The first one may have been decided long ago; servers count from then."""
     request = outgoing()
-    request.is_undecided(10.0)
-    request.copy()
-    request.is_undecided(200.0)
+    request.note_undecided(10.0)
+    request.mark_as_copy()
+    request.note_undecided(200.0)
     assert request.repeat_until == 10.0 + REPEAT_FOR
 
 
@@ -66,7 +66,7 @@ def test_a_copy_is_another_message_to_the_stream() -> None:
     request = outgoing()
     seen = {request.headers[MESSAGE_ID]}
     for _ in range(2):
-        request.copy()
+        request.mark_as_copy()
         seen.add(request.headers[MESSAGE_ID])
     assert len(seen) == 3
 
@@ -76,7 +76,7 @@ async def test_sending_it_again_gives_no_more_time() -> None:
     request = outgoing()
     await store(request, PubAck(1, duplicate=False))
     until = request.repeat_until
-    request.copy()
+    request.mark_as_copy()
     await store(request, PubAck(2, duplicate=False))
     assert (request.sequence, request.repeat_until) == (2, until)
 
@@ -100,7 +100,9 @@ async def test_formulas_that_are_long_together_are_read_beside_the_event_loop(
     monkeypatch.setattr(
         "rebaser_client.requests.sender.check_definitions", lambda *_, **__: readers.add(threading.current_thread())
     )
-    sender = Sender(cast("Any", None), Subjects(""), cast("Any", None), DEFAULT_LIMITS, Pressure(lambda: 0.0))
+    sender = RequestSender(
+        cast("Any", None), Subjects(""), cast("Any", None), DEFAULT_LIMITS, Backpressure(lambda: 0.0)
+    )
     await sender._check_definitions([Derive("a", "cel", {"v": "b"}, {"expr": "v" * length})] * count)
     assert (readers == {threading.current_thread()}) == here
     assert len(readers) == 1

@@ -19,7 +19,7 @@ from rebaser_core.ids import check_token
 
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
-    from rebaser_client.log.entries import Entry, Kind, Start
+    from rebaser_client.log.entries import Entry, EntryKind, EntryStart
 
 _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -71,7 +71,7 @@ def tail(
         except UnprocessableError as error:
             raise usage_error(error.message) from None
     start = _start(lines, all_=all_, last=last, new=new, since=since, from_seq=from_seq)
-    kind: Kind = "requests" if requests else "dlq" if dlq else "commits"
+    kind: EntryKind = "requests" if requests else "dlq" if dlq else "commits"
     follow = follow or new
 
     def read(client: "RebaserClient") -> AsyncGenerator["Entry", None]:
@@ -84,7 +84,7 @@ def tail(
     return DONE if code == INTERRUPTED else code  # Ctrl-C is how a tail ends
 
 
-def _start(lines: int, *, all_: bool, last: bool, new: bool, since: str | None, from_seq: int | None) -> "Start":
+def _start(lines: int, *, all_: bool, last: bool, new: bool, since: str | None, from_seq: int | None) -> "EntryStart":
     from rebaser_client.log.entries import Newest
 
     if all_:

@@ -9,8 +9,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from rebaser_client.jetstream import Msg
-from rebaser_client.requests import task_publisher as waking
-from rebaser_client.requests.task_publisher import Waker
+from rebaser_client.requests import task_publisher
+from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
@@ -44,22 +44,22 @@ class Tasks:
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
     made = Tasks()
-    monkeypatch.setattr(waking, "publish_task", made.publish)
+    monkeypatch.setattr(task_publisher, "publish_task", made.publish)
     return made
 
 
 @pytest.fixture
-async def waker(tasks: Tasks) -> AsyncIterator[Waker]:
+async def publisher(tasks: Tasks) -> AsyncIterator[TaskPublisher]:
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
-            yield Waker(cast("Any", None), Subjects(""), group)
+            yield TaskPublisher(cast("Any", None), Subjects(""), group)
 
 
-async def test_a_call_while_a_task_is_published_is_served_by_the_next_one(waker: Waker, tasks: Tasks) -> None:
+async def test_a_call_while_a_task_is_published_is_served_by_the_next(publisher: TaskPublisher, tasks: Tasks) -> None:
     """The first may have been refused before the caller's request was there."""
-    first = waker.start(KEY)
+    first = publisher.start(KEY)
     await tasks.begin(1)
-    later = [waker.start(KEY) for _ in range(3)]
+    later = [publisher.start(KEY) for _ in range(3)]
     tasks.may_end.release()
     await first.wait()
     await tasks.begin(2)
@@ -73,19 +73,19 @@ async def test_a_call_while_a_task_is_published_is_served_by_the_next_one(waker:
 async def test_nobody_waits_for_a_client_that_was_closed(tasks: Tasks) -> None:
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
-            waker = Waker(cast("Any", None), Subjects(""), group)
-            first = waker.start(KEY)
+            publisher = TaskPublisher(cast("Any", None), Subjects(""), group)
+            first = publisher.start(KEY)
             await tasks.begin(1)
-            second = waker.start(KEY)
+            second = publisher.start(KEY)
             group.cancel_scope.cancel()
     assert first.is_set()
     assert second.is_set()
     assert tasks.begun == 1
 
 
-async def test_calls_before_it_begins_share_it(waker: Waker, tasks: Tasks) -> None:
+async def test_calls_before_it_begins_share_it(publisher: TaskPublisher, tasks: Tasks) -> None:
     tasks.may_end.release()
-    for one in [waker.start(KEY) for _ in range(3)]:
+    for one in [publisher.start(KEY) for _ in range(3)]:
         await one.wait()
     assert tasks.begun == 1
 
@@ -104,42 +104,44 @@ def still_waits(_: asyncio.Future[Msg]) -> None:
 
 @pytest.mark.parametrize("ends", [failed, cancelled, still_waits])
 async def test_whoever_is_not_answered_wakes_an_owner(
-    waker: Waker, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, ends: Callable[[asyncio.Future[Msg]], None]
+    publisher: TaskPublisher, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, ends: Callable[[asyncio.Future[Msg]], None]
 ) -> None:
     """Its request may be stored all the same. From then on nobody counts on the owner, until it answers again."""
-    monkeypatch.setattr(waking, "PATIENCE", 0.0)
+    monkeypatch.setattr(task_publisher, "PATIENCE", 0.0)
     reply, next_reply = (asyncio.get_running_loop().create_future() for _ in range(2))
-    waker.answered(KEY)
-    waker.start_unless_answered(KEY, reply)
+    publisher.record_answer(KEY)
+    publisher.start_unless_answered(KEY, reply)
     assert tasks.begun == 0
     ends(reply)
     await tasks.begin(1)
-    monkeypatch.setattr(waking, "PATIENCE", 3600.0)
-    waker.start_unless_answered(KEY, next_reply)
+    monkeypatch.setattr(task_publisher, "PATIENCE", 3600.0)
+    publisher.start_unless_answered(KEY, next_reply)
     tasks.may_end.release()
     await tasks.begin(2)
     tasks.may_end.release()
 
 
 async def test_whoever_is_not_answered_later_on_wakes_an_owner_too(
-    waker: Waker, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+    publisher: TaskPublisher, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waking, "PATIENCE", 0.0)
+    monkeypatch.setattr(task_publisher, "PATIENCE", 0.0)
     for number in (1, 2):
-        waker.answered(KEY)
-        waker.start_unless_answered(KEY, asyncio.get_running_loop().create_future())
+        publisher.record_answer(KEY)
+        publisher.start_unless_answered(KEY, asyncio.get_running_loop().create_future())
         await tasks.begin(number)
         tasks.may_end.release()
 
 
-async def test_whoever_is_answered_wakes_nobody(waker: Waker, tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waking, "PATIENCE", 0.0)
+async def test_whoever_is_answered_wakes_nobody(
+    publisher: TaskPublisher, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_publisher, "PATIENCE", 0.0)
     reply, late = (asyncio.get_running_loop().create_future() for _ in range(2))
     other = ChangeSetKey("ws", "other")
-    waker.answered(KEY)
-    waker.answered(other)
-    waker.start_unless_answered(KEY, reply)
-    waker.start_unless_answered(other, late)  # looked at after the first
+    publisher.record_answer(KEY)
+    publisher.record_answer(other)
+    publisher.start_unless_answered(KEY, reply)
+    publisher.start_unless_answered(other, late)  # looked at after the first
     reply.set_result(Msg("inbox", "", b"", {}))
     await tasks.begin(1)
     assert tasks.keys == [other]

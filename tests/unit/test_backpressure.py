@@ -1,7 +1,7 @@
 """When a client says to try again."""
 
 from rebaser_client.jetstream import ApiError
-from rebaser_client.requests.backpressure import FORGET, RETRY_MAX, Pressure
+from rebaser_client.requests.backpressure import FORGET, RETRY_MAX, Backpressure
 from rebaser_core.ids import ChangeSetKey
 
 ONE, TWO = ChangeSetKey("ws", "one"), ChangeSetKey("ws", "two")
@@ -19,7 +19,7 @@ class Clock:
 
 def test_the_wait_grows_with_the_time_it_has_been_full_not_with_the_callers() -> None:
     clock = Clock()
-    pressure = Pressure(clock)
+    pressure = Backpressure(clock)
     assert all(0.3 < pressure.refused(ONE, SUBJECT_FULL).retry_after < 0.7 for _ in range(100))
     clock.time += 8
     waits = {pressure.refused(ONE, SUBJECT_FULL).retry_after for _ in range(100)}
@@ -33,7 +33,7 @@ def test_the_wait_grows_with_the_time_it_has_been_full_not_with_the_callers() ->
 
 def test_a_queue_that_took_a_request_begins_anew() -> None:
     clock = Clock()
-    pressure = Pressure(clock)
+    pressure = Backpressure(clock)
     for error in (SUBJECT_FULL, STREAM_FULL):
         pressure.refused(ONE, error)
     clock.time += 20
@@ -46,7 +46,7 @@ def test_a_queue_that_took_a_request_begins_anew() -> None:
 
 def test_the_queue_of_all_is_one_for_all_change_sets() -> None:
     clock = Clock()
-    pressure = Pressure(clock)
+    pressure = Backpressure(clock)
     assert pressure.refused(ONE, STREAM_FULL).scope == "all"
     clock.time += 8
     assert pressure.refused(TWO, STREAM_FULL).retry_after > 5

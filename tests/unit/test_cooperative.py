@@ -8,7 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from rebaser_client import cooperative
-from rebaser_client.cooperative import ROUND, TOGETHER, Rounds
+from rebaser_client.cooperative import MAX_BATCH, TIME_SLICE, TimeSlices
 
 pytestmark = pytest.mark.anyio
 
@@ -38,12 +38,12 @@ async def clock(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 async def test_a_round_lasts_no_longer_however_many_compute(clock: Clock) -> None:
-    line, computed = Rounds(), list[tuple[int, int]]()
+    slices, computed = TimeSlices(), list[tuple[int, int]]()
 
     async def compute(name: int) -> None:
         for _ in range(3):
-            await line.turn()
-            clock.now += ROUND * 0.4
+            await slices.cooperate()
+            clock.now += TIME_SLICE * 0.4
             computed.append((clock.round, name))
 
     async with anyio.create_task_group() as group:
@@ -57,44 +57,44 @@ async def test_a_round_lasts_no_longer_however_many_compute(clock: Clock) -> Non
 
 
 async def test_those_who_compute_little_pass_together(clock: Clock) -> None:
-    line, by_round = Rounds(), dict[int, int]()
+    slices, by_round = TimeSlices(), dict[int, int]()
 
     async def compute() -> None:
         for _ in range(20):
-            await line.turn()
-            clock.now += ROUND / (2 * TOGETHER + 1)
+            await slices.cooperate()
+            clock.now += TIME_SLICE / (2 * MAX_BATCH + 1)
             by_round[clock.round] = by_round.get(clock.round, 0) + 1
 
     async with anyio.create_task_group() as group:
         for _ in range(50):
             group.start_soon(compute)
     counts = list(by_round.values())
-    assert counts[0] > 2 * TOGETHER  # who came before there was a line
-    assert counts[1:6] == [1, 2, 4, 8, TOGETHER]
+    assert counts[0] > 2 * MAX_BATCH  # who came before there was a slices
+    assert counts[1:6] == [1, 2, 4, 8, MAX_BATCH]
     assert sum(counts) == 1000
-    assert max(counts[1:]) == TOGETHER
+    assert max(counts[1:]) == MAX_BATCH
 
 
 async def test_where_there_is_time_nobody_waits(clock: Clock) -> None:
-    line = Rounds()
+    slices = TimeSlices()
     for _ in range(5):
         with pytest.raises(StopIteration) as passed:
-            line.turn().send(None)
-        assert passed.value.value == clock.now + ROUND
+            slices.cooperate().send(None)
+        assert passed.value.value == clock.now + TIME_SLICE
 
 
 async def test_who_gives_up_leaves_its_turn_to_the_next(clock: Clock) -> None:
-    line, passed = Rounds(), list[str]()
+    slices, passed = TimeSlices(), list[str]()
 
     async def compute(name: str) -> None:
-        await line.turn()
+        await slices.cooperate()
         passed.append(name)
 
     with anyio.fail_after(30):
         tasks = {name: asyncio.create_task(compute(name)) for name in ("let through", "waiting", "last")}
-        await line.turn()  # before them, and to the end of the round
-        clock.now += 2 * ROUND
-        while len(line._waiting) != 2:
+        await slices.cooperate()  # before them, and to the end of the round
+        clock.now += 2 * TIME_SLICE
+        while len(slices._queue) != 2:
             await checkpoint()
         tasks["waiting"].cancel()
         tasks["let through"].cancel()  # it is about to run

@@ -8,7 +8,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_client.log.coverage import Covers
+from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey
 
@@ -72,7 +72,7 @@ async def _wait(done: list[tuple[str, int]]) -> None:
     waiting: dict[anyio.CancelScope, int] = {}
 
     async with anyio.create_task_group() as group:
-        covers = Covers(cast("Any", log), group)
+        covers = CoverageWaiter(cast("Any", log), group)
 
         async def wait(scope: anyio.CancelScope, commit: int) -> None:
             with scope:

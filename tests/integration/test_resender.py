@@ -10,7 +10,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import RebaserClient, RequestTimeout, Set
 from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.requests import resender, sender
-from rebaser_client.requests.resender import Unanswered
+from rebaser_client.requests.resender import Resender
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
@@ -47,12 +47,12 @@ class Looks:
     """Counts the client's looks at the queue."""
 
     def __init__(self, look_at: Callable[..., Awaitable[None]]) -> None:
-        self._look_at = look_at
+        self._check_queue = look_at
         self._wanted: dict[int, anyio.Event] = {}
         self.count = 0
 
     async def __call__(self, *args: Any) -> None:
-        await self._look_at(*args)
+        await self._check_queue(*args)
         self.count += 1
         if self.count in self._wanted:
             self._wanted[self.count].set()
@@ -64,12 +64,12 @@ class Looks:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    counter = Looks(Unanswered._look_at)
+    counter = Looks(Resender._check_queue)
 
-    async def look_at(self: Unanswered, *args: Any) -> None:
+    async def look_at(self: Resender, *args: Any) -> None:
         await counter(self, *args)
 
-    monkeypatch.setattr(Unanswered, "_look_at", look_at)
+    monkeypatch.setattr(Resender, "_check_queue", look_at)
     monkeypatch.setattr(resender, "PATIENCE", 0.05)
     monkeypatch.setattr(resender, "PAUSE_MAX", 0.4)
     return counter
@@ -124,7 +124,7 @@ async def test_who_asks_after_all_were_answered_is_looked_after_too(
                 again = await anext(queue)
                 await js.delete_message(subjects.requests_stream, again.stream_sequence)
                 await answer(js, again.headers[REPLY_INBOX])
-            await until(lambda: not client._unanswered._looking)
+            await until(lambda: not client._resender._running)
     assert len(answers) == 2
 
 
@@ -140,12 +140,12 @@ async def test_a_slow_queue_is_looked_at_ever_more_seldom_however_many_wait_in_i
             before, pauses = looks.count, []
             for more in range(1, 6):
                 await looks.reach(before + more)
-                pauses.append(client._unanswered._queues[KEY].pause)
+                pauses.append(client._resender._queues[KEY].pause)
             group.cancel_scope.cancel()
     assert pauses == sorted(pauses)
     assert pauses[-1] == resender.PAUSE_MAX
     assert events.named("answer_lost") == []
-    assert client._unanswered._queues == {}
+    assert client._resender._queues == {}
 
 
 async def test_a_new_connection_asks_at_once_for_what_was_said_to_the_old_one(
@@ -162,7 +162,7 @@ async def test_a_new_connection_asks_at_once_for_what_was_said_to_the_old_one(
         async with anyio.create_task_group() as group:
             group.start_soon(ask, client, answers)
             first = await anext(queue)
-            await until(lambda: bool(client._unanswered._queues))  # it knows that its request is stored
+            await until(lambda: bool(client._resender._queues))  # it knows that its request is stored
             proxy.lose = lambda frame: frame.subject == first.headers[REPLY_INBOX]
             await answer(js, first.headers[REPLY_INBOX])
             await js.delete_message(subjects.requests_stream, first.stream_sequence)
@@ -190,7 +190,7 @@ async def test_what_servers_may_have_forgotten_is_not_sent_again(
             monkeypatch.setattr(sender, "REPEAT_FOR", -1.0)  # as if long ago it had been seen to wait
             await looks.reach(3)
             await js.delete_message(subjects.requests_stream, first.stream_sequence)
-            await until(lambda: not client._unanswered._queues)
+            await until(lambda: not client._resender._queues)
             group.cancel_scope.cancel()
     info = await js.stream_info(subjects.requests_stream)
     assert (info.messages, info.last_sequence) == (0, 1)
