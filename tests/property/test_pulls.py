@@ -121,7 +121,7 @@ def test_no_credit_is_lost_or_made_up(steps: list[tuple[str, int]], kind: str) -
         assert min(state.free, state.outstanding) >= 0
         assert state.outstanding + model.buffer * model.unit <= model.limit
         # At the threshold a pull is out, unless there is no connection, or the next message would not fit.
-        assert state.free < (state.refill or max(state.outstanding, 1)) or not model.connected or model.too_large
+        assert state.free < (state.min_free or max(state.outstanding, 1)) or not model.connected or model.too_large
     model.step("back", 0)
     while model.buffer:
         model.step("take", 9)
@@ -194,8 +194,8 @@ def test_whatever_comes_in_whatever_order_the_counts_hold(
             state.resume()
         assert not state.ended
         assert state.outstanding >= 0
-        assert state.outstanding == sum(sent.left for sent in state._sent)
-        assert all(sent.left > 0 for sent in state._sent)
+        assert state.outstanding == sum(sent.remaining for sent in state._sent)
+        assert all(sent.remaining > 0 for sent in state._sent)
         assert state.free + state.outstanding + came - taken == 10
     # Silence, a connection, and a reader who takes all: then it is pulled for all.
     state.disconnected()
@@ -205,7 +205,7 @@ def test_whatever_comes_in_whatever_order_the_counts_hold(
     for _ in range(came - taken):
         state.grant(1)
     assert state.outstanding + state.free == 10
-    assert state.free < state.refill
+    assert state.free < state.min_free
 
 
 @given(st.lists(st.sampled_from([*GOES_ON, *ENDS]), max_size=20))

@@ -200,7 +200,7 @@ def test_a_heartbeat_changes_nothing() -> None:
 
 
 def test_an_unknown_conflict_is_a_warning() -> None:
-    assert meaning("409", "Something New") == "warn"
+    assert meaning("409", "Something New") == "warning"
 
 
 def test_a_pull_that_ends_gives_back_what_the_server_says() -> None:
@@ -444,10 +444,10 @@ def test_missed_heartbeats_pull_for_whatever_is_free() -> None:
 
 def test_a_pull_that_was_given_up_before_it_was_sent_is_known() -> None:
     state = consume()
-    assert state.expects(1)
+    assert state.is_current(1)
     state.disconnected()
     state.reconnected()
-    assert (state.expects(1), state.expects(2), state.expects(3)) == (False, True, False)
+    assert (state.is_current(1), state.is_current(2), state.is_current(3)) == (False, True, False)
 
 
 def test_a_connection_that_was_lost_unnoticed_is_pulled_on_again() -> None:
@@ -467,7 +467,7 @@ def test_what_could_not_be_sent_is_tried_again() -> None:
 
 
 def fetch(**more: object) -> PullState:
-    return consume(3, 0, once=True, expires=2.0, **more)
+    return consume(3, 0, single_pull=True, expires=2.0, **more)
 
 
 def test_a_fetch_is_over_when_all_came() -> None:
@@ -477,17 +477,17 @@ def test_a_fetch_is_over_when_all_came() -> None:
 
 
 def test_a_fetch_of_bytes_is_over_when_they_came() -> None:
-    state = consume(300, 0, once=True, by_bytes=True)
+    state = consume(300, 0, single_pull=True, by_bytes=True)
     assert not state.message(200)
     assert state.message(100) == (EndPulling(None),)
 
 
 def test_a_fetch_of_messages_and_bytes_is_over_when_either_came() -> None:
-    state = PullState(limit=300, threshold=0, once=True, by_bytes=True, batch=2)
+    state = PullState(limit=300, threshold=0, single_pull=True, by_bytes=True, batch=2)
     assert pulls(state.start(0.0)) == [(1, 2, 300)]
     assert not state.message(100)
     assert state.message(100) == (EndPulling(None),)
-    state = PullState(limit=300, threshold=0, once=True, by_bytes=True, batch=3)
+    state = PullState(limit=300, threshold=0, single_pull=True, by_bytes=True, batch=3)
     assert pulls(state.start(0.0)) == [(1, 3, 300)]
     assert not state.message(200)
     assert state.message(100) == (EndPulling(None),)
@@ -526,7 +526,7 @@ def test_a_fetch_ends_with_its_time_its_heartbeats_or_its_connection() -> None:
 
 
 def test_a_fetch_that_has_no_connection_yet_waits_for_one() -> None:
-    state = PullState(limit=3, threshold=0, once=True)
+    state = PullState(limit=3, threshold=0, single_pull=True)
     assert not state.disconnected()
     assert pulls(state.start(0.0)) == []
     assert not wait(state, 20)
@@ -534,7 +534,7 @@ def test_a_fetch_that_has_no_connection_yet_waits_for_one() -> None:
 
 
 def test_a_fetch_that_gets_no_connection_is_over_after_its_time() -> None:
-    state = PullState(limit=3, threshold=0, once=True, expires=2.0)
+    state = PullState(limit=3, threshold=0, single_pull=True, expires=2.0)
     state.disconnected()
     state.start(0.0)
     assert not wait(state, 2)

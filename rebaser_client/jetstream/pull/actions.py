@@ -1,4 +1,4 @@
-"""What a puller can be told to do, and what the statuses of a server mean to it (ADR-37, "Status handling")."""
+"""The actions that `PullState` asks of a puller, and what the statuses of a server mean (ADR-37, "Status handling")."""
 
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -8,7 +8,7 @@ from rebaser_core.errors import RebaserError
 
 
 class SendPull(NamedTuple):
-    """Send a pull whose answers name `token`. `max_bytes` 0: none; `pin` empty: none."""
+    """Send a pull whose reply subject ends in `token`. `max_bytes` 0: no limit in bytes; `pin` empty: no pin."""
 
     token: int
     batch: int
@@ -17,7 +17,7 @@ class SendPull(NamedTuple):
 
 
 class PullWarning(NamedTuple):
-    """Tell the user: it goes on, but not as it should. `status` is empty where no status says so."""
+    """Tell the user that pulling continues, but not as it should. `status` is empty if no status caused this."""
 
     event: str
     status: str
@@ -25,31 +25,31 @@ class PullWarning(NamedTuple):
 
 
 class ResumeAfter(NamedTuple):
-    """Call `resume` after `seconds`."""
+    """Call `PullState.resume` after `seconds`."""
 
     seconds: float
 
 
 class RenewInbox(NamedTuple):
-    """Listen on a new inbox, when everything for the old one has come, then call `renewed`."""
+    """Subscribe to a new inbox once everything on the old one was received, then call `PullState.renewed`."""
 
 
 class CheckConsumer(NamedTuple):
-    """See whether the consumer is still there."""
+    """Ask the server whether the consumer still exists."""
 
 
 class NotifyPinned(NamedTuple):
-    """The consumer chose this client; the server knows it by `pin`."""
+    """The server pinned this client; `pin` is the server's id for it."""
 
     pin: str
 
 
 class NotifyUnpinned(NamedTuple):
-    """The pin is another's now, or nobody's."""
+    """This client lost its pin. Another client may have it now, or none."""
 
 
 class EndPulling(NamedTuple):
-    """It is over; nothing more will be pulled."""
+    """Stop: nothing more will be pulled. `error`: why, if the reader did not ask for it."""
 
     error: RebaserError | None
 
@@ -57,32 +57,32 @@ class EndPulling(NamedTuple):
 Action: TypeAlias = SendPull | PullWarning | ResumeAfter | RenewInbox | NotifyPinned | NotifyUnpinned | EndPulling
 NOTHING: tuple[Action, ...] = ()
 
-Meaning: TypeAlias = Literal["silent", "warn", "lost", "error", "deleted", "final"]
-_MEANINGS: dict[str, Meaning] = {"404": "silent", "408": "silent", "423": "silent", "400": "error"}
+Meaning: TypeAlias = Literal["expected", "warning", "all_lost", "error", "deleted", "final"]
+_MEANINGS: dict[str, Meaning] = {"404": "expected", "408": "expected", "423": "expected", "400": "error"}
 _CONFLICTS: tuple[tuple[str, Meaning], ...] = (
-    ("Message Size Exceeds MaxBytes", "silent"),
-    ("Batch Completed", "silent"),
-    ("Batch-Completed", "silent"),  # as ADR-37 spells it
+    ("Message Size Exceeds MaxBytes", "expected"),
+    ("Batch Completed", "expected"),
+    ("Batch-Completed", "expected"),  # as ADR-37 spells it
     ("Consumer Deleted", "deleted"),
     ("Consumer is push based", "final"),
-    ("Leadership Change", "lost"),
+    ("Leadership Change", "all_lost"),
 )
 
 
 def meaning(status: str, description: str) -> Meaning:
-    """What a status that ends a pull asks for.
+    """Return what to do about a status that ends a pull.
 
-    `silent`: pull again. `warn`, `error`: tell, wait, pull again. `lost`: as `warn`, all other pulls are over, too.
-    `deleted`, `final`: it is over.
+    `expected`: pull again. `warning`, `error`: tell the user, wait, pull again. `all_lost`: as `warning`; all other
+    pulls are over, too. `deleted`, `final`: end, though a consumer that was deleted may be waited for.
     """
     if status == "409":
-        return next((found for text, found in _CONFLICTS if description.startswith(text)), "warn")
-    return _MEANINGS.get(status, "warn")
+        return next((what for text, what in _CONFLICTS if description.startswith(text)), "warning")
+    return _MEANINGS.get(status, "warning")
 
 
 def refusal(status: str, description: str) -> RebaserError:
-    """What to raise for a status that ends it."""
+    """Return the error to raise for a status that ends pulling."""
     if status == "503":
-        return NoRespondersError("nobody answers pulls: the consumer is not there, or JetStream is away")
+        return NoRespondersError("nobody answers pulls: the consumer does not exist, or JetStream is not available")
     kind = ConsumerDeletedError if meaning(status, description) == "deleted" else PullRefusedError
     return kind(status, description)

@@ -26,7 +26,7 @@ class _RefillingPuller(Puller):
         limits: PullLimits,
         group: PriorityGroup,
         *,
-        once: bool,
+        single_pull: bool,
         **callbacks: Any,
     ) -> None:
         state = PullState(
@@ -35,7 +35,7 @@ class _RefillingPuller(Puller):
             by_bytes=limits.by_bytes,
             expires=limits.expires,
             heartbeat=limits.heartbeat,
-            once=once,
+            single_pull=single_pull,
             batch=limits.batch,
         )
         super().__init__(
@@ -84,7 +84,7 @@ class Messages(_RefillingPuller):
     def __init__(
         self, js: ApiCalls, stream: str, consumer: str, limits: PullLimits, group: PriorityGroup, **callbacks: Any
     ) -> None:
-        super().__init__(js, stream, consumer, limits, group, once=False, **callbacks)
+        super().__init__(js, stream, consumer, limits, group, single_pull=False, **callbacks)
 
     async def drain(self) -> None:
         """Pull no more, but keep what came: iteration ends when it is taken."""
@@ -109,7 +109,7 @@ class MessageBatch(_RefillingPuller):
     """
 
     def __init__(self, js: ApiCalls, stream: str, consumer: str, limits: PullLimits, group: PriorityGroup) -> None:
-        super().__init__(js, stream, consumer, limits, group, once=True)
+        super().__init__(js, stream, consumer, limits, group, single_pull=True)
 
 
 class AckNextBatch(MessageBatch):

@@ -1,103 +1,114 @@
-"""What pulls were sent, and what of it may still come: the pending counts of ADR-37. No I/O, no clock.
+"""Counts what the pulls on the server may still deliver: the pending counts of ADR-37. No I/O, no clock.
 
-Counting is in one unit, messages or bytes, because ADR-37 lets only one of the two be the limit.
-Invariant: free + outstanding + all that came = all that was granted, the limit included. `outstanding` is the ADR's
-pending count without what waits in the reader's buffer. A message does not say which pull it answers (the server takes
-turns), so it is counted for the oldest; the status that ends a pull says how much it left, and sets that right.
+There is one unit, messages or bytes, because ADR-37 allows only one of the two as the limit.
+
+Invariant: free + outstanding + everything delivered = everything granted, the limit included. `outstanding` is the
+ADR's pending count without what waits in the reader's buffer. A message does not say which pull it answers, because the
+server serves pulls in turn, so it is counted for the oldest pull. The status that ends a pull says how much the pull
+did not deliver, and that corrects the counts.
 """
 
 from collections import deque
 
 
 class SentPull:
-    """A pull on the server. `left`: what it may still bring."""
+    """A pull on the server. `remaining`: what it may still deliver. `sent_at`: seconds of the state's clock."""
 
-    __slots__ = ("at", "left", "pin", "token")
+    __slots__ = ("pin", "remaining", "sent_at", "token")
 
-    def __init__(self, token: int, left: int, pin: str, at: float) -> None:
+    def __init__(self, token: int, remaining: int, pin: str, sent_at: float) -> None:
         self.token = token
-        self.left = left
+        self.remaining = remaining
         self.pin = pin
-        self.at = at
+        self.sent_at = sent_at
 
 
 class PullCounts:
-    """The foundation of `PullState`. `free`: what no pull asks for. Below zero: more came than was asked for."""
+    """The counting part of `PullState`.
+
+    `free`: what has been granted and no pull has requested. It is negative while the server has delivered more than
+    was requested.
+    """
 
     def __init__(self, limit: int) -> None:
         self.free = limit
         self.outstanding = 0
-        self._sent: deque[SentPull] = deque()  # oldest first, those that may still bring something
-        self._tokens = 0
-        self._floor = 1  # answers to pulls before this one mean nothing any more
+        self._sent: deque[SentPull] = deque()  # oldest first; only pulls that may still deliver something
+        self._tokens = 0  # the newest token
+        self._floor = 1  # answers to pulls with a lower token are ignored
 
-    def expects(self, token: int) -> bool:
-        """Whether `token` is that of a pull that was not given up."""
+    def is_current(self, token: int) -> bool:
+        """Return whether `token` belongs to a pull that has not been given up."""
         return self._floor <= token <= self._tokens
 
-    def _ask(self, pin: str, at: float) -> int:
-        """All that is free is asked for; the token of the pull."""
+    def _add_pull(self, pin: str, now: float) -> int:
+        """Record a pull for everything that is free. Return its token."""
         self._tokens += 1
-        self._sent.append(SentPull(self._tokens, self.free, pin, at))
+        self._sent.append(SentPull(self._tokens, self.free, pin, now))
         self.outstanding += self.free
         self.free = 0
         return self._tokens
 
-    def _came(self, amount: int) -> None:
+    def _count_delivery(self, amount: int) -> None:
+        """Count `amount` for the oldest pulls."""
         sent = self._sent
         while sent and amount:
             oldest = sent[0]
-            if oldest.left > amount:
-                oldest.left -= amount
+            if oldest.remaining > amount:
+                oldest.remaining -= amount
                 self.outstanding -= amount
                 amount = 0
             else:
-                amount -= oldest.left
-                self.outstanding -= oldest.left
+                amount -= oldest.remaining
+                self.outstanding -= oldest.remaining
                 sent.popleft()
         self.free -= amount
 
-    def _over(self, token: int, left: int | None) -> int:
-        """The pull is over. What it left is free again, and returned (None: what we thought was left)."""
-        thought = 0
-        for sent in self._sent:
-            if sent.token == token:
-                thought = sent.left
-                self._sent.remove(sent)
-                break
-        self.outstanding -= thought
-        self.free += thought
-        if left is None:
-            return thought
-        # What it brought beyond our guess was counted for other pulls, which may still bring that much.
-        self._shift(thought - left)
-        return left
+    def _finish_pull(self, token: int, undelivered: int | None) -> int:
+        """Count the pull `token` as over; what it did not deliver becomes free.
 
-    def _shift(self, amount: int) -> None:
-        """Move `amount` from the free to the other pulls (negative: the other way). What they cannot take stays."""
-        for sent in list(self._sent):
+        `undelivered` is the amount that the status gives; None: take our own count. Return the amount used.
+        """
+        expected = 0
+        for pull in self._sent:
+            if pull.token == token:
+                expected = pull.remaining
+                self._sent.remove(pull)
+                break
+        self.outstanding -= expected
+        self.free += expected
+        if undelivered is None:
+            return expected
+        # What the pull delivered beyond our count was counted for other pulls, which may still deliver that much.
+        self._move_to_others(expected - undelivered)
+        return undelivered
+
+    def _move_to_others(self, amount: int) -> None:
+        """Move `amount` from `free` to the other pulls; a negative amount moves back. What they cannot give stays."""
+        for pull in list(self._sent):
             if not amount:
                 return
-            moved = max(amount, -sent.left)
-            sent.left += moved
+            moved = max(amount, -pull.remaining)
+            pull.remaining += moved
             self.outstanding += moved
             self.free -= moved
             amount -= moved
-            if not sent.left:
-                self._sent.remove(sent)
+            if not pull.remaining:
+                self._sent.remove(pull)
 
-    def _lose_all(self) -> None:
+    def _give_up_all(self) -> None:
+        """Give up all pulls: answers to them are ignored from now on."""
         self.free += self.outstanding
         self.outstanding = 0
         self._sent.clear()
         self._floor = self._tokens + 1
 
-    def _lose_older(self, at: float) -> int:
-        """Give up what was sent before `at`; the token of the last of these, or 0."""
-        last = 0
-        while self._sent and self._sent[0].at < at:
-            last = self._sent[0].token
-            self._over(last, None)
-        if last:
-            self._floor = last + 1
-        return last
+    def _give_up_older(self, time: float) -> int:
+        """Give up the pulls sent before `time`. Return the token of the newest of them, 0 if there were none."""
+        newest = 0
+        while self._sent and self._sent[0].sent_at < time:
+            newest = self._sent[0].token
+            self._finish_pull(newest, None)
+        if newest:
+            self._floor = newest + 1
+        return newest

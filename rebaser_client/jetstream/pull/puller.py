@@ -299,7 +299,7 @@ class Puller:
             self._act(self._state.gone())
 
     async def _pull(self, pull: SendPull) -> None:
-        if not self._state.expects(pull.token):
+        if not self._state.is_current(pull.token):
             return  # given up before it was sent: the connection was lost, and its successor asks for as much
         try:
             await self._connection.publish(self._api, self._wanted(pull), reply=f"{self._inbox}{pull.token}")
