@@ -1,4 +1,4 @@
-"""Messages as they come (`consume`) and in batches (`fetch`): pulls that are made for the reader (ADR-37)."""
+"""Endless messages (`consume`) and batches (`fetch`): pulls that follow what the reader takes (ADR-37)."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from rebaser_client.nats.parser import SizedHandler
 
 
 class _RefillingPuller(Puller):
-    """What is taken from the queue makes room for as much."""
+    """A puller whose reader makes room by taking messages."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class _RefillingPuller(Puller):
             group=group,
             **callbacks,
         )
-        self._sizes: deque[int] = deque()  # of what is queued, where bytes are counted
+        self._sizes: deque[int] = deque()  # of the queued messages, if bytes are counted
         if limits.by_bytes:
-            self._handler = SizedHandler(self._on_sized)
+            self._handler = SizedHandler(self._on_sized_message)
 
     async def __anext__(self) -> PullMessage:
         if not self._queue:
@@ -62,23 +62,25 @@ class _RefillingPuller(Puller):
             self._act(actions)
         return message
 
-    def _on_sized(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None, size: int) -> None:
-        message = self._message(subject, reply, data, headers)
+    def _on_sized_message(
+        self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None, size: int
+    ) -> None:
+        message = self._parse(subject, reply, data, headers)
         if message is not None:
             self._sizes.append(size)
-            self._arrived(message, size)
+            self._deliver(message, size)
 
 
 class Messages(_RefillingPuller):
-    """Messages of a consumer, without end: see `Consumer.consume`.
+    """The messages of a consumer, without end: see `Consumer.consume`.
 
-    async with consumer.consume() as messages:
-        async for message in messages: ...
+        async with consumer.consume() as messages:
+            async for message in messages: ...
 
     Iteration ends after `stop` or `drain`. It raises `ConsumerDeletedError` when the consumer is deleted, and
-    `PullRefusedError` when it is one that pushes; all else is told to `on_warning`, and it goes on.
-    With `end_when_gone` the first also comes when the consumer is found gone, after a reconnect or because nobody
-    answers pulls.
+    `PullRefusedError` when the consumer is a push consumer. Everything else is passed to `on_warning`, and iteration
+    continues. With `end_when_gone`, `ConsumerDeletedError` is also raised when the consumer turns out to be gone after
+    a reconnect, or because nobody answers pulls.
     """
 
     def __init__(
@@ -87,11 +89,11 @@ class Messages(_RefillingPuller):
         super().__init__(js, stream, consumer, limits, group, single_pull=False, **callbacks)
 
     async def drain(self) -> None:
-        """Pull no more, but keep what came: iteration ends when it is taken."""
+        """Pull no more, but keep what was delivered: iteration ends once it is taken."""
         await self._finish()
 
     async def run(self, handle: Callable[[PullMessage], Awaitable[None]]) -> None:
-        """Call `handle` with each message, one after the other, until `stop` or `drain`. What it raises ends it."""
+        """Call `handle` with each message in turn until `stop` or `drain`. An exception of `handle` ends the run."""
         async with self:
             async for message in self:
                 await handle(message)
@@ -100,12 +102,12 @@ class Messages(_RefillingPuller):
 class MessageBatch(_RefillingPuller):
     """The messages of one pull: see `Consumer.fetch`.
 
-    async for message in consumer.fetch(10): ...
+        async for message in consumer.fetch(10): ...
 
-    Iteration ends when all came that were asked for, or no more will: time is over, or the next one is too large. It
-    raises `PullRefusedError`, `NoRespondersError`, `RequestTimeoutError` (the server did not even say that time is
-    over) or `NotConnectedError` (it was lost, or there was none for all that time), each after what came before.
-    A batch that is not read to its end is over after its time, or at once in an `async with` block.
+    Iteration ends when everything requested was delivered, when time is up, or when the next message is too large. It
+    raises, after what was delivered before: `PullRefusedError`, `NoRespondersError`, `RequestTimeoutError` (the server
+    did not even say that time is up), or `NotConnectedError` (the connection was lost, or there was none for all that
+    time). A batch that is not read to its end is over when its time is up, or at the end of an `async with` block.
     """
 
     def __init__(self, js: ApiCalls, stream: str, consumer: str, limits: PullLimits, group: PriorityGroup) -> None:
@@ -113,7 +115,7 @@ class MessageBatch(_RefillingPuller):
 
 
 class AckNextBatch(MessageBatch):
-    """The messages of a pull that acknowledges the one before: see `JetStream.ack_next`."""
+    """The messages of a pull that also acknowledges a message: see `JetStream.ack_next`."""
 
     def __init__(
         self, js: ApiCalls, message: Message, limits: PullLimits, group: PriorityGroup, *, no_wait: bool
@@ -121,8 +123,9 @@ class AckNextBatch(MessageBatch):
         super().__init__(js, message.stream, message.consumer, limits, group)
         self._api = message.reply
         if no_wait:
-            kept = {name: value for name, value in self._request.items() if name not in ("expires", "idle_heartbeat")}
-            self._request = {**kept, "no_wait": True}
+            timed = ("expires", "idle_heartbeat")
+            self._request = {name: value for name, value in self._request.items() if name not in timed}
+            self._request["no_wait"] = True
 
-    def _wanted(self, pull: SendPull) -> bytes:
-        return b"+NXT " + super()._wanted(pull)
+    def _encode(self, pull: SendPull) -> bytes:
+        return b"+NXT " + super()._encode(pull)

@@ -1,4 +1,4 @@
-"""A consumer as an object (ADR-37): what it is, and the three ways to take its messages."""
+"""A pull consumer as an object (ADR-37): its description, and three ways to read its messages."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,11 @@ from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, PullLimits, c
 
 
 class Consumer:
-    """Got from `JetStream` or `Stream`. `cached_info` is as old as its last `info`.
+    """A consumer that `JetStream` or `Stream` returned. `cached_info` is as old as the last call of `info`.
 
-    All times are seconds. `consume`, `fetch` and `next` raise `ConfigError` for what ADR-37 or the consumer, as it is
-    cached, forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see `PriorityGroup`. Messages are
-    acknowledged by themselves (`PullMessage`) or through `JetStream`.
+    All times are seconds. `consume`, `fetch` and `next` raise `ConfigError` for arguments that ADR-37 or the consumer's
+    cached configuration forbids. `group`, `min_pending`, `min_ack_pending` and `priority`: see `PriorityGroup`.
+    Acknowledge messages with their own methods (`PullMessage`) or through `JetStream`.
     """
 
     def __init__(self, js: JetStreamApi, info: ConsumerInfo) -> None:
@@ -27,16 +27,16 @@ class Consumer:
         self.cached_info = info
 
     async def info(self) -> ConsumerInfo:
-        """What it is and where it stands now; asks the server."""
+        """Ask the server for the configuration and the current state."""
         self.cached_info = await self._js.consumer_info(self.stream, self.name)
         return self.cached_info
 
     async def delete(self) -> None:
-        """Delete it; one that is not there is deleted already."""
+        """Delete the consumer. A consumer that does not exist counts as deleted."""
         await self._js.delete_consumer(self.stream, self.name)
 
     async def unpin(self, group: str) -> None:
-        """Take the pin from the pinned client of `group`; whoever pulls next without one gets it."""
+        """Take the pin from the pinned client of `group`. The next client to pull without a pin gets it."""
         await self._js.unpin(self.stream, self.name, group)
 
     def consume(
@@ -57,16 +57,16 @@ class Consumer:
         on_unpinned: Callable[[], None] | None = None,
         end_when_gone: bool = False,
     ) -> Messages:
-        """Messages without end, pulled for in advance: at most `max_messages` (500), or `max_bytes`, are kept.
+        """Return endless messages, pulled for in advance: at most `max_messages` (500), or `max_bytes`, are buffered.
 
-        More is pulled for when the threshold (half of that) is left. A pull lasts `expires` (at least 1); without a
-        word from the server for two `idle_heartbeat` (half of `expires`, from 0.5 to 30) it pulls anew.
+        The next pull is sent when the threshold (half of that) is left. A pull lasts `expires` (at least 1). After two
+        `idle_heartbeat` (half of `expires`, from 0.5 to 30) without anything from the server, a new pull is sent.
         `on_warning`, `on_pinned` and `on_unpinned` are called in the read loop: see `Puller` and `PullConsumer`.
-        `end_when_gone`: after a reconnect, and when nobody answers pulls, ask whether the consumer is still there, and
-        end if not. Otherwise one that goes while nobody can say so is waited for.
+        `end_when_gone`: after a reconnect, and when nobody answers pulls, ask whether the consumer still exists, and
+        end if it does not. Otherwise a consumer that disappears while nobody can say so is waited for.
 
-        Where nothing is acknowledged (`ack_policy` none), what is kept for a reader who leaves early is lost: to the
-        server it is done. Such a reader keeps little (`max_messages`), or drains.
+        With `ack_policy` none, buffered messages are lost if the reader leaves early, because the server considers
+        them done. Such a reader should buffer little (`max_messages`), or drain.
         """
         limits = PullLimits.of_consume(
             max_messages,
@@ -100,15 +100,14 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> MessageBatch:
-        """The next `max_messages`, or as many as fit into `max_bytes`, or as many as come before `expires`.
+        """Return the next `max_messages`, or as many as fit into `max_bytes`, or as many as arrive within `expires`.
 
-        Both limits may be given: it is over when the first is reached.
-
-        With a heartbeat (by default if `expires` is above 30) a pull that is lost is noticed before its time.
+        Both limits may be given: the batch ends when the first is reached. With a heartbeat (the default if `expires`
+        is above 30) a lost pull is noticed before its time is up.
         """
         limits = PullLimits.of_fetch(max_messages, max_bytes, expires, idle_heartbeat)
-        group_ = self._group(group, min_pending, min_ack_pending, priority, fetch=True)
-        return MessageBatch(self._js, self.stream, self.name, limits, group_)
+        priority_group = self._group(group, min_pending, min_ack_pending, priority, fetch=True)
+        return MessageBatch(self._js, self.stream, self.name, limits, priority_group)
 
     async def next(
         self,
@@ -120,7 +119,7 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> PullMessage | None:
-        """The next message, or None if none comes before `expires`. Raises as `MessageBatch` does."""
+        """Return the next message, or None if none arrives within `expires`. Raises what `MessageBatch` raises."""
         batch = self.fetch(
             1,
             expires=expires,

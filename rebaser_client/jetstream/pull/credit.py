@@ -1,4 +1,4 @@
-"""Messages for credits: pulls for as much as a reader says it can take."""
+"""Pulls for as many messages as the reader has given credit for."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,17 @@ from rebaser_client.jetstream.pull.state import PullState
 
 
 class PullConsumer(Puller):
-    """Messages of the durable `consumer` of `stream`, to be acknowledged through `JetStream`, for credits and no more.
+    """The messages of the durable `consumer` of `stream`, never more than the reader has given credit for.
 
-    async with PullConsumer(js, stream, consumer) as pull:
-        pull.add_credit(10)
-        async for message in pull: ...
+        async with PullConsumer(js, stream, consumer) as pull:
+            pull.add_credit(10)
+            async for message in pull: ...
 
-    A consumer that is deleted is waited for. `expires` and `idle_heartbeat` are seconds.
-    `group` and what goes with it: see `PriorityGroup`; raises `ConfigError` for what no server takes.
-    `on_pinned` (with the pin's id) is called, in the read loop, when the first message of a pin came, `on_unpinned`
-    when a pull was refused because the pin is gone. Nobody tells a client that loses its pin while it does not pull.
+    Acknowledge the messages through `JetStream`. If the consumer is deleted, the puller waits for it to come back.
+    `expires` and `idle_heartbeat` are seconds. `group`, `min_pending`, `min_ack_pending` and `priority`: see
+    `PriorityGroup`; they raise `ConfigError` if no server accepts them. `on_pinned` is called, in the read loop, with
+    the pin's id when the first message of a pin was delivered, `on_unpinned` when a pull was refused because the pin is
+    gone. A client that loses its pin while it does not pull is not told.
     """
 
     def __init__(
@@ -52,5 +53,5 @@ class PullConsumer(Puller):
         )
 
     def add_credit(self, count: int = 1) -> None:
-        """The reader can take `count` messages more."""
+        """Let the server deliver `count` messages more."""
         self._act(self._state.grant(count))

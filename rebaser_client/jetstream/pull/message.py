@@ -1,11 +1,11 @@
-"""A message that was pulled and acknowledges itself."""
+"""A pulled message with methods that acknowledge it."""
 
 from rebaser_client.jetstream.api_calls import ApiCalls
 from rebaser_client.jetstream.messages import Message
 
 
 class PullMessage(Message):
-    """A delivery that has to be acknowledged. Its methods are those of `JetStream`, which say more."""
+    """A delivery to acknowledge. The methods of the same names in `JetStream` say what each acknowledgement means."""
 
     __slots__ = ("_js",)
 

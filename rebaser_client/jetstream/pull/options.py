@@ -1,6 +1,6 @@
-"""What `consume`, `fetch` and `next` may be asked for (ADR-37, ADR-42): defaults, limits, and clear refusals.
+"""Checks the arguments of `consume`, `fetch` and `next` (ADR-37, ADR-42) and fills in their defaults.
 
-Invariant: what is refused here is refused before anything is sent, with `ConfigError`.
+Invariant: arguments are refused with `ConfigError`, before anything is sent.
 """
 
 from typing import NamedTuple, Self
@@ -10,17 +10,21 @@ from rebaser_client.jetstream.priority_groups import PriorityGroup
 from rebaser_core.errors import ConfigError
 
 DEFAULT_MESSAGES = 500
-BATCH_OF_BYTES = 1_000_000  # messages a pull asks for where bytes are the limit
-DEFAULT_EXPIRES = 30.0  # seconds, as all below
+BATCH_OF_BYTES = 1_000_000  # messages that a pull requests if bytes are the limit
+DEFAULT_EXPIRES = 30.0  # seconds, as everything below
 MIN_EXPIRES = 1.0  # of consume
-MAX_EXPIRES = 1e9  # about 30 years; a server can read some 290 (and not infinity)
+MAX_EXPIRES = 1e9  # about 30 years; a server can parse about 290 years, but not infinity
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.5, 30.0
-LONG_FETCH = 30.0  # a fetch that may take longer has heartbeats by default
-NS = 1e-9  # seconds in a nanosecond: the finest time a request can name
+LONG_FETCH = 30.0  # a fetch with a longer `expires` has heartbeats by default
+NS = 1e-9  # seconds in a nanosecond, the shortest time that a request can express
 
 
 class PullLimits(NamedTuple):
-    """How much is pulled for at most, and when again. `heartbeat` 0: none. `batch`: messages, if the limit is bytes."""
+    """How much is pulled for at most, and at which threshold again.
+
+    `limit` and `threshold` are messages, or bytes with `by_bytes`. `expires` and `heartbeat` (0: none) are seconds.
+    `batch`: messages that a pull requests if the limit is in bytes.
+    """
 
     limit: int
     by_bytes: bool
@@ -43,18 +47,18 @@ class PullLimits(NamedTuple):
         if max_messages is not None and max_bytes is not None:
             raise ConfigError("max_messages and max_bytes are both given; only one of them can be the limit")
         limit, by_bytes = _limit(max_messages, max_bytes, DEFAULT_MESSAGES)
-        mine, other = ("bytes", "messages") if by_bytes else ("messages", "bytes")
-        given = {"messages": threshold_messages, "bytes": threshold_bytes}
-        if given[other] is not None:
-            raise ConfigError(f"threshold_{other} is of no use: max_{mine} is the limit")
-        threshold = given[mine]
+        unit, other = ("bytes", "messages") if by_bytes else ("messages", "bytes")
+        thresholds = {"messages": threshold_messages, "bytes": threshold_bytes}
+        if thresholds[other] is not None:
+            raise ConfigError(f"threshold_{other} has no effect, because max_{unit} is the limit")
+        threshold = thresholds[unit]
         if threshold is None:
             threshold = limit // 2
         elif not 0 <= threshold <= limit:
-            raise ConfigError(f"threshold_{mine} is {threshold}; it must be from 0 to max_{mine}, which is {limit}")
+            raise ConfigError(f"threshold_{unit} is {threshold}; it must be from 0 to max_{unit}, which is {limit}")
         if not MIN_EXPIRES <= expires <= MAX_EXPIRES:
             raise ConfigError(
-                f"expires is {expires:g} s; consume takes {MIN_EXPIRES:g} s or more, {MAX_EXPIRES:g} at most"
+                f"expires is {expires:g} s; for consume it must be from {MIN_EXPIRES:g} to {MAX_EXPIRES:g} s"
             )
         if idle_heartbeat is None:
             idle_heartbeat = min(max(expires / 2, MIN_HEARTBEAT), MAX_HEARTBEAT)
@@ -66,7 +70,9 @@ class PullLimits(NamedTuple):
     ) -> Self:
         limit, by_bytes = _limit(max_messages, max_bytes, None)
         if not NS <= expires <= MAX_EXPIRES:
-            raise ConfigError(f"expires is {expires:g} s; a fetch needs some time, {MAX_EXPIRES:g} s at most")
+            raise ConfigError(
+                f"expires is {expires:g} s; for fetch and next it must be above 0, {MAX_EXPIRES:g} s at most"
+            )
         if idle_heartbeat is None:
             heartbeat = min(expires / 2, MAX_HEARTBEAT) if expires > LONG_FETCH else 0.0
         else:
@@ -75,13 +81,13 @@ class PullLimits(NamedTuple):
 
 
 def _limit(max_messages: int | None, max_bytes: int | None, default: int | None) -> tuple[int, bool]:
-    """The limit, and whether it is one of bytes."""
-    for name, given in (("max_messages", max_messages), ("max_bytes", max_bytes)):
-        if given is not None and given < 1:
-            raise ConfigError(f"{name} is {given}; it must be 1 or more")
+    """Return the limit and whether it is in bytes."""
+    for name, value in (("max_messages", max_messages), ("max_bytes", max_bytes)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} is {value}; it must be 1 or more")
     limit = max_bytes or max_messages or default
     if limit is None:
-        raise ConfigError("neither max_messages nor max_bytes is given; fetch needs one of them")
+        raise ConfigError("neither max_messages nor max_bytes is given; fetch needs at least one of them")
     return limit, max_bytes is not None
 
 
@@ -94,22 +100,22 @@ def _heartbeat(seconds: float, expires: float) -> float:
 
 
 def check_group(info: ConsumerInfo, group: PriorityGroup, *, fetch: bool) -> None:
-    """Refuse what the consumer, as `info` has it, cannot be pulled for."""
+    """Raise `ConfigError` if the consumer, as `info` describes it, cannot serve pulls of `group`."""
     config = info.config
     what = f"consumer {info.name} of stream {info.stream}"
     if config.get("deliver_subject"):
-        raise ConfigError(f"{what} pushes its messages; only a pull consumer can be pulled from")
+        raise ConfigError(f"{what} is a push consumer; only a pull consumer can be pulled from")
     groups, policy = config.get("priority_groups") or [], config.get("priority_policy") or "none"
     if policy == "none":
         if group.name is not None:
-            raise ConfigError(f"{what} has no priority groups; a group cannot be given")
+            raise ConfigError(f"{what} has no priority groups; leave out the group")
         return
     if group.name is None:
-        raise ConfigError(f"{what} has priority groups; give one of them: {', '.join(groups)}")
+        raise ConfigError(f"{what} has priority groups; name one of them: {', '.join(groups)}")
     if group.name not in groups:
         raise ConfigError(f"{what} has no group {group.name}; it has {', '.join(groups)}")
     if fetch and policy == "pinned_client":
         raise ConfigError(f"{what} serves a pinned client; use consume, which keeps its pin from pull to pull")
-    for field, needed in (("min_pending", "overflow"), ("min_ack_pending", "overflow"), ("priority", "prioritized")):
-        if field in group.request and policy != needed:
-            raise ConfigError(f"{field} needs priority policy {needed}; {what} has {policy}")
+    for field, required in (("min_pending", "overflow"), ("min_ack_pending", "overflow"), ("priority", "prioritized")):
+        if field in group.request and policy != required:
+            raise ConfigError(f"{field} requires priority policy {required}; {what} has {policy}")

@@ -1,11 +1,13 @@
-"""Pulls messages of a consumer: carries out what `PullState` decides, and keeps what came until a reader takes it.
+"""Pulls messages: carries out the actions of `PullState`, and queues messages until a reader takes them.
 
-Invariant: whatever happens to a pull (it expires, is refused, its heartbeats stop, the connection breaks), what it did
-not bring is pulled for again. After `stop` nothing is kept: what still comes goes back to the server at once.
+Invariant: whatever happens to a pull (it expires, it is refused, its heartbeats stop, the connection breaks), what it
+did not deliver is pulled for again. After `stop` nothing is queued: messages that still come are returned to the server
+at once.
 """
 
 import asyncio
 import json
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -44,10 +46,11 @@ STOP_BOUND = 5.0  # seconds
 
 
 class Puller:
-    """What all ways to pull have in common: one subscription for all pulls, a queue, an end. One reader.
+    """The base of everything that pulls: one subscription for all pulls, a queue, and one reader.
 
-    It opens when it is entered, or when it is first read from; it is open until it ends, `stop` or the `with` block.
-    `on_warning` is told what the reader is not; it and the others are called in the read loop, and must be quick.
+    A puller opens when it is entered or first read from. It stays open until pulling ends, `stop` is called, or the
+    `with` block is left. `on_warning` is called with what is no error for the reader. The callbacks run in the read
+    loop and must be quick.
     """
 
     def __init__(
@@ -77,23 +80,23 @@ class Puller:
         self._on_warning = on_warning
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
-        self._is_gone = is_gone  # asked when the consumer may be, if it is of interest
+        self._is_gone = is_gone  # None: keep pulling from a consumer that may be gone
         self._loop = asyncio.get_running_loop()
         self._inbox = ""
         self._subscription: Subscription | None = None
         self._handler: Handler | SizedHandler = self._on_message
         self._queue: deque[PullMessage] = deque()
-        self._unwanted: deque[PullMessage] = deque()  # came and nobody will take them
-        self._filled = asyncio.Event()
-        self._todo: deque[SendPull | RenewInbox | CheckConsumer] = deque()
-        self._due = asyncio.Event()
-        self._busy = False  # with one of `_todo`: the inbox may be another soon
+        self._unwanted: deque[PullMessage] = deque()  # delivered, but no reader will take them
+        self._readable = asyncio.Event()  # something is queued, or nothing will be
+        self._jobs: deque[SendPull | RenewInbox | CheckConsumer] = deque()
+        self._job_added = asyncio.Event()
+        self._job_running = False  # the inbox may be replaced any moment
         self._timer: asyncio.TimerHandle | None = None
         self._scope = anyio.CancelScope()
         self._hooks: list[Callable[[], object]] = []
         self._opened = False
-        self._stopped = False  # nothing is kept any more
-        self._draining = False  # what is on its way is still to come
+        self._stopped = False  # return what is still delivered
+        self._draining = False  # pulling has ended, but more may be on its way
         self._closed = asyncio.Event()
         self._error: RebaserError | None = None
 
@@ -109,21 +112,21 @@ class Puller:
 
     @property
     def outstanding(self) -> int:
-        """Messages (bytes, where they are the limit) that were asked for and have not come."""
+        """Messages (or bytes, where bytes are the limit) that were pulled for and have not been delivered."""
         return self._state.outstanding
 
     @property
     def buffered(self) -> int:
-        """Messages that came and were not taken."""
+        """Messages that were delivered and not yet taken."""
         return len(self._queue)
 
     async def stop(self) -> None:
-        """Give up waiting pulls, give back what was not taken yet, end the iteration."""
+        """Give up the pulls, return what was not taken to the server, and end the iteration."""
         self._stopped = True
         self._unwanted += self._queue
         self._queue.clear()
         await self._finish()
-        self._give_back()
+        self._return_unwanted()
 
     async def _finish(self) -> None:
         self._draining |= not self._state.ended
@@ -131,7 +134,7 @@ class Puller:
         if self._opened:
             await self._closed.wait()
         self._closed.set()
-        self._filled.set()
+        self._readable.set()
 
     def __aiter__(self) -> Self:
         return self
@@ -142,15 +145,15 @@ class Puller:
         return self._queue.popleft()
 
     async def _wait(self) -> None:
-        """Return when something is queued; raises what ended it, the first time, or `StopAsyncIteration`."""
+        """Return when something is queued. At the end raise its error, the first time, or `StopAsyncIteration`."""
         if not self._opened:
             await self._open()
         while not self._queue:
             if self._state.ended and (self._closed.is_set() or not self._draining):
                 error, self._error = self._error, None
                 raise error or StopAsyncIteration
-            self._filled.clear()
-            await self._filled.wait()
+            self._readable.clear()
+            await self._readable.wait()
 
     async def _open(self) -> None:
         if self._opened or self._state.ended:
@@ -164,25 +167,25 @@ class Puller:
             self._act(self._state.disconnected())
         self._act(self._state.start(self._loop.time()))
 
-    def _give_back(self) -> None:
-        """To be called when no pull waits any more: it would be served again at once, on a way that is being closed."""
+    def _return_unwanted(self) -> None:
+        """Call this only when no pull is waiting: the server would deliver the messages again at once, to that pull."""
         while self._unwanted:
             self._connection.post(self._unwanted.popleft().reply, b"-NAK")
 
     # -- what the server sends -------------------------------------------------------------------------------------
 
     def _on_message(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
-        message = self._message(subject, reply, data, headers)
+        message = self._parse(subject, reply, data, headers)
         if message is not None:
-            self._arrived(message, 1)
+            self._deliver(message, 1)
 
-    def _message(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> PullMessage | None:
-        """The delivery, unless it is a status, or nothing of ours."""
+    def _parse(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> PullMessage | None:
+        """Return the delivery; None for a status, which is handled here, and for a foreign message."""
         if headers is not None and STATUS in headers and not reply.startswith("$JS.ACK."):
-            left = headers.get("Nats-Pending-Bytes" if self._state.by_bytes else "Nats-Pending-Messages")
+            pending = headers.get("Nats-Pending-Bytes" if self._state.by_bytes else "Nats-Pending-Messages")
             token = as_int(subject[len(self._inbox) :])
             status, description = headers[STATUS], headers.get(DESCRIPTION, "")
-            self._act(self._state.status(token, status, description, None if left is None else as_int(left)))
+            self._act(self._state.status(token, status, description, None if pending is None else as_int(pending)))
             return None
         try:
             return PullMessage(subject, reply, data, headers, self._js)
@@ -190,15 +193,15 @@ class Puller:
             log.warning("pull_foreign_message", **self._names, subject=subject[:120])
             return None
 
-    def _arrived(self, message: PullMessage, amount: int) -> None:
+    def _deliver(self, message: PullMessage, amount: int) -> None:
         if self._stopped:
             self._unwanted.append(message)
             return
         queue = self._queue
         queue.append(message)
         if len(queue) == 1:
-            self._filled.set()
-        if self._grouped and PIN_ID in message.headers:  # before the message is counted: the next pull has to name it
+            self._readable.set()
+        if self._grouped and PIN_ID in message.headers:  # before the message is counted: the next pull must name it
             self._act(self._state.pinned(message.headers[PIN_ID]))
         actions = self._state.message(amount)
         if actions:
@@ -211,98 +214,101 @@ class Puller:
 
     def _reconnected(self) -> None:
         self._act(self._state.reconnected())
-        self._look_soon()
+        self._check_consumer_soon()
 
     def _resume(self) -> None:
         self._act(self._state.resume())
 
-    # -- carrying out ----------------------------------------------------------------------------------------------
+    # -- actions ---------------------------------------------------------------------------------------------------
 
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
             match action:
-                case SendPull() if not self._todo and not self._busy and self._pull_now(action):
-                    pass  # half the window is still to come, and what hurries now need not wait for it
+                case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
+                    pass  # a task might get its turn hundreds of messages later, when what is outstanding has run out
                 case SendPull() | RenewInbox():
-                    self._todo.append(action)
-                    self._due.set()
+                    self._add_job(action)
                 case PullWarning(event, status, reason):
-                    log.log(40 if event == "pull_failed" else 30, event, **self._names, status=status, reason=reason)
-                    self._tell(self._on_warning, action)
+                    level = logging.ERROR if event == "pull_failed" else logging.WARNING
+                    log.log(level, event, **self._names, status=status, reason=reason)
+                    self._call(self._on_warning, action)
                     if status == "503":
-                        self._look_soon()
+                        self._check_consumer_soon()
                 case ResumeAfter(seconds):
                     self._stop_timer()
                     self._timer = self._loop.call_later(jittered(seconds), self._resume)
                 case NotifyPinned(pin):
                     log.info("pull_pinned", **self._names, pin=pin)
-                    self._tell(self._on_pinned, pin)
+                    self._call(self._on_pinned, pin)
                 case NotifyUnpinned():
                     log.info("pull_unpinned", **self._names)
-                    self._tell(self._on_unpinned)
+                    self._call(self._on_unpinned)
                 case EndPulling(error):
                     self._error = error
                     self._scope.cancel()
-                    self._filled.set()
+                    self._readable.set()
+
+    def _add_job(self, job: SendPull | RenewInbox | CheckConsumer) -> None:
+        self._jobs.append(job)
+        self._job_added.set()
+
+    def _check_consumer_soon(self) -> None:
+        if self._is_gone is not None and CheckConsumer() not in self._jobs:
+            self._add_job(CheckConsumer())
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _tell(self, callback: Callable[..., None] | None, *args: object) -> None:
+    def _call(self, callback: Callable[..., None] | None, *args: object) -> None:
         try:
             if callback is not None:
                 callback(*args)
         except Exception:
-            # Out of here it would end what others live on, too: the read loop or the connection's ticks.
+            # The caller is the read loop or the connection's ticks, which others need, too.
             log.exception("pull_callback_failed", **self._names)
 
     async def _run(self) -> None:
         try:
             with self._scope:
                 while True:
-                    await self._due.wait()
-                    self._due.clear()
-                    while self._todo:
-                        action = self._todo.popleft()
-                        self._busy = True
-                        await self._do(action)
-                        self._busy = False
+                    await self._job_added.wait()
+                    self._job_added.clear()
+                    while self._jobs:
+                        job = self._jobs.popleft()
+                        self._job_running = True
+                        await self._do(job)
+                        self._job_running = False
         except Exception as error:
             log.exception("pull_broke", **self._names)
             self._state.stop()
-            self._error = TransientError(f"pulling from {self._names['consumer']} broke: {error!r}")
+            self._error = TransientError(f"pulling from {self._names['consumer']} failed unexpectedly: {error!r}")
         finally:
             await self._close()
 
-    async def _do(self, action: SendPull | RenewInbox | CheckConsumer) -> None:
-        match action:
+    async def _do(self, job: SendPull | RenewInbox | CheckConsumer) -> None:
+        match job:
             case SendPull():
-                await self._pull(action)
+                await self._send(job)
             case RenewInbox():
-                await self._renew()
+                await self._renew_inbox()
             case CheckConsumer():
-                await self._look()
+                await self._check_consumer()
 
-    def _look_soon(self) -> None:
-        if self._is_gone is not None and CheckConsumer() not in self._todo:
-            self._todo.append(CheckConsumer())
-            self._due.set()
-
-    async def _look(self) -> None:
+    async def _check_consumer(self) -> None:
         try:
             gone = self._is_gone is not None and await self._is_gone()
         except RebaserError as error:
             log.warning("pull_look_failed", **self._names, reason=error.message)
-            return  # a pull that nobody answers brings us back
+            return  # the next pull that nobody answers leads here again
         if gone:
             self._act(self._state.gone())
 
-    async def _pull(self, pull: SendPull) -> None:
+    async def _send(self, pull: SendPull) -> None:
         if not self._state.is_current(pull.token):
-            return  # given up before it was sent: the connection was lost, and its successor asks for as much
+            return  # given up because the connection was lost; the next pull asks for as much
         try:
-            await self._connection.publish(self._api, self._wanted(pull), reply=f"{self._inbox}{pull.token}")
+            await self._connection.publish(self._api, self._encode(pull), reply=f"{self._inbox}{pull.token}")
         except RebaserError as error:
             if not self._connection.connected:
                 self._act(self._state.disconnected())
@@ -310,10 +316,10 @@ class Puller:
                 log.warning("pull_not_sent", **self._names, reason=error.message)
                 self._act(self._state.failed(pull.token, error))
 
-    def _pull_now(self, pull: SendPull) -> bool:
-        return self._connection.publish_now(self._api, self._wanted(pull), reply=f"{self._inbox}{pull.token}")
+    def _send_now(self, pull: SendPull) -> bool:
+        return self._connection.publish_now(self._api, self._encode(pull), reply=f"{self._inbox}{pull.token}")
 
-    def _wanted(self, pull: SendPull) -> bytes:
+    def _encode(self, pull: SendPull) -> bytes:
         fields = {**self._request, "batch": pull.batch}
         if pull.max_bytes:
             fields["max_bytes"] = pull.max_bytes
@@ -325,16 +331,16 @@ class Puller:
         self._inbox = f"{self._connection.new_inbox()}."
         self._subscription = await self._connection.listen(self._inbox + "*", self._handler)
 
-    async def _renew(self) -> None:
-        """Take the interest in all pulls away, so that none is served beside its successor."""
+    async def _renew_inbox(self) -> None:
+        """Unsubscribe from the inbox of all pulls, so that the server serves none of them beside its successor."""
         if self._subscription is not None:
-            await self._subscription.drain()  # what was on its way is counted before the rest is given up
+            await self._subscription.drain()  # messages on their way are counted before their pulls are given up
         try:
             await self._listen()
         except RebaserError as error:
             log.warning("pull_not_renewed", **self._names, reason=error.message)
             await anyio.sleep(jittered(BACKOFF_MIN))
-            self._todo.append(RenewInbox())
+            self._jobs.append(RenewInbox())
         else:
             self._act(self._state.renewed())
 
@@ -345,9 +351,9 @@ class Puller:
         try:
             with anyio.move_on_after(STOP_BOUND, shield=True):
                 if self._subscription is not None:
-                    # Without interest the server drops the pulls; what it sent before reaches the handler.
+                    # Without a subscriber the server drops the pulls; messages sent before still reach the handler.
                     await (self._subscription.drain() if self._draining else self._subscription.close())
-            self._give_back()
+            self._return_unwanted()
         finally:
             self._closed.set()
-            self._filled.set()
+            self._readable.set()
