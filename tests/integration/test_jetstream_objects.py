@@ -158,7 +158,10 @@ async def consumer(stream: Stream) -> Consumer:
         ({"idle_heartbeat": 3, "expires": 5}, "idle_heartbeat is 3 s; it must be at most half of expires, 5 s"),
         ({"max_messages": 10, "threshold_messages": 11}, "threshold_messages is 11; it must be from 0 to max_messages"),
         ({"max_bytes": 10, "threshold_bytes": 11}, "threshold_bytes is 11; it must be from 0 to max_bytes"),
-        ({"max_bytes": 10, "threshold_messages": 1}, "threshold_messages has no effect, because max_bytes is the limit"),
+        (
+            {"max_bytes": 10, "threshold_messages": 1},
+            "threshold_messages has no effect, because max_bytes is the limit",
+        ),
         ({"threshold_bytes": 1}, "threshold_bytes has no effect, because max_messages is the limit"),
         ({"group": "g"}, "has no priority groups"),
         ({"group": "no group"}, "no name of a group"),
@@ -178,7 +181,10 @@ async def test_consume_refuses(consumer: Consumer, options: dict[str, Any], what
         ({"max_messages": 0, "max_bytes": 1}, "max_messages is 0; it must be 1 or more"),
         ({"max_messages": 1, "max_bytes": 0}, "max_bytes is 0; it must be 1 or more"),
         ({"max_messages": 1, "expires": 0}, "expires is 0 s; for fetch and next it must be above 0"),
-        ({"max_messages": 1, "expires": math.inf}, "expires is inf s; for fetch and next it must be above 0, 1e\\+09 s at most"),
+        (
+            {"max_messages": 1, "expires": math.inf},
+            "expires is inf s; for fetch and next it must be above 0, 1e\\+09 s at most",
+        ),
         ({"max_messages": 1, "expires": math.nan}, "expires is nan s"),
         ({"max_messages": 1, "idle_heartbeat": 20}, "it must be at most half of expires, 30 s"),
         ({"max_messages": 1, "group": "g"}, "has no priority groups"),
