@@ -200,9 +200,9 @@ async def test_fetch_refuses(consumer: Consumer, options: dict[str, Any], what: 
     [
         ("overflow", {}, "has priority groups; name one of them: g"),
         ("overflow", {"group": "h"}, "has no group h; it has g"),
-        ("overflow", {"group": "g", "priority": 1}, "priority needs priority policy prioritized"),
-        ("prioritized", {"group": "g", "min_pending": 1}, "min_pending needs priority policy overflow"),
-        ("pinned_client", {"group": "g", "min_ack_pending": 1}, "min_ack_pending needs priority policy overflow"),
+        ("overflow", {"group": "g", "priority": 1}, "priority requires priority policy prioritized"),
+        ("prioritized", {"group": "g", "min_pending": 1}, "min_pending requires priority policy overflow"),
+        ("pinned_client", {"group": "g", "min_ack_pending": 1}, "min_ack_pending requires priority policy overflow"),
     ],
 )
 async def test_a_group_has_to_be_the_consumers(stream: Stream, policy: str, options: dict[str, Any], what: str) -> None:
