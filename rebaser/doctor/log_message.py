@@ -17,7 +17,8 @@ from rebaser_core.encoding.payload import JSON, LIST, MAP, ContentType, loads, r
 from rebaser_core.errors import RebaserError, UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages import decode_commit, read_sweep_headers
-from rebaser_core.messages.commit import COMMIT, read_decision
+from rebaser_core.messages.commit import COMMIT
+from rebaser_core.messages.decision import read_decision
 
 MAX_LISTED = 10_000  # requests, or ids, kept for one damaged commit
 

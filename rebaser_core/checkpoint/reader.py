@@ -20,7 +20,7 @@ from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.commit import add_digests, read_decision
+from rebaser_core.messages.decision import add_digests, read_decision
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.state.kinds import FALSE, FLOAT, INT, OTHER
 from rebaser_core.updates import parse_recompute

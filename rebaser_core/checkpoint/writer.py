@@ -18,7 +18,7 @@ from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_rows import PartRows, made
 from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_template
 from rebaser_core.ids import RequestId
-from rebaser_core.messages.commit import write_decision, write_digests
+from rebaser_core.messages.decision import write_decision, write_digests
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 
 

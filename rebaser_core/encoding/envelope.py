@@ -8,9 +8,9 @@ and headers come in, a reader gets a message or a `RebaserError`.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from rebaser_core.encoding.payload import CBOR, JSON, ContentType, dumps, loads, malformed
@@ -53,6 +53,7 @@ REDRIVE: Final = "X-Redrive"  # how often a request came back from the dead lett
 
 M = TypeVar("M")
 Headers = Mapping[str, str]
+Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class Body(BaseModel):

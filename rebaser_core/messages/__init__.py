@@ -10,14 +10,8 @@ from rebaser_core.commit import Commit
 from rebaser_core.encoding.envelope import CBOR, DIGESTS, ContentType, Headers, MessageRegistry, Peeked
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
-from rebaser_core.messages.commit import (
-    COMMIT,
-    add_digests,
-    check_is_commit,
-    read_sweep_headers,
-    read_unknown,
-    sweep_headers,
-)
+from rebaser_core.messages.commit import COMMIT, check_is_commit
+from rebaser_core.messages.decision import add_digests
 from rebaser_core.messages.delta import (
     check_delta,
     decode_delta,
@@ -37,6 +31,7 @@ from rebaser_core.messages.response import (
     Status,
     Success,
 )
+from rebaser_core.messages.sweep_headers import read_sweep_headers, read_unknown, sweep_headers
 
 __all__ = [
     "REGISTRY",

@@ -4,10 +4,7 @@ Invariant: what `encode_commit` writes, `decode_commit` gives back equal, and a 
 version) is `UnsupportedVersion`, never a guess: a reader must not fold what it does not understand.
 """
 
-import json
-from base64 import b64decode, b64encode
-from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Any
 
 from pydantic import Field
 
@@ -18,32 +15,24 @@ from rebaser_core.commit import (
     BlobRef,
     CheckpointRef,
     Commit,
-    Decision,
     Delta,
     Kind,
-    Outcome,
 )
-from rebaser_core.content_digest import SIZE
 from rebaser_core.encoding.envelope import (
-    APPLIED,
-    DEBT,
-    DIGESTS,
     MESSAGE_TYPE,
-    UNKNOWN,
     Body,
+    Count,
     Headers,
     MessageType,
 )
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
-from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
+from rebaser_core.messages.decision import read_decision, write_decision
 from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.updates import any_match, parse_recompute
 
 MATCHES = 2  # the version from which on inputs may be matches
-
-Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class AppliedV1(Body):
@@ -96,7 +85,6 @@ def upgrade_v1(old: CommitV1) -> CommitV2:
 
 
 _KINDS = {str(kind): kind for kind in Kind}
-_OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 
 
 def _read(body: CommitV2, limits: Limits, version: int) -> Commit:
@@ -185,41 +173,6 @@ def _read_blob(raw: dict[str, Any]) -> BlobRef:
     return BlobRef(check_address(raw["address"]), size)
 
 
-def read_decision(row: object) -> Decision:
-    """The decision in a row of `requests`; raises `UnsupportedVersion` for an outcome it does not know."""
-    if type(row) is not list or not 3 <= len(row) <= len(_EMPTY):
-        raise malformed(f"a decided request is a row of 3 to {len(_EMPTY)}")
-    if len(row) == 4:  # the usual case: updates were performed, and there is nothing to say about it
-        sequence, request_id, outcome, performed = row
-        code, message, redrive, attempts = "", "", 0, 0
-    else:
-        sequence, request_id, outcome, performed, code, message, redrive, attempts = row + _EMPTY[len(row) :]
-        if not (type(redrive) is type(attempts) is int and redrive >= 0 and attempts >= 0):
-            raise malformed("a sequence or count is not a natural number")
-    if not (type(sequence) is type(performed) is int and sequence >= 0 and performed >= 0):
-        raise malformed("a sequence or count is not a natural number")
-    if not type(request_id) is type(outcome) is type(code) is type(message) is str:
-        raise malformed("an id, outcome, code or message is not text")
-    known = _OUTCOMES.get(outcome)
-    if known is None:
-        raise UnsupportedVersion(f"an outcome {outcome[:40]!r}")
-    return Decision(sequence, RequestId(request_id), known, performed, code, message, redrive, attempts)
-
-
-_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0]
-
-
-def write_decision(decision: Decision) -> list[Any]:
-    row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
-    if decision.redrive or decision.attempts:
-        row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
-    elif decision.message or decision.code:
-        row += (decision.performed, decision.code, decision.message)
-    elif decision.performed:
-        row.append(decision.performed)
-    return row
-
-
 def _lowest(commit: Commit) -> int:
     return 2 if commit.recompute or _has_match(commit) else 1
 
@@ -274,76 +227,6 @@ def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
 
 
 COMMIT = MessageType("Commit", Commit, (CommitV1, CommitV2), (upgrade_v1,), _read, _write, _lowest, _quick)
-
-
-def sweep_headers(commit: Commit) -> dict[str, str]:
-    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`, so that the sweeper reads headers only. Where there
-    are any, `X-Unknown-Functions`, and `X-Digests` of the requests: older readers would refuse a body that has them."""
-    applied = commit.applied
-    headers = {
-        APPLIED: f"{applied.stream}:{applied.sequence}" if applied else "",
-        DEBT: str(commit.debt),
-    }
-    if commit.unknown:
-        headers[UNKNOWN] = json.dumps(commit.unknown)
-    if commit.requests and (digests := write_digests(commit.requests)):
-        headers[DIGESTS] = digests
-    return headers
-
-
-def write_digests(decisions: Sequence[Decision]) -> str:
-    """Those of `decisions` as text; empty if there are none."""
-    if not any(one.digest for one in decisions):
-        return ""
-    return b64encode(b"".join([one.digest or _NO_DIGEST for one in decisions])).decode()
-
-
-def add_digests(decisions: Sequence[Decision], text: str | None) -> None:
-    """Put what `write_digests` wrote into decisions that were just read; a text that does not fit says nothing."""
-    if not text:
-        return
-    try:
-        data = b64decode(text, validate=True)
-    except ValueError:
-        return
-    if len(data) == SIZE * len(decisions):
-        for at, one in enumerate(decisions):
-            digest = data[at * SIZE : (at + 1) * SIZE]
-            if digest != _NO_DIGEST:
-                object.__setattr__(one, "digest", digest)  # nobody else has it yet, and a copy costs ten times as much
-
-
-_NO_DIGEST = bytes(SIZE)
-
-
-def read_unknown(headers: Headers | None) -> tuple[str, ...]:
-    """The functions that the writer of a commit had not got; none if the header is damaged, which only saves time."""
-    text = (headers or {}).get(UNKNOWN)
-    if not text:
-        return ()
-    try:
-        names = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
-    return tuple([name for name in names if type(name) is str]) if type(names) is list else ()
-
-
-def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
-    """`(applied, debt)` from the headers of a commit; raises `UnprocessableError` if they are not there or damaged."""
-    headers = headers or {}
-    applied, debt = headers.get(APPLIED), headers.get(DEBT)
-    if applied is None or debt is None:
-        raise malformed("no sweep headers")
-    if not applied:
-        return None, _natural(debt)
-    stream, _, sequence = applied.rpartition(":")  # the stream's word may hold colons
-    return Applied(stream, _natural(sequence)), _natural(debt)
-
-
-def _natural(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise malformed(f"{text[:40]!r} is not a natural number")
-    return int(text)
 
 
 def check_is_commit(headers: Headers | None) -> None:

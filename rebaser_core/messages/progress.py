@@ -1,11 +1,11 @@
 """How far a dependent values update is that takes its time; for whoever watches, kept nowhere."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from rebaser_core.encoding.envelope import Body, MessageType
+from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.ids import check_token
 from rebaser_core.limits import Limits
 
@@ -24,9 +24,6 @@ class DvuProgress:
     done: int
     total: int | None
     seconds: float
-
-
-Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class ProgressV1(Body):

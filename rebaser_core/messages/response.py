@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import FailFast, Field
+from pydantic import FailFast
 
-from rebaser_core.encoding.envelope import Body, MessageType
+from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
@@ -56,9 +56,6 @@ class EnqueueUpdatesResponse:
     workspace_id: str
     change_set_id: str
     status: Status
-
-
-Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class SuccessV1(Body):

@@ -45,14 +45,14 @@ class Cells(Mapping[str, Cell]):
         self.columns = Columns()
         self.pins = 0
         self._overlay: dict[str, Cell | None] = {}
-        self._uses: dict[str, int] = {}  # how much more often than in `columns` definitions name an id
-        self._size = 0  # how many more there are than in `columns`
-        self._patterns: GlobSet | None = None  # those that definitions laid over name
+        self._extra_uses: dict[str, int] = {}  # how much more often than in `columns` definitions name an id
+        self._extra_size = 0  # how many more values there are than in `columns`
+        self._patterns: GlobSet | None = None  # those that definitions in the overlay name
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return self.columns.size + self._size
+        return self.columns.size + self._extra_size
 
     def __contains__(self, id_: object) -> bool:
         if id_ in self._overlay:
@@ -156,7 +156,7 @@ class Cells(Mapping[str, Cell]):
 
     def is_input(self, id_: str) -> bool:
         """Whether a definition names `id_`, which need not exist, or a pattern that matches it."""
-        used, uses = self.columns.used, self._uses
+        used, uses = self.columns.used, self._extra_uses
         if self.columns.patterns is None and self._patterns is None:
             return used(id_) + uses.get(id_, 0) > 0
         return any(used(name) + uses.get(name, 0) > 0 for name in self._names(id_))
@@ -195,67 +195,74 @@ class Cells(Mapping[str, Cell]):
         return True
 
     def _write_overlay(self, update: Update) -> bool:
+        """`apply`, above the columns."""
         id_ = update.id
-        columns, old, row = self.columns, None, -1  # no cell is made of what stands in the columns: it is hot
+        columns, overlaid, row = self.columns, None, -1
         if id_ in self._overlay:
-            old = self._overlay[id_]
+            overlaid = self._overlay[id_]
         else:
-            row = columns.find(id_)
-        there = row >= 0 or old is not None
-        new: Cell | None = None
+            row = columns.find(id_)  # no `base_cell`: it would make a definition, and this runs for every edit
+        exists = row >= 0 or overlaid is not None
+        cell: Cell | None = None
         if type(update) is Set:
-            new = Cell(update.value, State.OK)
+            cell = Cell(update.value, State.OK)
         elif type(update) is Derive:
-            value = old.value if old is not None else columns.value(row) if there else None
-            new = Cell(value, State.STALE, None, update)
-            self._count(update, 1)
+            value = columns.value(row) if row >= 0 else overlaid.value if overlaid is not None else None
+            cell = Cell(value, State.STALE, None, update)
+            self._count_inputs(update, 1)
         elif type(update) is Unset:
-            new = UNSET_CELL
-        elif not there:
+            cell = UNSET_CELL
+        elif not exists:
             return False
-        stood = columns.definition(row) if row >= 0 else old.definition if old is not None else None
-        if stood is not None:
-            self._count(stood, -1)
-        self._size += (new is not None) - there
-        self._overlay[id_] = new
+        replaced = columns.definition(row) if row >= 0 else overlaid.definition if overlaid is not None else None
+        if replaced is not None:
+            self._count_inputs(replaced, -1)
+        self._extra_size += (cell is not None) - exists
+        self._overlay[id_] = cell
         return True
 
-    def _count(self, definition: Derive, one: int) -> None:
-        """Count that `definition` is laid over the columns (1), or what stood there (-1)."""
-        uses = self._uses
+    def _count_inputs(self, definition: Derive, change: int) -> None:
+        """Add `change` to how much more often definitions name each input than they do in the columns."""
+        uses = self._extra_uses
         for input_id in definition.input_ids():
-            uses[input_id] = uses.get(input_id, 0) + one
+            uses[input_id] = uses.get(input_id, 0) + change
             if input_id[0] == PATTERN_PREFIX:
                 self._patterns = GlobSet() if self._patterns is None else self._patterns
                 self._patterns.add(input_id[1:])
 
     def merge_overlay(self, at_most: int) -> bool:
-        """Move up to `at_most` cells from above into the columns. Returns whether there are more."""
+        """Move up to `at_most` cells from the overlay into the columns. Returns whether there are more.
+
+        Moves none while the columns are pinned.
+        """
         if self.pins:
             return False
-        over = self._overlay
-        while over and at_most:
+        overlay = self._overlay
+        while overlay and at_most:
             at_most -= 1
-            self._merge_cell(*over.popitem())
-        if not over:
-            self._uses.clear()
-            self._size = 0
+            self._merge_cell(*overlay.popitem())
+        if not overlay:
+            self._extra_uses.clear()
+            self._extra_size = 0
             self._patterns = None
-        return bool(over)
+        return bool(overlay)
 
     def _merge_cell(self, id_: str, cell: Cell | None) -> None:
+        """Write one cell of the overlay into the columns, and count there what was counted above them."""
         columns = self.columns
-        before = columns.size
-        uses = self._uses
-        stood = columns.definition(row) if (row := columns.find(id_)) >= 0 else None
-        for definition, one in ((stood, 1), (cell.definition if cell else None, -1)):
-            for input_id in definition.input_ids() if definition is not None else ():
-                uses[input_id] = uses.get(input_id, 0) + one
+        size = columns.size
+        row = columns.find(id_)
+        replaced = columns.definition(row) if row >= 0 else None
+        definition = cell.definition if cell is not None else None
+        if replaced is not None:
+            self._count_inputs(replaced, 1)
+        if definition is not None:
+            self._count_inputs(definition, -1)
         if cell is None:
             columns.remove(id_)
-        elif cell.definition is not None:
-            if stood is None or not _same(stood, cell.definition):
-                columns.derive(cell.definition)
+        elif definition is not None:
+            if replaced is None or not _same(replaced, definition):
+                columns.derive(definition)
             row = columns.index[id_]
             columns.put(row, cell.value, cell.fault)
             columns.state[row] = STATE_CODES[cell.state]
@@ -263,7 +270,7 @@ class Cells(Mapping[str, Cell]):
             columns.unset(id_)
         else:
             columns.set(id_, cell.value)
-        self._size -= columns.size - before
+        self._extra_size -= columns.size - size
 
     def compute(self, id_: str, value: Json, fault: Fault | None) -> None:
         """Store what an update found for `id_`, if it is there and derived."""

@@ -15,9 +15,10 @@ from rebaser_core.commit import Commit
 from rebaser_core.encoding.envelope import Body, MessageRegistry, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
-from rebaser_core.messages.commit import COMMIT, CommitV2, check_is_commit, sweep_headers
+from rebaser_core.messages.commit import COMMIT, CommitV2, check_is_commit
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest, RequestV3
 from rebaser_core.messages.response import RESPONSE
+from rebaser_core.messages.sweep_headers import sweep_headers
 
 
 class RequestV4(Body):

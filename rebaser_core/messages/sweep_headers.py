@@ -1,0 +1,56 @@
+"""Headers of a commit, which repeat what the sweeper needs, so that it reads no payload.
+
+Invariant: what `sweep_headers` writes, `read_sweep_headers` and `read_unknown` give back equal.
+"""
+
+import json
+
+from rebaser_core.commit import Applied, Commit
+from rebaser_core.encoding.envelope import APPLIED, DEBT, DIGESTS, UNKNOWN, Headers
+from rebaser_core.encoding.payload import malformed
+from rebaser_core.messages.decision import write_digests
+
+
+def sweep_headers(commit: Commit) -> dict[str, str]:
+    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`, so that the sweeper reads headers only. Where there
+    are any, `X-Unknown-Functions`, and `X-Digests` of the requests: older readers would refuse a body that has them."""
+    applied = commit.applied
+    headers = {
+        APPLIED: f"{applied.stream}:{applied.sequence}" if applied else "",
+        DEBT: str(commit.debt),
+    }
+    if commit.unknown:
+        headers[UNKNOWN] = json.dumps(commit.unknown)
+    if commit.requests and (digests := write_digests(commit.requests)):
+        headers[DIGESTS] = digests
+    return headers
+
+
+def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
+    """`(applied, debt)` from the headers of a commit; raises `UnprocessableError` if they are not there or damaged."""
+    headers = headers or {}
+    applied, debt = headers.get(APPLIED), headers.get(DEBT)
+    if applied is None or debt is None:
+        raise malformed("no sweep headers")
+    if not applied:
+        return None, _natural(debt)
+    stream, _, sequence = applied.rpartition(":")  # the stream's word may hold colons
+    return Applied(stream, _natural(sequence)), _natural(debt)
+
+
+def _natural(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise malformed(f"{text[:40]!r} is not a natural number")
+    return int(text)
+
+
+def read_unknown(headers: Headers | None) -> tuple[str, ...]:
+    """The functions that the writer of a commit had not got; none if the header is damaged, which only saves time."""
+    text = (headers or {}).get(UNKNOWN)
+    if not text:
+        return ()
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
+    return tuple([name for name in names if type(name) is str]) if type(names) is list else ()
