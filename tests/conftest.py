@@ -38,6 +38,7 @@ settings.load_profile("rebaser")
 # Small local files: of a server that starts, and credentials, which nats-py reads whenever it connects.
 SMALL_FILES = {
     "rebaser/dvu/fingerprint.py": {"code"},  # once in a process
+    "rebaser/dvu/functions/registry.py": {"registry"},  # once in a process
     "rebaser/embedded/nats.py": {"embedded_nats", "find_binary", "start", "_watch"},
     "rebaser_client/nats/access.py": {"_read"},
     "nats/aio/client.py": {"_get_nkeys_seed", "_read_creds_user_jwt", "_read_creds_user_nkey"},
