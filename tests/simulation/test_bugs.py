@@ -1,17 +1,21 @@
 """The simulation finds bugs that are planted for it, tells of them so that one can follow, and repeats itself."""
 
+import importlib.util
 import os
+import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.bugs import BUGS
+from tests.simulation.bugs import BUGS, Bug
 
 pytestmark = pytest.mark.timeout(960)  # a busy machine is no defect
 
 ROOT = Path(__file__).parents[2]
+PARTS = 5
 
 
 def run(*arguments: str, expected: int, timeout: float = 900) -> str:
@@ -29,9 +33,25 @@ def run(*arguments: str, expected: int, timeout: float = 900) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize("one", BUGS, ids=lambda one: one.name)
+def test_the_source_still_has_what_a_planted_bug_replaces(one: Bug) -> None:
+    for module, old, _ in one.changes:
+        spec = importlib.util.find_spec(module)
+        assert spec is not None, module
+        assert spec.origin is not None, module
+        assert Path(spec.origin).read_text().count(old) == 1, f"{module}: {old}"
+
+
+@pytest.mark.long  # two minutes of computing; a fifth of them, drawn anew in each run, is in the short form
 def test_the_simulation_finds_each_planted_bug() -> None:
     found = run("tests.simulation.bugs", expected=0)
     assert found.count(": seed ") == len(BUGS) >= 20
+
+
+def test_the_simulation_finds_a_fifth_of_the_planted_bugs(record_property: Callable[[str, object], None]) -> None:
+    part = f"{random.randint(1, PARTS)}/{PARTS}"
+    record_property("told", f"simulation: planted bugs, part {part}")
+    assert run("tests.simulation.bugs", "--part", part, expected=0).count(": seed ") >= len(BUGS) // PARTS
 
 
 def test_a_violation_is_told_with_its_seed_and_a_trace() -> None:
