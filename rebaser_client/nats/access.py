@@ -1,7 +1,8 @@
-"""Who we are to NATS, and whom we trust: credentials and TLS, checked before they are used.
+"""Credentials and TLS of a connection to NATS, checked before they are used.
 
-Invariants: no error repeats a secret. Where TLS is asked for, by the scheme of any server or by an option, nothing is
-said to a server without it. Files are read for each connection anew, so that certificates may be replaced under way.
+Invariants: no error message contains a secret. If TLS is requested, by the scheme of any server or by an option,
+nothing is sent to a server without it. Files are read again for each connection, so certificates may be replaced while
+the program runs.
 """
 
 import re
@@ -23,10 +24,11 @@ _REFUSED = re.compile(r"authorization violation|authentication (expired|revoked)
 class Access(TypedDict, total=False):
     """Options of a connection, all of them optional (None: not given).
 
-    Who we are is one of: `creds` (a credentials file), `nkey` (a file with the seed of an nkey), `user` and `password`,
-    `token`; or a client certificate, PEM files `tls_cert` and `tls_key` (None: it stands in `tls_cert`).
-    `tls_ca` is a PEM file of the authorities that may sign the server's certificate (None: those of the system),
-    `tls_hostname` the name in it, if that is not the server's address. `tls` is a context in place of these files.
+    The client identifies itself with one of `creds` (a credentials file), `nkey` (a file with the seed of an nkey),
+    `user` and `password`, or `token`; or with a client certificate, the PEM files `tls_cert` and `tls_key` (None: the
+    key is in `tls_cert`). `tls_ca` is a PEM file of the authorities that may sign the server's certificate (None: those
+    of the system). `tls_hostname` is the name in that certificate, if it is not the server's address. `tls` is a
+    context that replaces these files.
     """
 
     creds: Path | None
@@ -42,22 +44,22 @@ class Access(TypedDict, total=False):
 
 
 def check_access(access: Access) -> None:
-    """Raise `ConfigError` for options that do not fit together, or files that cannot be used."""
+    """Raise `ConfigError` for options that contradict each other and for unusable files."""
     if unknown := access.keys() - Access.__annotations__.keys():
-        raise TypeError(f"unknown options of a connection: {', '.join(sorted(unknown))}")
+        raise TypeError(f"unknown connection options: {', '.join(sorted(unknown))}")
     given = {name for name, value in access.items() if value is not None}
     if "user" in given and "password" not in given:
         raise ConfigError("a NATS user needs a password")
     if "password" in given and "user" not in given:
         raise ConfigError("a NATS password needs a user")
-    for one, other in (("creds", "nkey"), ("creds", "user"), ("nkey", "user"), ("token", "user")):
-        if one in given and other in given:
-            raise ConfigError(f"NATS takes one of {one} and {other}: leave the other away")
+    for first, second in (("creds", "nkey"), ("creds", "user"), ("nkey", "user"), ("token", "user")):
+        if first in given and second in given:
+            raise ConfigError(f"NATS accepts only one of {first} and {second}: leave out the other")
     if "tls_key" in given and "tls_cert" not in given:
         raise ConfigError("a TLS key needs the certificate that belongs to it")
     if files := given & {"tls_ca", "tls_cert"}:
         if "tls" in given:
-            raise ConfigError(f"a TLS context takes the place of {', '.join(sorted(files))}: give one of both")
+            raise ConfigError(f"a TLS context replaces {', '.join(sorted(files))}: give only one of the two")
         tls_context(access)
     if creds := access.get("creds"):
         _check_seed(_CREDS.search(_read(creds, "NATS credentials file")), creds, "NATS credentials file")
@@ -66,13 +68,13 @@ def check_access(access: Access) -> None:
 
 
 def needs_tls(access: Access, servers: Iterable[str]) -> bool:
-    """Whether nothing may be said without TLS. One server that has to have it speaks for all of them."""
-    asked = any(access.get(name) is not None for name in ("tls", "tls_ca", "tls_cert", "tls_hostname"))
-    return asked or any(server.partition("://")[0] in ("tls", "wss") for server in servers)
+    """Return whether TLS is required. If one server requires it, all do."""
+    requested = any(access.get(name) is not None for name in ("tls", "tls_ca", "tls_cert", "tls_hostname"))
+    return requested or any(server.partition("://")[0] in ("tls", "wss") for server in servers)
 
 
 def tls_context(access: Access) -> ssl.SSLContext:
-    """The context that `access` describes; raises `ConfigError` for files that cannot be used."""
+    """Return the context that `access` describes. Raises `ConfigError` for unusable files."""
     if context := access.get("tls"):
         return context
     authority, certificate, key = access.get("tls_ca"), access.get("tls_cert"), access.get("tls_key")
@@ -81,27 +83,30 @@ def tls_context(access: Access) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=authority)
     except (ssl.SSLError, ValueError):
-        raise ConfigError(f"{authority} holds no TLS certificate: it has to be PEM") from None
+        raise ConfigError(f"{authority} contains no TLS certificate in PEM format") from None
     if certificate is not None:
         _read(certificate, "TLS certificate")
         if key is not None:
             _read(key, "TLS key")
 
-        def encrypted() -> str:  # else OpenSSL would ask at the terminal
-            raise ConfigError(f"{key or certificate} is encrypted: give a TLS key without a passphrase")
+        def encrypted() -> str:  # otherwise OpenSSL would ask at the terminal
+            raise ConfigError(f"{key or certificate} is encrypted: use a TLS key without a passphrase")
 
         try:
             context.load_cert_chain(certificate, key, encrypted)
         except (ssl.SSLError, ValueError) as error:
             what = "does not belong to its key" if "MISMATCH" in str(error) else "cannot be read with its key"
-            raise ConfigError(f"TLS certificate {certificate} {what}: both have to be PEM, and of one pair") from None
+            raise ConfigError(f"TLS certificate {certificate} {what}: both must be PEM and belong together") from None
     return context
 
 
 def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | None) -> dict[str, Any]:
-    """What nats-py's `connect` takes. `tls_name`: the name in the certificate of a server that others told of."""
+    """Return the arguments of nats-py's `connect`.
+
+    `tls_name`: the name in the certificate of a server that was announced by another server.
+    """
     creds, nkey = access.get("creds"), access.get("nkey")
-    given = {
+    arguments = {
         "user": access.get("user"),
         "password": access.get("password"),
         "token": access.get("token"),
@@ -110,22 +115,22 @@ def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | N
         "user_credentials": None if creds is None else str(creds),
         "nkeys_seed": None if nkey is None else str(nkey),
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def refusal(error: BaseException, reason: str) -> NotConnectedError:
-    """What a failed try to connect means. `reason` is its text."""
+    """Return the error for a failed attempt to connect. `reason` is the text of `error`."""
     if isinstance(error, NoTlsError):
-        return NotSecure(f"{reason}, and nothing is sent to it without: use nats:// if that is what you want")
+        return NotSecure(f"{reason}, and nothing is sent to it without TLS: use nats:// if that is acceptable")
     if isinstance(error, ssl.SSLCertVerificationError):
         message = getattr(error, "verify_message", reason)  # aiohttp's has none
-        return NotSecure(f"its certificate is not trusted: {message}".rstrip("."))
+        return NotSecure(f"the certificate of the server is not trusted: {message}".rstrip("."))
     if isinstance(error, ssl.SSLError):
         if "CERTIFICATE_REQUIRED" in str(error) or "BAD_CERTIFICATE" in str(error):
-            return NotSecure("it wants a client certificate that it knows")
+            return NotSecure("the server requires a client certificate that it trusts")
         return NotSecure(f"TLS failed: {(getattr(error, 'reason', None) or reason).lower().replace('_', ' ')}")
     if isinstance(error, nats.errors.Error) and _REFUSED.search(reason):
-        return NotAuthorized(f"it refuses us: {reason.strip(chr(39))}")
+        return NotAuthorized(f"the server refuses the client: {reason.strip(chr(39))}")
     return NotConnectedError(reason)
 
 
@@ -138,14 +143,14 @@ def _read(path: Path, what: str) -> bytes:
         raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None
 
 
-def _check_seed(found: re.Match[bytes] | None, path: Path, what: str) -> None:
-    # Here, because nats-py looks for the beginning of a credentials file for ever, and raises what is no error of its.
+def _check_seed(match: re.Match[bytes] | None, path: Path, what: str) -> None:
+    # nats-py would search for the beginning of a credentials file without end, and raise errors that are not its own.
     try:
-        import nkeys  # noqa: PLC0415 - an extra of nats-py
+        import nkeys  # noqa: PLC0415 - an optional dependency of nats-py
     except ImportError as error:
         raise ConfigError(f"a {what} needs a package that is missing: {error.name}") from None
-    seed = bytearray(b"" if found is None else found[1])
+    seed = bytearray(b"" if match is None else match[1])
     try:
         nkeys.from_seed(seed).wipe()
-    except Exception:  # noqa: BLE001 - whatever it says may repeat the seed
-        raise ConfigError(f"{path} is no {what}") from None
+    except Exception:  # noqa: BLE001 - its text may contain the seed
+        raise ConfigError(f"{path} is not a {what}") from None

@@ -1,35 +1,36 @@
-"""Notices that JetStream answers nothing although the connection is alive, and says so, loudly but not endlessly.
+"""Logs that JetStream does not answer although the connection works: soon, but not again and again.
 
-Nothing has to be rebuilt for it by hand: consumers miss their heartbeats and begin anew until that succeeds.
+There is nothing to repair on this side: consumers miss their heartbeats and are created anew until that succeeds.
 """
 
 from rebaser_client.logs import get_logger
 
 log = get_logger(__name__)
 
-ENOUGH = 3  # calls in a row without an answer, until it is worth an error
-AGAIN = 30.0  # seconds until it is said again
+MIN_UNANSWERED = 3  # calls in a row without an answer before the first error
+REPEAT_AFTER = 30.0  # seconds before the error is logged again
 
 
 class ApiOutage:
-    """Told of every call of JetStream's API on one connection. Times are seconds of any clock."""
+    """Hears of every call of the JetStream API on one connection. Times are seconds of any clock."""
 
     def __init__(self) -> None:
         self._unanswered = 0
         self._since = 0.0
-        self._said_at: float | None = None
+        self._logged_at: float | None = None
 
     def timed_out(self, now: float, timeout: float) -> None:
-        """A call got no answer within `timeout`, and the connection was there all the time."""
+        """A call got no answer within `timeout`, although the connection existed all that time."""
         if not self._unanswered:
             self._since = now - timeout
         self._unanswered += 1
-        if self._unanswered >= ENOUGH and (self._said_at is None or now - self._said_at >= AGAIN):
-            self._said_at = now
+        if self._unanswered >= MIN_UNANSWERED and (self._logged_at is None or now - self._logged_at >= REPEAT_AFTER):
+            self._logged_at = now
             log.error("jetstream_silent", calls=self._unanswered, seconds=round(now - self._since, 1))
 
     def answered(self, now: float) -> None:
-        if self._said_at is not None:
+        """A call got an answer."""
+        if self._logged_at is not None:
             log.warning("jetstream_answers", calls=self._unanswered, seconds=round(now - self._since, 1))
         self._unanswered = 0
-        self._said_at = None
+        self._logged_at = None

@@ -1,7 +1,7 @@
-"""The connection to NATS that everything else shares.
+"""The connection to NATS that all other code shares.
 
-Invariants: one inbox subscription serves all requests; a lost connection is replaced by a new one, however long it
-takes, and what has to start anew is told so; what is published meanwhile fails at once and is never sent later.
+Invariants: one inbox subscription serves all requests. A lost connection is replaced by a new one, however long that
+takes, and the `on_reconnect` hooks are called. What is published in between fails at once and is never sent later.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from rebaser_core.errors import RebaserError, UnprocessableError
 log = get_logger(__name__)
 Args = TypeVarTuple("Args")
 
-TICK = 0.5  # seconds between two calls of what was given to `on_tick`
+TICK = 0.5  # seconds between two calls of the `on_tick` hooks
 CONNECT_BOUND = 5.0  # seconds
 RETRY_MIN, RETRY_MAX = 0.05, 2.0  # seconds between attempts to reconnect
-QUEUE = 4096  # messages that a `subscribe` keeps for its reader
-JETSTREAM = "$JS."  # in front of the subjects of its API, in any domain
-HEADER_LINE = 4  # bytes of a header besides its name and value
+QUEUE = 4096  # messages that `subscribe` buffers for its reader
+JETSTREAM = "$JS."  # prefix of its API subjects, in any domain
+HEADER_LINE = 4  # bytes of a header line besides its name and value
 
 
 class Connection:
-    """Make one with `connect`. All methods belong to its event loop (asyncio, uvloop included)."""
+    """A connection opened by `connect`. Call its methods in its event loop (asyncio, with or without uvloop)."""
 
     def __init__(self, options: LinkOptions, group: TaskGroup) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class Connection:
         self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
         self._denials = Denials()
         self.max_payload = 1024 * 1024
-        self.clustered = False  # whether NATS is more than one server
+        self.clustered = False  # whether NATS consists of more than one server
 
     @classmethod
     @asynccontextmanager
@@ -74,11 +74,11 @@ class Connection:
         ping_interval: float = 5.0,
         **access: Unpack[Access],
     ) -> AsyncIterator[Self]:
-        """Connect to NATS at `url` (several: separated by commas), and stay connected.
+        """Connect to NATS at `url` (one server, or several separated by commas), and stay connected.
 
-        Raises `NotConnectedError` within `timeout` seconds (`NotAuthorized`, `NotSecure`: see there), `NotAllowed` if
-        we may not listen for answers, `ConfigError` for options that cannot be right. A dead peer is noticed within
-        two `ping_interval`s (seconds).
+        Raises `NotConnectedError`, or its subclasses `NotAuthorized` and `NotSecure`, within `timeout` seconds;
+        `NotAllowed` if the inbox may not be subscribed to; `ConfigError` for options that cannot work. A dead peer is
+        noticed within two `ping_interval`s (seconds).
         """
         check_access(access)
         options = LinkOptions(parse_servers(url), name, inbox_prefix, ping_interval, access)
@@ -99,12 +99,12 @@ class Connection:
         return self._link is not None
 
     def check_open(self) -> None:
-        """Raise `ClientClosedError` if nothing can be sent any more."""
+        """Raise `ClientClosedError` if the connection has been closed."""
         if self._closed:
             raise ClientClosedError
 
     async def wait_connected(self) -> None:
-        """Return when there is a connection. Waits for ever, cancel it; raises `ClientClosedError`."""
+        """Return when there is a connection. Waits without a limit; raises `ClientClosedError`."""
         while self._link is None:
             self.check_open()
             await self._linked.wait()
@@ -112,28 +112,29 @@ class Connection:
     async def publish(
         self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None, *, reply: str = ""
     ) -> None:
-        """Hand a message to the connection. No answer, no promise.
+        """Send a message. Nothing confirms that anybody received it.
 
-        Raises `NotConnectedError`, or `UnprocessableError` for a message that cannot be one (too large, bad names).
+        Raises `NotConnectedError`, or `UnprocessableError` for a message that cannot be sent: too large, or with an
+        invalid subject or header name.
         """
         link = self._link
         if link is None:
             self.check_open()
             raise NotConnectedError("there is no connection to NATS")
         if headers:
-            # The server counts headers as payload, nats-py does not: it would lose the connection over this.
+            # The server counts headers as payload. nats-py does not, and would lose the connection.
             size = len(payload) + sum([len(key) + len(value) + HEADER_LINE for key, value in headers.items()])
             if size * 4 > self.max_payload and _size(payload, headers) > self.max_payload:
-                raise UnprocessableError("the message is larger than the server takes", code="too_large")
+                raise UnprocessableError("the message is larger than the server accepts", code="too_large")
         with translate_errors():
             await link.publish(subject, payload, reply, headers)
 
     def publish_now(self, subject: str, payload: bytes, *, reply: str = "") -> bool:
-        """`publish` for what is urgent and small, from the read loop; False if it was not sent."""
+        """Send a small, urgent message from the read loop. Return False if it was not sent."""
         return self._link is not None and self._link.publish_now(subject, payload, reply)
 
     def post(self, subject: str, payload: bytes = b"") -> None:
-        """`publish` for those who cannot wait, soon; lost if there is no connection."""
+        """Send a message soon, without waiting. It is lost if there is no connection."""
         self._group.start_soon(self._post, subject, payload)
 
     async def request(
@@ -144,10 +145,10 @@ class Connection:
         *,
         timeout: float = 5.0,  # noqa: ASYNC109 - a timer for each request costs a tenth of a cancel scope
     ) -> Msg:
-        """Publish and await one answer. Without a connection it waits for one, within `timeout` (seconds).
+        """Publish a message and return its answer. Without a connection, wait for one within `timeout` (seconds).
 
-        Raises `NoRespondersError`, `RequestTimeoutError` (no answer in time, or the connection was lost meanwhile),
-        and as `publish`.
+        Raises `NoRespondersError`, `RequestTimeoutError` (no answer in time, or the connection was lost), and what
+        `publish` raises.
         """
         if self._link is None:
             began = self._loop.time()
@@ -173,22 +174,22 @@ class Connection:
         return message
 
     def open_reply(self, subject: str = "") -> tuple[str, asyncio.Future[Msg]]:
-        """A subject for one answer (to what is published to `subject`), and where it will be.
+        """Return a reply subject for one answer, and the future answer. `subject`: where the question is published.
 
-        Close it; it outlives a reconnect.
+        Both outlive a reconnect, until `close_reply`.
         """
         return self._replies.open(subject)
 
     def close_reply(self, inbox: str) -> None:
-        """Expect no answer on `inbox` any more."""
+        """Stop waiting for an answer on `inbox`."""
         self._replies.close(inbox)
 
     def new_inbox(self) -> str:
-        """A literal subject that nobody else uses."""
+        """Return a subject without wildcards that is used nowhere else."""
         return f"{self._options.inbox_prefix}.{self.new_name()}"
 
     def new_name(self) -> str:
-        """A subject token that nobody else uses."""
+        """Return a subject token that is used nowhere else."""
         self._count += 1
         return f"{self._id}{self._count:x}"
 
@@ -203,9 +204,9 @@ class Connection:
         on_denied: Callable[[NotAllowed], None] | None = None,
         request_subject: str | None = None,
     ) -> Subscription:
-        """Have `handler` called, in the read loop, for each message on `subject`.
+        """Subscribe to `subject`: `handler` is called in the read loop for each message.
 
-        A `lasting` subscription may begin without a connection and outlives a reconnect; any other ends with its link.
+        A `lasting` subscription may begin without a connection and outlives a reconnect. Any other ends with its link.
         `on_denied` is called if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject
         on which its messages are requested.
         """
@@ -230,21 +231,22 @@ class Connection:
     async def subscribe(
         self, subject: str, *, max_pending: int = QUEUE, request_subject: str | None = None
     ) -> AsyncIterator[AsyncIterator[Msg]]:
-        """Messages on `subject` as they come, until the connection is closed.
+        """Iterate over the messages on `subject` until the connection is closed.
 
-        What a slow reader has no room for is dropped, loudly. They end with `NotAllowed` if we may not listen, or not
-        publish to `request_subject`, on which they are asked for.
+        If the reader is slower than the messages, those beyond `max_pending` are dropped, and logged. Iteration raises
+        `NotAllowed` if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject on which
+        the messages are requested.
         """
         send, receive = anyio.create_memory_object_stream[Msg](max_pending)
         messages = _Messages(receive)
 
-        def handle(got: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
+        def handle(literal: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
             try:
-                send.send_nowait(Msg(got, reply, data, headers))
+                send.send_nowait(Msg(literal, reply, data, headers))
             except anyio.WouldBlock:
-                log.warning("message_dropped", subject=got, pending=max_pending)
+                log.warning("message_dropped", subject=literal, pending=max_pending)
             except anyio.ClosedResourceError:
-                pass  # denied a part of what it is for
+                pass  # `denied` was called, but part of the subject is still delivered
 
         def denied(error: NotAllowed) -> None:
             messages.denied = error
@@ -270,22 +272,22 @@ class Connection:
     # -- hooks -----------------------------------------------------------------------------------------------------
 
     def on_reconnect(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each reconnect; returns what takes that back."""
+        """Call `callback` after each reconnect. Returns a function that removes the hook."""
         self._on_reconnect[callback] = None
         return lambda: self._on_reconnect.pop(callback, None)
 
     def on_tick(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` each `TICK` seconds that this loop really ran; returns what takes that back."""
+        """Call `callback` every `TICK` seconds while the event loop runs. Returns a function that removes the hook."""
         self._on_tick[callback] = None
         return lambda: self._on_tick.pop(callback, None)
 
     def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` when the connection is closed; returns what takes that back."""
+        """Call `callback` when the connection is closed. Returns a function that removes the hook."""
         self._on_close[callback] = None
         return lambda: self._on_close.pop(callback, None)
 
     def spawn(self, run: Callable[[*Args], Coroutine[Any, Any, None]], *args: *Args) -> None:
-        """Run in the background for as long as the connection is open. `run` must handle its errors."""
+        """Start `run` in the background until the connection is closed. `run` must handle its own errors."""
         self._group.start_soon(run, *args)
 
     # -- the life of the links -------------------------------------------------------------------------------------
@@ -305,13 +307,13 @@ class Connection:
         self._group.start_soon(self._ticks)
 
     async def _attach(self, link: Link) -> None:
-        # Others come and go while we wait for each.
+        # Subscriptions may be added and removed while one is attached.
         while missing := [subscription for subscription in self._subscriptions if not subscription.is_attached(link)]:
             for subscription in missing:
                 await subscription.attach(link)
             if not link.up:
-                raise NotConnectedError(f"the new connection to NATS is gone again: {link.reason}")
-        await link.round_trip()  # whether answers can be had is known when the server has dealt with it all
+                raise NotConnectedError(f"the new connection to NATS was lost again: {link.reason}")
+        await link.round_trip()  # by then the server has accepted or denied the subscription to the inbox
         self._denials.check()
         self.max_payload = link.client.max_payload
         self.clustered = link.clustered
@@ -323,7 +325,7 @@ class Connection:
             await link.watch(self._options.ping_interval)
             self._detach()
             log.warning("nats_disconnected", name=self._options.name, reason=link.reason)
-            # A cluster tells us its other servers; they may be what is left of it.
+            # A cluster announces its other servers; they may be the only ones left.
             servers = {**link.client.known_servers, **dict.fromkeys(self._options.servers)}
             await link.close()
             link = await self._open_again(servers)
@@ -333,11 +335,11 @@ class Connection:
                 callback()
 
     def _denied(self, error: NotAllowed) -> None:
-        """What comes some time after it was tried: tell whoever tried it, or the log."""
-        told = error.operation == "publish" and self._replies.deny(error)
+        """Pass a denial, which arrives some time after the attempt, to its caller; log it if there is none."""
+        reported = error.operation == "publish" and self._replies.deny(error)
         for subscription in list(self._subscriptions):
-            told = subscription.report_denial(error) or told
-        if not told:
+            reported = subscription.report_denial(error) or reported
+        if not reported:
             self._denials.log(error, self._loop.time())
 
     def _detach(self) -> None:
@@ -386,7 +388,7 @@ class Connection:
 
 
 class _Messages:
-    """What `subscribe` yields. A read that was cancelled takes nothing along."""
+    """The iterator that `subscribe` yields. A read that is cancelled loses no message."""
 
     def __init__(self, received: MemoryObjectReceiveStream[Msg]) -> None:
         self.denied: NotAllowed | None = None
@@ -405,6 +407,6 @@ class _Messages:
 
 
 def _size(payload: bytes, headers: dict[str, str]) -> int:
-    """Bytes as the server counts them, an upper bound."""
+    """Return an upper bound of the bytes that the server counts."""
     lines = sum(len(key.encode()) + len(value.encode()) + HEADER_LINE for key, value in headers.items())
     return len(payload) + lines + len(b"NATS/1.0\r\n\r\n")

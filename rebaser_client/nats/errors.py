@@ -1,15 +1,15 @@
-"""Requests that nobody answered: they leave open whether the server did anything."""
+"""Requests that got no answer: whether the server did anything is unknown."""
 
 from rebaser_core.errors import TransientError
 
 
 class NoRespondersError(TransientError):
-    """Nobody listens on the subject: the stream is not there, or JetStream is away."""
+    """Nobody listens on the subject: the stream does not exist, or JetStream is not available."""
 
     default_code = "no_responders"
 
 
 class RequestTimeoutError(TransientError):
-    """No answer came, in time or before the connection was lost. What was asked for may have happened."""
+    """No answer arrived in time, or before the connection was lost. The request may have taken effect."""
 
     default_code = "timeout"

@@ -1,7 +1,7 @@
-"""One nats-py client for as long as its socket lives: opened within a bound, never reconnected, closed for sure.
+"""A nats-py client that lives as long as its socket. It opens and closes within a time limit and never reconnects.
 
-Invariant: nothing that was handed to a link is ever sent after the link broke. nats-py's own reconnect would flush what
-it buffered, and an ack meant for one delivery could hit the next. `Connection` opens a new link instead.
+Invariant: nothing that was passed to a link is sent after the link broke. nats-py's own reconnect would send what it
+had buffered, and an ack meant for one delivery could acknowledge the next. `Connection` opens a new link instead.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from rebaser_core.errors import ConfigError, RebaserError, TransientError, Unpro
 
 log = get_logger(__name__)
 
-MAX_KEPT_LINE = 128  # bytes
+MAX_CACHED_LINE = 128  # bytes of a header line
 CLOSE_BOUND = 2.0  # seconds
 COMMAND_BOUND = 5.0  # seconds for one command to reach the socket
-NEVER = 10**8  # seconds
-SILENT_BEATS = 3  # with the one that was under way when the last byte came: four, two ping intervals
-DEAF_BEATS = 12  # bytes come, but pings are not answered: a long backlog may stand before the answer
-FLUSHER_QUEUE = 64 * 1024  # commands that may wait for it: thousands subscribe at once after a reconnect
+NEVER = 10**8  # seconds between pings of nats-py
+MAX_SILENT_PINGS = 3  # with the ping that was under way when the last byte arrived: four, two ping intervals
+MAX_UNANSWERED_PINGS = 12  # bytes arrive, but no PONG: a long backlog may precede it
+FLUSHER_QUEUE = 64 * 1024  # commands that may wait: after a reconnect there may be thousands of subscriptions
 
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """How to connect. `servers` are checked URLs, `access` is checked, too; times are seconds."""
+    """How to connect. `servers` are validated URLs, `access` is validated, too. Times are seconds."""
 
-    servers: list[str] = field(repr=False)  # they may hold passwords
+    servers: list[str] = field(repr=False)  # may contain passwords
     name: str
     inbox_prefix: str
     ping_interval: float
@@ -50,7 +50,7 @@ class LinkOptions:
 
 
 def parse_servers(url: str) -> list[str]:
-    """The servers of a comma-separated list; raises `ConfigError` for what cannot be one."""
+    """Split a comma-separated list of servers; raises `ConfigError` for an invalid one."""
     servers = [part.strip() for part in url.split(",") if part.strip()]
     for server in servers:
         try:
@@ -66,14 +66,14 @@ def parse_servers(url: str) -> list[str]:
 
 
 def without_secrets(url: str) -> str:
-    """`url` as it may be shown."""
+    """Return `url` without user and password, for errors and logs."""
     return url.rpartition("@")[2]
 
 
 class Link:
-    """A connected nats-py client. `closed` is set when it broke, and `reason` says why.
+    """A connected nats-py client. `closed` is set when the link breaks, and `reason` says why.
 
-    `denied` is called with what NATS does not let us do, some time after it was tried.
+    `denied` is called when NATS denies an operation, some time after the attempt.
     """
 
     def __init__(self, denied: Callable[[NotAllowed], None], *, secure: bool) -> None:
@@ -92,7 +92,7 @@ class Link:
 
     @property
     def clustered(self) -> bool:
-        """Whether the server says that it belongs to a cluster."""
+        """Whether the server belongs to a cluster, according to itself."""
         return self.client.clustered
 
     @classmethod
@@ -103,10 +103,10 @@ class Link:
         timeout: float,  # noqa: ASYNC109 - names itself
         denied: Callable[[NotAllowed], None],
     ) -> Self:
-        """Connect to one of `servers` (each with the name in its certificate, None: its own).
+        """Connect to one of `servers`, each with the name expected in its certificate (None: its host name).
 
-        Raises `NotConnectedError`, or `ConfigError` for files that cannot be used. One after the other, each with its
-        share of the time: nats-py gives up at the first that accepts and then says nothing.
+        Raises `NotConnectedError`, or `ConfigError` for unusable files. The servers are tried one after the other, each
+        with its share of the time, because nats-py gives up at the first one that accepts and then stays silent.
         """
         failure = NotConnectedError("no server")
         for server in random.sample(list(servers), len(servers)):
@@ -114,7 +114,7 @@ class Link:
             try:
                 await link._open(options, server, servers[server], timeout / len(servers))
             except NotConnectedError as error:
-                # That a server refuses us says more than that another is not there.
+                # A refusal by one server says more than the absence of another.
                 failure = error if type(failure) is NotConnectedError else failure
             else:
                 return link
@@ -135,7 +135,7 @@ class Link:
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,
                     connect_timeout=max(1, int(timeout)),
-                    ping_interval=NEVER,  # `watch` does it: nats-py's pings hang where it hangs itself
+                    ping_interval=NEVER,  # `watch` pings instead: nats-py's pings block whenever nats-py does
                     flush_timeout=COMMAND_BOUND,
                     flusher_queue_size=FLUSHER_QUEUE,
                     **credentials(access, tls=tls_context(access) if options.secure else None, tls_name=tls_name),
@@ -143,44 +143,45 @@ class Link:
             for task in self.client.io_tasks:
                 task.add_done_callback(self._on_task_end)
         except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
-            # Where no server is left or time ran out, what went wrong was told to the callback before.
+            # If no server is left or time ran out, the callback was told the cause before.
             vague = isinstance(error, (nats.errors.NoServersError, TimeoutError))
             cause = self._failure if vague and self._failure is not None else error
             await self.close()
             if isinstance(cause, ImportError):
-                raise ConfigError(f"these NATS options need a package that is missing: {_missing(cause)}") from error
+                raise ConfigError(f"these NATS options require a missing package: {_missing(cause)}") from error
             raise refusal(cause, _text(cause)) from error
         except BaseException:
             await self.close()
             raise
 
     async def watch(self, ping_interval: float) -> None:
-        """Return when the link broke. A peer that answers nothing is given up within two `ping_interval`s (seconds).
+        """Return when the link broke. A silent peer is given up within two `ping_interval`s (seconds).
 
-        Judged by what is read, not by what could be sent: a dead peer's socket takes bytes for long. Only beats that
-        this loop really ran are counted, so a process that was paused finds its connection as it left it.
+        The link is judged by the bytes read, not by the bytes sent: the socket of a dead peer accepts bytes for a long
+        time. Only pings that this loop sent are counted, so a process that was paused keeps its connection.
         """
-        reader = self._parser
-        silent = deaf = 0
+        parser = self._parser
+        silent = unanswered = 0
         while self.up and not self.closed.is_set():
-            reads, pongs = reader.reads, reader.pongs
+            reads, pongs = parser.reads, parser.pongs
             self.client.write_ping()
             with anyio.move_on_after(ping_interval / 2):
                 await self.closed.wait()
-            silent = silent + 1 if reader.reads == reads else 0
-            deaf = deaf + 1 if reader.pongs == pongs else 0
-            if silent >= SILENT_BEATS or deaf >= DEAF_BEATS:
+            silent = silent + 1 if parser.reads == reads else 0
+            unanswered = unanswered + 1 if parser.pongs == pongs else 0
+            if silent >= MAX_SILENT_PINGS or unanswered >= MAX_UNANSWERED_PINGS:
                 self._given_up = True
-                self.reason = "the server answers nothing" if silent >= SILENT_BEATS else "the server hears nothing"
+                sent_nothing = silent >= MAX_SILENT_PINGS
+                self.reason = "the server sent nothing" if sent_nothing else "the server stopped answering pings"
                 self.client.abort()
                 return
 
     async def close(self) -> None:
-        """Close, within a bound. What could not be sent by then never is."""
+        """Close within `CLOSE_BOUND`. What was not sent by then is never sent."""
         with anyio.move_on_after(CLOSE_BOUND, shield=True):
             try:
                 await self.client.close()
-            except (OSError, RuntimeError, AssertionError, nats.errors.Error) as error:  # it may not have come far
+            except (OSError, RuntimeError, AssertionError, nats.errors.Error) as error:  # the client may be half open
                 log.debug("nats_close_failed", reason=_text(error))
         self.client.abort()
         self._parser.handlers.clear()
@@ -188,10 +189,10 @@ class Link:
         self._end()
 
     async def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> None:
-        """Hand a message to nats-py; raises its errors. Size and connection are the caller's to check.
+        """Pass a message to nats-py; raises the errors of nats-py. The caller checks size and connection.
 
-        With headers this takes the place of `Client.publish`, which checks each name and value letter by letter: most
-        lines of a connection are the same few, and that is half of what a publish costs.
+        With headers this replaces `Client.publish`, which checks each name and value letter by letter. That is half the
+        cost of a publish, and most header lines of a connection are the same few.
         """
         client = self.client
         if not headers:
@@ -205,14 +206,14 @@ class Link:
         return await client.publish_block(subject, reply, block, payload)
 
     def publish_now(self, subject: str, payload: bytes, reply: str) -> bool:
-        """Write a message to the socket, behind what waits to be written; False if it is not sent."""
+        """Write a message to the socket, behind everything that waits to be written. Return False if it is not sent."""
         return self.up and self.client.publish_now(subject, reply, payload)
 
     async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> NatsSubscription:
-        """Have `handler` called for each message on `subject`; raises `NotConnectedError`."""
+        """Subscribe: `handler` is called for each message on `subject`. Raises `NotConnectedError`."""
         with translate_errors(), anyio.fail_after(COMMAND_BOUND):
             subscription = await self.client.subscribe(subject)
-        number = subscription_id(subscription)  # it comes with each message
+        number = subscription_id(subscription)
         if isinstance(handler, SizedHandler):
             self._parser.sized[number] = handler
         else:
@@ -220,14 +221,14 @@ class Link:
         return subscription
 
     async def unsubscribe(self, subscription: NatsSubscription) -> None:
-        """Take interest away; what arrives from now on is dropped."""
+        """Unsubscribe. Messages that arrive from now on are dropped."""
         self._parser.forget(subscription_id(subscription))
         if self.up:
             with translate_errors(), anyio.fail_after(COMMAND_BOUND):
                 await subscription.unsubscribe()
 
     async def drain(self, subscription: NatsSubscription) -> None:
-        """Take interest away, and return when the handler has seen everything that was on its way."""
+        """Unsubscribe, and return when the handler has been called for every message that was on its way."""
         try:
             if self.up:
                 with translate_errors(), anyio.fail_after(COMMAND_BOUND):
@@ -236,13 +237,13 @@ class Link:
             self._parser.forget(subscription_id(subscription))
 
     async def round_trip(self) -> None:
-        """Return when the server has dealt with everything that was sent; raises `NotConnectedError`."""
+        """Return when the server has processed everything sent before. Raises `NotConnectedError`."""
         self._trip = self.client.write_ping()
         try:
             with anyio.fail_after(COMMAND_BOUND):
                 await self._trip
         except (TimeoutError, ConnectionError):
-            raise NotConnectedError("the new connection to NATS is gone again") from None
+            raise NotConnectedError("the new connection to NATS was lost again") from None
 
     def _end(self) -> None:
         if self._trip is not None and not self._trip.done():
@@ -256,7 +257,7 @@ class Link:
         log.debug("nats_error", reason=_text(error))
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        """Nothing is sent, or read, any more. Where it failed over a broken socket, nats-py may forget to tell."""
+        """Nothing is read, or sent, any more. After a broken socket nats-py may fail to call `_on_closed`."""
         failure = None if task.cancelled() else task.exception()
         if failure is not None and self.reason == "closed":
             self.reason = str(failure) or type(failure).__name__
@@ -270,11 +271,11 @@ class Link:
 
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 _LINES: dict[tuple[str, str], bytes] = {}
-_MAX_LINES = 256  # the first ones of a process are those that come again: content types, message types, versions
+_MAX_LINES = 256  # the first lines of a process are those that recur: content types, message types, versions
 
 
 def _header_line(pair: tuple[str, str]) -> bytes:
-    """A header as it goes over the wire; raises `BadHeaderError` for a name that is none. Values lose line breaks."""
+    """Encode a header line; raises `BadHeaderError` for an invalid name. Line breaks in a value become spaces."""
     line = _LINES.get(pair)
     if line is None:
         name, value = pair[0].strip(), pair[1].strip()
@@ -283,13 +284,13 @@ def _header_line(pair: tuple[str, str]) -> bytes:
         if "\r" in value or "\n" in value:
             value = value.replace("\r", " ").replace("\n", " ")
         line = f"{name}: {value}\r\n".encode()
-        if len(_LINES) < _MAX_LINES and len(line) <= MAX_KEPT_LINE:
+        if len(_LINES) < _MAX_LINES and len(line) <= MAX_CACHED_LINE:
             _LINES[pair] = line
     return line
 
 
 class translate_errors:  # noqa: N801 - reads as a statement
-    """Inside, nats-py's exceptions become ours. A class, not a generator: it stands on the path of every publish."""
+    """Translates nats-py's exceptions to ours. A class is faster than a generator, and every publish uses it."""
 
     __slots__ = ()
 
@@ -303,11 +304,11 @@ class translate_errors:  # noqa: N801 - reads as a statement
 
 def _translate(error: Exception) -> RebaserError:
     if isinstance(error, nats.errors.MaxPayloadError):
-        return UnprocessableError("the message is larger than the server takes", code="too_large")
+        return UnprocessableError("the message is larger than the server accepts", code="too_large")
     if isinstance(error, nats.errors.BadSubjectError):
-        return UnprocessableError("not a subject", code="invalid_subject")
+        return UnprocessableError("invalid subject", code="invalid_subject")
     if isinstance(error, nats.errors.BadHeaderError):
-        return UnprocessableError("not a header name", code="invalid_header")
+        return UnprocessableError("invalid header name", code="invalid_header")
     if isinstance(
         error,
         (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError, nats.errors.OutboundBufferLimitError),

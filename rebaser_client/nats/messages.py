@@ -1,21 +1,21 @@
-"""Core NATS messages, and their headers.
+"""Core NATS messages and their headers.
 
-Invariant: `headers` is always a dict, empty where the message has none; header names are case-sensitive.
+Invariant: `headers` is always a dict, empty if the message has none. Header names are case-sensitive.
 """
 
 from functools import lru_cache
 from typing import Any
 
-# Where the inline status of a message (`NATS/1.0 503 No Responders`) stands among its headers. No header can have these
-# names, so nobody can make one up.
+# The inline status of a message (`NATS/1.0 503 No Responders`) is kept among its headers under these names. No header
+# can have such a name, so a publisher cannot forge a status.
 STATUS = ":status"
 DESCRIPTION = ":description"
 
-KNOWN_MAX = 128  # bytes of a header line that is worth remembering; longer ones could fill the memory
+CACHED_LINE_MAX = 128  # bytes of a header line that is cached; longer lines could fill the memory
 
 
 class Msg:
-    """A core NATS message. `reply` is empty where none is wanted."""
+    """A core NATS message. `reply` is empty if the sender wants no answer."""
 
     __slots__ = ("data", "headers", "reply", "subject")
 
@@ -30,13 +30,17 @@ class Msg:
 
 
 def parse_headers(raw: bytes) -> dict[str, str]:
-    """Headers from their wire form: a `NATS/1.0` line, perhaps with a status, then `Name: value` lines.
+    """Parse headers: a `NATS/1.0` line, perhaps with a status, then `Name: value` lines.
 
-    Lines without a colon or with an unusable name are left out; the last of a name counts.
+    Lines without a colon or with an invalid name are skipped. If a name is repeated, its last line counts.
     """
     first, *lines = raw.split(b"\r\n")
     headers = dict(
-        [pair for line in lines if (pair := (_known if len(line) <= KNOWN_MAX else _header)(line)) is not None]
+        [
+            pair
+            for line in lines
+            if (pair := (_cached_header if len(line) <= CACHED_LINE_MAX else _header)(line)) is not None
+        ]
     )
     if len(first) > len(b"NATS/1.0"):
         _, _, status = first.partition(b" ")
@@ -56,16 +60,16 @@ def _header(line: bytes) -> tuple[str, str] | None:
 
 
 # Most header lines of a connection are the same few.
-_known = lru_cache(maxsize=4096)(_header)
+_cached_header = lru_cache(maxsize=4096)(_header)
 
 
 def text(raw: bytes) -> str:
-    """`raw` as text, whatever it is."""
+    """Decode UTF-8; invalid bytes become replacement characters."""
     return raw.decode("utf-8", "replace")
 
 
 def as_int(value: Any) -> int:
-    """`value` as a count; 0 if it is none."""
+    """Return `value` as an integer, 0 if it is none."""
     try:
         return int(value)
     except (TypeError, ValueError):

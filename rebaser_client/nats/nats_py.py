@@ -1,7 +1,7 @@
-"""nats-py beyond its public interface: what it keeps to itself and Rebaser uses is used here.
+"""The part of the NATS client that depends on private names of nats-py.
 
-Invariant: no other module touches a private name of nats-py, and each name that this one touches is in `PRIVATE`, which
-a test compares with the installed release. `pyproject.toml` pins its minor version: private names may change with it.
+Invariant: no other module uses a private name of nats-py, and each private name used here is in `PRIVATE`, which a test
+compares with the installed release. `pyproject.toml` pins the minor version, because private names may change with it.
 """
 
 import asyncio
@@ -38,82 +38,82 @@ _DENIED = re.compile(r"Permissions Violation for (Publish|Subscription)(?: to| w
 
 
 class NoTlsError(nats.errors.Error):
-    """The server offers no TLS, and is to be talked to with TLS only."""
+    """The server offers no TLS, but TLS is required."""
 
     def __str__(self) -> str:
         return "the server offers no TLS"
 
 
 class NatsClient(Client):
-    """A nats-py client. `secure`: it says nothing to a server before the connection is encrypted."""
+    """A nats-py client with our parser. `secure`: send nothing to a server before the connection is encrypted."""
 
     def __init__(self, *, secure: bool = False) -> None:
         super().__init__()
         self.parser = ProtocolParser(self)
         self.secure = secure
         self.on_denied: Callable[[NotAllowed], None] = lambda _: None
-        self._ps = self.parser  # type: ignore[assignment] # see there
+        self._ps = self.parser  # type: ignore[assignment] # it has the methods that nats-py calls
 
     @property
     def clustered(self) -> bool:
-        """Whether the server says that it belongs to a cluster."""
+        """Whether the server belongs to a cluster, according to itself."""
         return bool(self._server_info.get("cluster"))
 
     @property
     def known_servers(self) -> dict[str, str | None]:
-        """URLs of all servers that are known, each with the name in its certificate if that is not its own."""
+        """URLs of all known servers, each with the name in its certificate if that is not its host name."""
         current = self._current_server
         if current is None:
             return {}
         login = current.uri.netloc.rpartition("@")[0]
         known: dict[str, str | None] = {}
-        for one in self._server_pool:
-            uri = one.uri
-            if one.discovered:  # told by a server, which knows neither its scheme nor our login
+        for server in self._server_pool:
+            uri = server.uri
+            if server.discovered:  # announced by another server, which knows neither its scheme nor our login
                 host = f"{login}@{uri.netloc}" if login else uri.netloc
                 uri = uri._replace(scheme=current.uri.scheme, netloc=host)
-            known[uri.geturl()] = one.tls_name
+            known[uri.geturl()] = server.tls_name
         return known
 
     @property
     def io_tasks(self) -> list[asyncio.Task[None]]:
-        """The tasks that read and write, once it is connected."""
+        """The tasks that read and write the socket, once the client is connected."""
         return [task for task in (self._flusher_task, self._reading_task) if task is not None]
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that were handed to it and have not left this process."""
+        """Bytes that were published and have not left this process."""
         writer = getattr(self._transport, "_io_writer", None)
         return self.pending_data_size + (0 if writer is None else writer.transport.get_write_buffer_size())
 
     def write_ping(self) -> asyncio.Future[bool]:
-        """Write a PING behind all that waits; what is returned gets its answer."""
+        """Write a PING behind everything that waits. The future completes with the PONG."""
         answer = asyncio.get_running_loop().create_future()
         self._pongs.append(answer)
         self._write_now(b"PING\r\n")
         return answer
 
     def abort(self) -> None:
-        """Drop the socket and what waits in it: a peer that comes back to life must not read it."""
+        """Drop the socket and the bytes that wait in it: a peer that comes back to life must not read them."""
         writer = getattr(self._transport, "_io_writer", None)  # a WebSocket has none
         if writer is not None:
             writer.transport.abort()
-        waiting = self._flush_queue
-        while waiting is not None and not waiting.empty():  # who publishes more than fits waits here for its turn
-            turn = waiting.get_nowait()
-            if not turn.done():
-                turn.set_result(None)
+        queue = self._flush_queue
+        while queue is not None and not queue.empty():  # publishers wait here for a flush when the buffer is full
+            flushed = queue.get_nowait()
+            if not flushed.done():
+                flushed.set_result(None)
 
     async def publish_block(self, subject: str, reply: str, block: bytes, payload: bytes) -> None:
-        """As `publish`, for headers that are encoded and checked."""
+        """Publish with headers that are already encoded and checked."""
         await self._send_command(hpub_cmd(subject, reply, block, payload))
         if self._flush_queue is not None and self._flush_queue.empty():
             await self._flush_pending()
 
     def publish_now(self, subject: str, reply: str, payload: bytes) -> bool:
-        """Write a message to the socket, behind what waits to be written; False if it is not sent.
+        """Write a message to the socket, behind everything that waits to be written. Return False if it is not sent.
 
-        The flusher takes its turns in the event loop, and while a lot comes in a turn is hundreds of messages.
+        The flusher gets its turn from the event loop; while many messages arrive, that is hundreds of messages later.
         """
         if not self.is_connected or self._transport is None:
             return False
@@ -122,44 +122,46 @@ class NatsClient(Client):
 
     def _write_now(self, command: bytes) -> None:
         self._pending.append(command)
-        if not isinstance(self._transport, TcpTransport):  # a WebSocket sends when its flusher waits for it
+        if not isinstance(self._transport, TcpTransport):  # a WebSocket is written by the flusher alone
             self._pending_data_size += len(command)
             if self._flush_queue is not None and self._flush_queue.empty():
                 self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
             return
         waiting, self._pending, self._pending_data_size = self._pending, [], 0
-        with suppress(OSError, RuntimeError):  # a socket that is closed: who reads it finds out
+        with suppress(OSError, RuntimeError):  # the socket is closed, which the reading task will notice
             self._transport.writelines(waiting)  # type: ignore[no-untyped-call]
 
-    # -- what the reader tells ---------------------------------------------------------------------------------------
+    # -- what the parser calls (`ControlHandler`) ----------------------------------------------------------------------
 
     async def on_ping(self) -> None:
         await self._process_ping()
 
     async def on_pong(self) -> None:
-        with suppress(asyncio.InvalidStateError):  # who asked may have given up
+        with suppress(asyncio.InvalidStateError):  # the future may have been cancelled
             await self._process_pong()
 
     async def on_error(self, text: str) -> None:
-        found = _DENIED.search(text)
-        if found is None:
+        denial = _DENIED.search(text)
+        if denial is None:
             await self._process_err(text.lower())
         else:
-            self.on_denied(NotAllowed("publish" if found[1].lower() == "publish" else "subscribe", _unquoted(found[2])))
+            self.on_denied(
+                NotAllowed("publish" if denial[1].lower() == "publish" else "subscribe", _unquoted(denial[2]))
+            )
 
     async def on_info(self, info: dict[str, Any]) -> None:
         await self._process_info(info)
 
-    # -- in place of nats-py's own -----------------------------------------------------------------------------------
+    # -- overrides of nats-py ----------------------------------------------------------------------------------------
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """The first INFO is the last thing that comes before CONNECT, and the secrets in it, are sent."""
+        """Insist on TLS. The first INFO is the last chance to do so before CONNECT sends the secrets."""
         if initial_connection and self.secure and not info.get("tls_required"):
             current = self._current_server
-            if current is None or current.uri.scheme != "wss":  # which is encrypted by now
+            if current is None or current.uri.scheme != "wss":  # wss is encrypted already
                 if not info.get("tls_available"):
                     raise NoTlsError
-                info["tls_required"] = True  # by us: nats-py looks here for whether to begin with TLS
+                info["tls_required"] = True  # nats-py starts TLS if this is set
         await super()._process_info(info, initial_connection)
 
     async def _connect_to_server(self, s: Srv) -> None:
@@ -175,16 +177,16 @@ class NatsClient(Client):
 
 
 class SafeTransport(TcpTransport):
-    """What asyncio needs and nats-py's does not do."""
+    """A TCP transport that fixes what nats-py's does wrong with asyncio."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._held = b""
 
     def write(self, payload: bytes) -> None:
-        """CONNECT leaves together with the PING behind it.
+        """Hold back CONNECT and send it together with the PING that follows.
 
-        A server that refuses it closes the socket; what it said is lost where that is found by writing to it.
+        A server that refuses CONNECT says why and closes the socket. Writing to a closed socket would lose that reason.
         """
         if payload.startswith(b"CONNECT "):
             self._held = payload
@@ -193,9 +195,9 @@ class SafeTransport(TcpTransport):
             self._io_writer.write(held + payload)
 
     def writelines(self, payload: list[bytes]) -> None:
-        """Raises `ConnectionResetError` for a socket that is closed.
+        """Write; raises `ConnectionResetError` for a closed socket.
 
-        From Python 3.12 on, asyncio would watch its file descriptor again, which may be another socket's by now.
+        Since Python 3.12, asyncio would watch the file descriptor again, which may belong to another socket by now.
         """
         if self._io_writer is None or self._io_writer.is_closing():
             raise ConnectionResetError("Connection lost")
@@ -204,8 +206,8 @@ class SafeTransport(TcpTransport):
     async def connect_tls(
         self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int, connect_timeout: int
     ) -> None:
-        """Go on with TLS. What came before the handshake is dropped: anybody may have sent it."""
-        plain, self._io_writer = self._io_writer, None  # what fails below leaves nothing to wait for
+        """Start TLS. Bytes received before the handshake are dropped, because anybody may have sent them."""
+        plain, self._io_writer = self._io_writer, None  # after a failure below there is nothing to wait for
         if plain is None:
             raise ConnectionResetError("Connection lost")
         loop = asyncio.get_running_loop()
@@ -218,19 +220,19 @@ class SafeTransport(TcpTransport):
         except BaseException:
             plain.transport.abort()
             raise
-        if transport is None:  # closed meanwhile
+        if transport is None:  # it was closed meanwhile
             raise ConnectionResetError("Connection lost")
-        protocol.connection_made(transport)  # so that it knows of TLS: it would answer the end of the stream wrongly
+        protocol.connection_made(transport)  # without knowing of TLS, it would handle the end of the stream wrongly
         self._io_reader, self._io_writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 def subscription_id(subscription: NatsSubscription) -> int:
-    """The number that comes with each message of `subscription`."""
-    return subscription._id  # noqa: SLF001 - see the top
+    """Return the id that the server sends with each message of `subscription`."""
+    return subscription._id  # noqa: SLF001 - see the module docstring
 
 
 def _unquoted(quoted: str) -> str:
     try:
         return str(json.loads(quoted))
-    except ValueError:  # Go and JSON differ in what no subject of ours has
+    except ValueError:  # Go quotes some characters differently from JSON; no subject of ours has them
         return quoted.strip('"')

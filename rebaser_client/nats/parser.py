@@ -1,8 +1,8 @@
-"""Takes the server's byte stream apart (docs.nats.io, "Client Protocol") and hands each message to its handler.
+"""Parses the server's byte stream (docs.nats.io, "Client Protocol") and calls the handler of each message.
 
-Invariant: whatever a publisher put into subject, headers or payload, the next message is read all the same. nats-py's
-own parser does not keep that: a subject with a byte that is not UTF-8, or with a vertical tab, ends its read loop, and
-such a message stands in a stream and comes again. It also takes twice as long.
+Invariant: whatever a publisher puts into the subject, headers or payload, the next message is parsed. nats-py's own
+parser does not guarantee that: a subject with a byte that is not UTF-8, or with a vertical tab, ends its read loop, and
+if such a message is in a stream, it is delivered again and again. nats-py's parser also takes twice as long.
 """
 
 import json
@@ -17,13 +17,13 @@ from rebaser_client.nats.messages import parse_headers, text
 log = get_logger(__name__)
 
 Handler: TypeAlias = Callable[[str, str, bytes, dict[str, str] | None], None]
-"""Called in the read loop with subject, reply, data, headers. Must be quick and must not wait."""
+"""Called in the read loop with subject, reply, data and headers. Must be quick and must not block."""
 
 
 class SizedHandler:
-    """A handler that is told, as a fifth argument, the size of each message as a server counts it for `max_bytes`:
+    """A handler with a fifth argument: the size of the message as a server counts it for `max_bytes`.
 
-    subject, reply, headers as they came, payload.
+    That is the bytes of subject, reply subject, headers on the wire, and payload.
     """
 
     __slots__ = ("handle",)
@@ -32,11 +32,11 @@ class SizedHandler:
         self.handle = handle
 
 
-MAX_LINE = 1024 * 1024  # bytes of a line; INFO names all servers of a cluster
+MAX_LINE = 1024 * 1024  # bytes of a line; an INFO line names all servers of a cluster
 
 
 class ControlHandler(Protocol):
-    """Who is told what is no message: the client."""
+    """Receives what the server sends besides messages: the nats-py client."""
 
     async def on_ping(self) -> None: ...
 
@@ -48,12 +48,15 @@ class ControlHandler(Protocol):
 
 
 class ProtocolParser:
-    """Stands in for nats-py's parser: `parse` and `reset` are called by its client."""
+    """Replaces nats-py's parser: the nats-py client calls `parse` and `reset`.
+
+    `handlers` and `sized` are keyed by subscription id.
+    """
 
     def __init__(self, client: ControlHandler) -> None:
         self.handlers: dict[int, Handler] = {}
         self.sized: dict[int, SizedHandler] = {}
-        self.reads = 0  # pieces of the stream that came, whatever was in them
+        self.reads = 0  # calls of `parse`, whatever the bytes were
         self.pongs = 0
         self._client = client
         self._chunks: list[bytes] = []
@@ -61,17 +64,17 @@ class ProtocolParser:
         self._need = 0
 
     def reset(self) -> None:
-        """Forget what came: another connection begins."""
+        """Forget a partial message: another connection begins."""
         self._chunks.clear()
         self._have = self._need = 0
 
-    def forget(self, number: int) -> None:
-        """Nobody listens on the subscription `number` any more."""
-        self.handlers.pop(number, None)
-        self.sized.pop(number, None)
+    def forget(self, subscription_id: int) -> None:
+        """Drop the messages of a subscription from now on."""
+        self.handlers.pop(subscription_id, None)
+        self.sized.pop(subscription_id, None)
 
     async def parse(self, data: bytes = b"") -> None:
-        """Read what has come; raises `ProtocolError` for what no server sends."""
+        """Parse the next bytes of the stream; raises `ProtocolError` for bytes that no server sends."""
         self.reads += 1
         if self._chunks:
             self._chunks.append(data)
@@ -81,54 +84,54 @@ class ProtocolParser:
             data = b"".join(self._chunks)
             self._chunks.clear()
         end = len(data)
-        at = 0
+        start = 0
         self._need = 0
-        while at < end:
-            eol = data.find(b"\r\n", at)
+        while start < end:
+            eol = data.find(b"\r\n", start)
             if eol < 0:
-                if end - at > MAX_LINE:
+                if end - start > MAX_LINE:
                     raise ProtocolError
                 break
             begin = eol + 2
-            verb = data[at : at + 4]
+            verb = data[start : start + 4]
             if verb == b"HMSG" or verb == b"MSG ":  # noqa: PLR1714 - a tuple would be built for each message
-                words = data[at:eol].split(b" ")
+                words = data[start:eol].split(b" ")
                 try:
                     stop = begin + int(words[-1])
                     if stop < begin:
-                        raise ProtocolError  # going back, it would be read for ever
+                        raise ProtocolError  # parsing would go backwards, and never end
                     if stop + 2 > end:
-                        self._need = stop + 2 - at
+                        self._need = stop + 2 - start
                         break
                     self._on_message(words, data, begin, stop)
                 except (ValueError, IndexError):
                     raise ProtocolError from None
-                at = stop + 2
+                start = stop + 2
             else:
-                await self._on_control(data[at:eol])
-                at = begin
-        if at < end:
-            self._chunks.append(data[at:])
-        self._have = end - at
+                await self._on_control(data[start:eol])
+                start = begin
+        if start < end:
+            self._chunks.append(data[start:])
+        self._have = end - start
 
     def _on_message(self, words: list[bytes], data: bytes, begin: int, stop: int) -> None:
         """`MSG subject sid [reply] size`, or `HMSG subject sid [reply] header-size size`."""
-        number = int(words[2])
-        handler = self.handlers.get(number)
-        sized = None if handler is not None else self.sized.get(number)
+        subscription_id = int(words[2])
+        handler = self.handlers.get(subscription_id)
+        sized = None if handler is not None else self.sized.get(subscription_id)
         if handler is None and sized is None:
             return
         body = begin
         headers = None
-        with_reply = 5
+        words_with_reply = 5
         if words[0] == b"HMSG":
             body += int(words[-2])
             if not begin <= body <= stop:
-                raise ValueError("headers end outside of their message")
+                raise ValueError("the headers end outside of their message")
             headers = parse_headers(data[begin:body])
-            with_reply = 6
+            words_with_reply = 6
         subject = words[1].decode("utf-8", "replace")
-        reply = words[3].decode("utf-8", "replace") if len(words) == with_reply else ""
+        reply = words[3].decode("utf-8", "replace") if len(words) == words_with_reply else ""
         try:
             if handler is not None:
                 handler(subject, reply, data[body:stop], headers)
@@ -136,7 +139,7 @@ class ProtocolParser:
                 size = stop - begin + len(words[1]) + (len(words[3]) if reply else 0)
                 sized.handle(subject, reply, data[body:stop], headers, size)
         except Exception:
-            # Out of here it would end nats-py's read loop without a word.
+            # If it escaped, it would end nats-py's read loop silently.
             log.exception("nats_handler_failed", subject=subject[:120])
 
     async def _on_control(self, line: bytes) -> None:

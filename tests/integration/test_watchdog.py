@@ -113,7 +113,7 @@ async def test_a_connection_that_is_up_but_dead_is_replaced(
                 if message.data == b"again":
                     break
     reason = events.named("nats_disconnected")[0]["reason"]
-    assert reason == ("the server answers nothing" if way == "down" else "the server hears nothing")
+    assert reason == ("the server sent nothing" if way == "down" else "the server stopped answering pings")
 
 
 async def test_a_quiet_connection_is_left_alone(nats_server: EmbeddedNats, events: Events) -> None:

@@ -181,7 +181,7 @@ async def test_a_failure_says_what_to_do_and_no_secret(
     credentials.write_text(f"-----BEGIN {secret}-----\n")
     wrong: list[tuple[dict[str, str], str]] = [
         ({"nats": away}, "no connection to NATS at 127.0.0.1"),
-        ({"credentials": str(credentials)}, "is no NATS credentials file"),
+        ({"credentials": str(credentials)}, "is not a NATS credentials file"),
         ({"token": secret, "prefix": "nobody"}, "has a server been started"),
         ({"token": secret, "workspace": ""}, "say which workspace"),
     ]

@@ -1,22 +1,25 @@
 """When a JetStream that answers nothing is told of, and how often."""
 
-from rebaser_client.nats.api_outage import AGAIN, ENOUGH, ApiOutage
+from rebaser_client.nats.api_outage import MIN_UNANSWERED, REPEAT_AFTER, ApiOutage
 from tests.conftest import Events
 
 
 def test_it_takes_several_calls_in_a_row_and_is_told_again_after_a_while(events: Events) -> None:
-    silence = ApiOutage()
-    for number in range(3 * ENOUGH):  # never enough of them without an answer in between
-        if number % ENOUGH == ENOUGH - 1:
-            silence.answered(float(number))
+    outage = ApiOutage()
+    for number in range(3 * MIN_UNANSWERED):  # never enough of them without an answer in between
+        if number % MIN_UNANSWERED == MIN_UNANSWERED - 1:
+            outage.answered(float(number))
         else:
-            silence.timed_out(float(number), 1.0)
+            outage.timed_out(float(number), 1.0)
     assert not events.named("jetstream_silent")
-    for now in (100.0, 101.0, 102.0, 103.0, 102.0 + AGAIN):
-        silence.timed_out(now, 1.0)
+    for now in (100.0, 101.0, 102.0, 103.0, 102.0 + REPEAT_AFTER):
+        outage.timed_out(now, 1.0)
     told = events.named("jetstream_silent")
-    assert [(one["calls"], one["seconds"]) for one in told] == [(ENOUGH, 3.0), (ENOUGH + 2, 3.0 + AGAIN)]
-    silence.answered(200.0)
+    assert [(one["calls"], one["seconds"]) for one in told] == [
+        (MIN_UNANSWERED, 3.0),
+        (MIN_UNANSWERED + 2, 3.0 + REPEAT_AFTER),
+    ]
+    outage.answered(200.0)
     assert len(events.named("jetstream_answers")) == 1
-    silence.answered(201.0)
+    outage.answered(201.0)
     assert len(events.named("jetstream_answers")) == 1
