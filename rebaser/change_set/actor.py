@@ -1,7 +1,7 @@
-"""Runs a lifecycle: events in, effects out, one after the other, each acted on where it is posted.
+"""Runs the lifecycle of one owner: events in, effects out, each event handled where it is posted.
 
-Invariant: `step` is never entered twice at once, and `run` returns only when the lifecycle is done and everything that
-it started has ended. Between the arrival of a request and its commit there is one task switch.
+Invariant: `step` is never entered while it runs. `run` returns only when the lifecycle is done and everything it
+started has ended. Between the arrival of a request and its commit there is one task switch.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Effect, Event, OwnerSt
 
 
 class Actor:
-    """A life and its clock. A subclass says what effects do; `changed` is called when the life takes or frees a slot.
+    """The state of one owner, and its clock. A subclass carries out the effects.
 
-    `group` and `resources` are there while `run` runs: effects start children in the one and open things in the other.
+    `changed` is called with True when the owner takes a slot of the server, with False when it frees its slot. While
+    `run` runs, effects start their tasks in `group` and open their resources in `resources`.
     """
 
     def __init__(self, now: Callable[[], float], timing: Timing, changed: Callable[[bool], None]) -> None:
@@ -33,16 +34,16 @@ class Actor:
         self._done = anyio.Event()
         self._failure: Exception | None = None
         self._timer: tuple[float, asyncio.TimerHandle] | None = None
-        self._rang = asyncio.Event()
+        self._timer_fired = asyncio.Event()
         self._work: set[anyio.CancelScope] = set()
         self._work_cancelled = False
 
     def perform(self, effects: tuple[Effect, ...]) -> None:
-        """Begin the effects, in order; must not wait. Each reports by `post`."""
+        """Start the effects, in order, without waiting. Each effect reports with `post`."""
         raise NotImplementedError
 
     async def run(self) -> None:
-        """Own the change set until it is released, given back or lost."""
+        """Own the change set until it is released, given back, or lost."""
         try:
             async with anyio.create_task_group() as self.group, self.resources:
                 self.group.start_soon(self._clock)
@@ -56,21 +57,22 @@ class Actor:
             self._set_timer(None)
 
     def post(self, event: Event) -> None:
+        """Handle `event`: at once, or after the events that are being handled."""
         self._events.append(event)
         if not self._stepping and self.group is not None:
             self._step_all()
 
     def _step_all(self) -> None:
-        """Act on what happened, in order. What an effect posts right away comes after it, never inside it."""
+        """Handle the posted events in order; an event that an effect posts at once is handled after that effect."""
         self._stepping = True
         try:
             while self._events and self.state.phase is not Phase.DONE:
-                held = self.state.holds_slot
+                held_slot = self.state.holds_slot
                 self.state, effects = step(self.state, self._events.popleft(), self._now(), self._timing)
                 self.perform(effects)
-                if self.state.holds_slot is not held:
-                    self._changed(not held)
-        except Exception as error:  # noqa: BLE001 - whoever posted is not to blame: `run` raises it
+                if self.state.holds_slot is not held_slot:
+                    self._changed(not held_slot)
+        except Exception as error:  # noqa: BLE001 - the poster is not at fault: `run` raises it
             self._failure = error
         finally:
             self._stepping = False
@@ -78,28 +80,28 @@ class Actor:
             self._done.set()
         self._set_timer(self.state.next_tick(self._timing))
 
-    def _set_timer(self, at: float | None) -> None:
+    def _set_timer(self, deadline: float | None) -> None:
         if self._timer is not None:
-            if self._timer[0] == at:
+            if self._timer[0] == deadline:
                 return
             self._timer[1].cancel()
             self._timer = None
-        if at is not None and not self._done.is_set():
-            delay = max(at - self._now(), 0)
-            self._timer = at, asyncio.get_running_loop().call_later(delay, self._rang.set)
+        if deadline is not None and not self._done.is_set():
+            delay = max(deadline - self._now(), 0)
+            self._timer = deadline, asyncio.get_running_loop().call_later(delay, self._timer_fired.set)
 
     async def _clock(self) -> None:
-        """Post the ticks that the timer asks for; a timer's own callback belongs to no task and could start none."""
+        """Post a tick whenever the timer fires. Its callback cannot: it runs in no task, and effects start tasks."""
         with self.cancelled_with_work():
             while True:
-                await self._rang.wait()
-                self._rang.clear()
+                await self._timer_fired.wait()
+                self._timer_fired.clear()
                 self._timer = None
                 self.post(Tick())
 
     @contextmanager
     def cancelled_with_work(self) -> Iterator[None]:
-        """What runs inside ends quietly when the lifecycle says `CANCEL_WORK`."""
+        """Cancel the body, without an exception outside, when the lifecycle says `CANCEL_WORK`."""
         with anyio.CancelScope() as scope:
             self._work.add(scope)
             try:

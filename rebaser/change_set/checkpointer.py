@@ -1,10 +1,8 @@
-"""Writes checkpoints, so that loading a change set stays as cheap as its state is large, however long its log.
+"""Writes checkpoints, so that the cost of loading a change set depends on the size of its state, not of its log.
 
-Invariant: all parts of a checkpoint are stored and verified before a commit names it, and the log is purged only below
-the checkpoint before the current one, so that a reader who is at work finds its tail.
+Invariant: all parts of a checkpoint are stored and verified before a commit names it. The log is purged only below the
+checkpoint before the current one, so that a reader which is at work still finds its tail.
 """
-
-import structlog
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.runtime.context import Context
@@ -14,22 +12,20 @@ from rebaser_core.checkpoint import Chain
 from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import CheckpointRef, Kind
 
-log = structlog.get_logger(__name__)
-
-SHARE = 16  # a tail of that part of the checkpoint takes about as long to read as the checkpoint
-ROW = 100  # bytes: about what a row takes to write
+SHARE = 16  # a tail of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
+ROW = 100  # bytes of a row, roughly
 
 
 def due(commits: CommitLog, smallest: int) -> bool:
-    """Whether the tail is so heavy, beside the checkpoint it rests on, that writing another one pays."""
+    """Whether the tail of the log is heavy enough to pay for a new checkpoint; `smallest` (bytes) at least."""
     checkpoint = commits.state.checkpoint
     return commits.weight > max(smallest, checkpoint.size // SHARE if checkpoint else 0)
 
 
 async def write(context: Context, commits: CommitLog, *, whole: bool = False) -> None:
-    """Store the state as it is now, name it in a commit, purge what no reader needs any more.
+    """Store the current state, name it in a commit, and purge the part of the log that no reader needs any more.
 
-    `whole`: rest on no part that is stored already.
+    `whole`: reuse no part that is stored already.
     """
     before = commits.state.checkpoint
     await store(context.blobs, commits, whole=whole)
@@ -39,7 +35,7 @@ async def write(context: Context, commits: CommitLog, *, whole: bool = False) ->
 
 
 async def store(blobs: BlobStore, commits: CommitLog, *, whole: bool = False) -> None:
-    """Store the state as it is now and name it in a commit. `whole`: see `write`."""
+    """Store the current state and name it in a commit. `whole`: see `write`."""
     async with commits.view() as view:
         weight = commits.weight
         draft = CheckpointDraft(commits.state, view, Chain() if whole else commits.chain)
@@ -62,10 +58,8 @@ async def store(blobs: BlobStore, commits: CommitLog, *, whole: bool = False) ->
     except BaseException:
         draft.discard()
         raise
-    log.info(
+    commits.log.info(
         "checkpoint_written",
-        workspace=commits.key.workspace,
-        change_set=commits.key.change_set,
         seq=chain.last,
         whole=draft.whole,
         rows=draft.rows,

@@ -1,8 +1,8 @@
-"""The one appender of an owner: it gives the log its order, and the owner its fence.
+"""The one appender of an owner: it gives the log its order, and fences one owner from another.
 
-Invariants: commits are appended one at a time, each with the sequence that came from loading or from our own last
-append; the state is folded from what was appended, after it was; an append whose answer is lost is repeated, the same
-bytes with the same expectation, until it is answered, and nothing else is built meanwhile.
+Invariants: commits are appended one at a time, each with the last sequence that this owner knows from loading or from
+its own last append. The state is folded from a commit after the commit was appended. An append whose answer is lost is
+repeated, with the same bytes and the same expected sequence, until it is answered; nothing else is built meanwhile.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +17,7 @@ from anyio import to_thread
 
 from rebaser.change_set.known_functions import load_functions, missing_functions
 from rebaser.runtime.context import Context
+from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
@@ -32,20 +33,21 @@ from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-APPEND_TIMEOUT = 5.0  # seconds for one try
-RETRY_MAX = 1.0  # seconds between tries, at most
-THREAD_WAIT = 0.05  # seconds
+APPEND_TIMEOUT = 5.0  # seconds for one attempt
+RETRY = 0.02  # seconds until an append is repeated; doubled each time
+RETRY_MAX = 1.0  # seconds
+PINNED_CHECK = 0.05  # seconds between two checks whether a thread still reads the state
 
 
-class UnreadableCommit(RebaserError):  # noqa: N818 - what it is, not who is to blame
-    """A commit that does not read back as what was meant: a defect of ours. Nothing of it was stored."""
+class UnreadableCommit(RebaserError):  # noqa: N818 - a state of the commit
+    """A commit that does not decode to what was encoded: a defect of ours. Nothing of it was stored."""
 
     default_code = "unreadable_commit"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedCommit:
-    """A commit and its bytes, read back. `blob_size` (bytes) is that of its delta where that stands in a blob."""
+    """A commit and its bytes, verified by decoding them. `blob_size` (bytes): of its delta, if that is in a blob."""
 
     commit: Commit
     headers: dict[str, str]
@@ -56,9 +58,9 @@ class EncodedCommit:
 class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
-    `weight` (bytes) is that of the log behind the newest checkpoint, `chain` are the parts of that one.
-    `inline_max` is the size (bytes) above which a commit's delta goes to a blob; `now_ms` is the clock, `new_id` makes
-    ULIDs. `on_stream_error` is called when an append fails as it would if the stream were gone.
+    `weight` (bytes) is the weight of the log behind the newest checkpoint, `chain` the parts of that checkpoint, `log`
+    a logger bound to the change set. Above `inline_max` (bytes) the delta of a commit goes to a blob. `now_ms` is the
+    clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails as it would without the stream.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class CommitLog:
         self.state = tail.state
         self.weight = tail.weight
         self.chain = tail.chain
+        self.log = log.bind(workspace=key.workspace, change_set=key.change_set)
         self._js = js
         self._stream = subjects.commits_stream
         self._subject = subjects.commits(key)
@@ -97,16 +100,16 @@ class CommitLog:
 
     @asynccontextmanager
     async def append_lock(self) -> AsyncIterator[None]:
-        """The right to append. What is built inside rests on a state that nobody else changes."""
+        """Hold the right to append. No other task changes the state inside."""
         async with self._lock:
             yield
 
     @asynccontextmanager
     async def view(self) -> AsyncIterator[View]:
-        """A view of the state as it is then. One is open at a time: who comes second waits."""
+        """Open a view of the current state. Only one view is open at a time; a second caller waits."""
         async with self._viewing:
-            while self.state.pinned:  # noqa: ASYNC110 - by a thread that nobody waits for, and that knows no event
-                await anyio.sleep(THREAD_WAIT)
+            while self.state.pinned:  # noqa: ASYNC110 - by an abandoned thread, which can set no event
+                await anyio.sleep(PINNED_CHECK)
             while self.state.merge_overlay(thresholds.now.settle):
                 await anyio.lowlevel.checkpoint()
             with self.state.view() as view:
@@ -115,14 +118,14 @@ class CommitLog:
             await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:
-        """Stop repeating an append that is not answered; it fails as fenced. For a shutdown that ran out of time."""
+        """Stop repeating an unanswered append; it raises `FencedError`. For a shutdown that ran out of time."""
         self._abandoned = True
         self._publishing.cancel()
 
     def draft(self, kind: Kind, *, not_before_ms: int = 0, **fields: Any) -> Commit:
-        """A commit that follows the state; `fields` are those of `Commit` that its kind needs.
+        """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
 
-        It is of `not_before_ms` (Unix ms) if our clock is behind that.
+        Its time is at least `not_before_ms` (Unix ms), even if our clock is behind that.
         """
         at_ms = max(self._now_ms(), not_before_ms)
         return Commit(
@@ -140,23 +143,23 @@ class CommitLog:
         )
 
     async def append(self, commit: Commit) -> int:
-        """Encode, publish and fold `commit`; call within `append_lock`. Returns its log sequence.
+        """Encode, publish and fold `commit`; returns its log sequence. Call within `append_lock`.
 
         Raises what `encode` and `publish` raise.
         """
         return await self.publish(await self.encode(commit))
 
     async def encode(self, commit: Commit) -> EncodedCommit:
-        """`commit` as it will be stored, its delta in a blob if it is too large for a message.
+        """Encode `commit` as it will be stored, with its delta in a blob if it is too large for a message.
 
-        Results that name rows of a view have to be encoded while that view is open. Raises `UnreadableCommit` if what
-        was encoded does not read back, `TransientError` if a blob cannot be stored.
+        Results that name rows of a view must be encoded while that view is open. Raises `UnreadableCommit` if the bytes
+        do not decode to the commit, `TransientError` if a blob cannot be stored.
         """
         delta, blob, limits = commit.delta, commit.delta_blob, thresholds.now
         try:
             if blob is None:
-                most = limits.inline_table if isinstance(delta, ComputedTable) else limits.inline_updates
-                if len(delta) <= most:
+                inline_rows = limits.inline_table if isinstance(delta, ComputedTable) else limits.inline_updates
+                if len(delta) <= inline_rows:
                     headers, payload = encode_commit(commit)
                     if len(payload) <= min(self._inline_max, limits.inline) or not delta:
                         return self._read_back(EncodedCommit(commit, headers, payload, 0))
@@ -173,16 +176,16 @@ class CommitLog:
         return encoded
 
     def _unreadable(self, commit: Commit, reason: str) -> UnreadableCommit:
-        log.error("commit_unreadable", **self._fields(commit.id), kind=commit.kind, reason=reason)
+        self.log.error("commit_unreadable", commit=commit.id, kind=commit.kind, reason=reason)
         return UnreadableCommit(
-            f"a {commit.kind} commit of {self.key} was not stored, it cannot be read back: {reason}"
+            f"a {commit.kind} commit of {self.key} was not stored because it cannot be read back: {reason}"
         )
 
     async def publish(self, encoded: EncodedCommit) -> int:
-        """Append and fold what was encoded; call within the same `append_lock`. Returns its log sequence.
+        """Append and fold an encoded commit; returns its log sequence. Call within the same `append_lock`.
 
-        Raises `FencedError` if the log moved (or the append was abandoned), `TransientError` if it certainly did not
-        land. Once published, it is settled even if the caller is cancelled.
+        Raises `FencedError` if another owner appended or the append was abandoned, `TransientError` if the commit
+        certainly did not land. An append that was published is settled even if the caller is cancelled.
         """
         commit = encoded.commit
         with anyio.CancelScope(shield=True) as self._publishing:
@@ -195,8 +198,8 @@ class CommitLog:
         raise FencedError("the append was not answered before the shutdown ran out of time")
 
     async def _publish(self, commit_id: str, headers: dict[str, str], payload: bytes) -> int:
-        doubtful = False
-        pause = 0.02
+        may_have_landed = False
+        backoff = Backoff(RETRY, RETRY_MAX)
         while True:
             try:
                 ack = await self._js.publish(
@@ -208,38 +211,37 @@ class CommitLog:
                 )
             except ApiError as error:
                 if error.err_code == WRONG_LAST_SEQUENCE:
-                    return await self._landed(commit_id)
-                if error.err_code != TRY_AGAIN and not doubtful:
+                    return await self._find_landed(commit_id)
+                if error.err_code != TRY_AGAIN and not may_have_landed:
                     raise TransientError(f"commit refused: {error.message}", code="commit_refused") from error
-                log.warning("append_refused", **self._fields(commit_id), reason=error.message)
+                self.log.warning("append_refused", commit=commit_id, reason=error.message)
             except (RequestTimeoutError, NoRespondersError, TransientError) as error:
-                doubtful = True
+                may_have_landed = True
                 self._on_stream_error()
-                log.warning("append_unanswered", **self._fields(commit_id), reason=error.message)
+                self.log.warning("append_unanswered", commit=commit_id, reason=error.message)
             else:
                 return ack.sequence
-            await anyio.sleep(pause)
-            pause = min(pause * 2, RETRY_MAX)
+            await anyio.sleep(backoff.next_delay())
 
-    async def _landed(self, commit_id: str) -> int:
-        """Our commit's sequence if it is what stands behind the expected one; only it could be there and be ours."""
+    async def _find_landed(self, commit_id: str) -> int:
+        """Return the sequence of our commit if it is the first one after the expected sequence; no other can be ours.
+
+        Raises `FencedError` if another message is there.
+        """
         while True:
             try:
                 stored = await self._js.next(self._stream, self._subject, self.state.last + 1)
                 break
             except TransientError as error:
-                log.warning("append_check_failed", **self._fields(commit_id), reason=error.message)
+                self.log.warning("append_check_failed", commit=commit_id, reason=error.message)
                 await anyio.sleep(RETRY_MAX)
         if stored is not None:
             try:
                 if decode_commit(stored.headers, stored.data).id == commit_id:
                     return stored.sequence
             except UnprocessableError:
-                pass  # a foreign message: it fences us like any other
-        raise FencedError(f"the log of {self.key} moved on from {self.state.last}")
-
-    def _fields(self, commit_id: str) -> dict[str, Any]:
-        return {"workspace": self.key.workspace, "change_set": self.key.change_set, "commit": commit_id}
+                pass  # a foreign message fences this owner like any other
+        raise FencedError(f"another owner appended to the log of {self.key} after sequence {self.state.last}")
 
 
 def _encode_delta(commit: Commit) -> bytes:
@@ -249,7 +251,7 @@ def _encode_delta(commit: Commit) -> bytes:
 
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
-    """The log of `key`, loaded; raises what `LogReader.load` raises."""
+    """Load the log of `key`; raises what `LogReader.load` raises."""
     await load_functions()
     return CommitLog(
         context.js,

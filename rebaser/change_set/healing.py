@@ -1,11 +1,10 @@
-"""Values that failed because nobody had their function, once somebody has it.
+"""Recomputes values that failed because no server had their function, once a server has it.
 
-A commit tells in a header which functions its writer had not got. A sweeper that has one of them wakes the change set,
-and an owner that does asks for what failed to be computed anew. That is done once: the commit that asks names only what
-its writer lacks. What an older release wrote has no such header, and heals when somebody loads it.
+A header of each commit names the functions that its writer lacked. A sweeper that has one of them wakes the change set,
+and an owner that has one asks for the failed values to be recomputed. That happens once: the commit that asks names
+only the functions that its own writer lacks. Commits of older releases have no such header; their values heal when an
+owner loads the change set.
 """
-
-import structlog
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.change_set.known_functions import any_available
@@ -15,29 +14,25 @@ from rebaser_core.commit import Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Recompute
 
-log = structlog.get_logger(__name__)
-
 
 async def heal(commits: CommitLog) -> None:
-    """Ask for the values to be computed anew whose function was unknown and is not any more.
+    """Ask for a recompute of the values whose function was unknown and is known now.
 
     Raises what appending a commit raises.
     """
     state, known = commits.state, registry().functions
-    missed = state.cells.functions_of_faults(UNKNOWN_FUNCTION)
-    asked = tuple([one for one in map(Recompute, sorted(missed)) if one.function in known and not _owed(state, one)])
-    if not asked and not any_available(state.unknown):
+    missing = sorted(state.cells.functions_of_faults(UNKNOWN_FUNCTION))
+    recompute = tuple([Recompute(name) for name in missing if name in known and not _owed(state, Recompute(name))])
+    if not recompute and not any_available(state.unknown):
         return
     async with commits.append_lock():
-        owes = state.owes or bool(asked)
+        owes = state.owes or bool(recompute)
         commit = commits.draft(
-            Kind.REBASE, recompute=asked, covers=state.covers if owes else None, debt=state.debt + len(asked)
+            Kind.REBASE, recompute=recompute, covers=state.covers if owes else None, debt=state.debt + len(recompute)
         )
         await commits.append(commit)
-    key = commits.key
-    functions = [one.function for one in asked]
-    log.info("functions_found", workspace=key.workspace, change_set=key.change_set, functions=functions)
+    commits.log.info("functions_found", functions=[recomputed.function for recomputed in recompute])
 
 
-def _owed(state: ChangeSetState, asked: Recompute) -> bool:
-    return asked in state.recompute or Recompute() in state.recompute
+def _owed(state: ChangeSetState, recompute: Recompute) -> bool:
+    return recompute in state.recompute or Recompute() in state.recompute

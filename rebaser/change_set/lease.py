@@ -1,7 +1,7 @@
-"""A delivered task: the right, and the duty, to own a change set for a while. And how it ends.
+"""A delivered task: the right and the duty to own a change set for a while, and the ways to end that.
 
-Invariant: once the lease is lost nothing is said about the task any more: acks go by stream sequence alone, and would
-hit the delivery that another owner holds.
+Invariant: once the lease is lost, the owner says nothing more about the task. Acks are matched by stream sequence
+alone, so they would hit the delivery that another owner holds.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import anyio
 import structlog
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import JetStream, PullMessage
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import RebaserError
@@ -17,12 +18,13 @@ from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-ACK_TRIES = 5
+ACK_ATTEMPTS = 5
+ACK_RETRY = 0.02  # seconds until the ack is sent and checked again; doubled each time
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task message as it was delivered. `sequence` is that of the TASKS stream; `delivered` counts from 1."""
+    """A task message as it was delivered. `sequence` is its sequence in the stream TASKS."""
 
     key: ChangeSetKey
     message: PullMessage
@@ -33,65 +35,63 @@ class Task:
         return self.message.stream_sequence
 
     async def ack(self) -> None:
-        """Done; returns when the server confirmed it. Raises `TransientError` if it did not."""
+        """Acknowledge the task; returns when NATS has confirmed it. Raises `TransientError` if it has not."""
         await self.js.ack_sync(self.message)
 
     async def nak(self, delay: float) -> None:
-        """Have it delivered to anybody again, after `delay` seconds."""
+        """Have the task redelivered to any server after `delay` seconds."""
         await self.js.nak(self.message, delay)
 
     async def progress(self) -> None:
-        """Keep it for another ack wait."""
+        """Keep the task for another ack wait."""
         await self.js.progress(self.message)
 
 
 class Lease:
-    """What an owner has in hand: `task`, which is replaced when it is delivered again, until `lost`.
+    """The hold of an owner on its task, until `lost`. `task` is replaced when the task is redelivered to the owner.
 
-    Its methods log what goes wrong: the task comes back by itself then.
+    The methods log failures and raise none: a task that is not ended is redelivered.
     """
 
     def __init__(self, task: Task, subjects: Subjects) -> None:
         self.task = task
         self.lost = False
         self._subjects = subjects
+        self._log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
 
     async def release(self) -> None:
-        """Ack the task, confirmed, and wait until the stream's leader says it is gone.
+        """Ack the task, confirmed, and wait until the leader of the stream reports that the message is gone.
 
-        What was acked is waited for also if the lease is lost meanwhile: as long as it stands there, no other task can
-        be published, and then it is gone.
+        An acked task is waited for even if the lease is lost in the meantime: no other task can be published while the
+        message is there.
         """
-        task, subjects, said = self.task, self._subjects, False
-        for attempt in range(ACK_TRIES):
-            if self.lost and not said:
+        task, subjects, acked = self.task, self._subjects, False
+        backoff = Backoff(ACK_RETRY)
+        for attempt in range(ACK_ATTEMPTS):
+            if self.lost and not acked:
                 return
             try:
                 if not self.lost:
-                    said = True
+                    acked = True
                     await self.task.ack()
-                left = await task.js.last(subjects.tasks_stream, subjects.task(task.key))
-                if left is None or left.sequence != self.task.sequence:
+                stored = await task.js.last(subjects.tasks_stream, subjects.task(task.key))
+                if stored is None or stored.sequence != self.task.sequence:
                     return
             except RebaserError as error:
-                self._warn("task_ack_failed", error, attempt=attempt)
-            await anyio.sleep(0.02 * 2**attempt)
+                self._log.warning("task_ack_failed", reason=error.message, attempt=attempt)
+            await anyio.sleep(backoff.next_delay())
 
     async def give_back(self, delay: float) -> None:
-        """Have the task delivered to anybody after `delay` seconds."""
+        """Have the task redelivered to any server after `delay` seconds."""
         if not self.lost:
             try:
                 await self.task.nak(delay)
             except RebaserError as error:
-                self._warn("task_nak_failed", error)
+                self._log.warning("task_nak_failed", reason=error.message)
 
     async def publish_again(self) -> None:
-        """Make sure that the change set has a task, whosever."""
+        """Make sure that the change set has a task, this one or another."""
         try:
             await publish_task(self.task.js, self._subjects, self.task.key)
         except RebaserError as error:
-            self._warn("task_publish_failed", error)
-
-    def _warn(self, event: str, error: RebaserError, **fields: int) -> None:
-        key = self.task.key
-        log.warning(event, workspace=key.workspace, change_set=key.change_set, reason=error.message, **fields)
+            self._log.warning("task_publish_failed", reason=error.message)

@@ -1,20 +1,24 @@
-"""The state of an owned change set, as a pure function: `step(state, event, now) -> (state, effects)`.
+"""The lifecycle of an owned change set, as a pure function: `step(state, event, now) -> (state, effects)`.
 
     LOADING ──loaded──> ACTIVE ──quiet──────────> RELEASING ──> RECHECKING ──> DONE
-       │                  │ stop, error, fenced      ^ (ack,        (last look; publishes the task
-       │                  v                          │  confirmed)   if anything was found)
+       │                  │ stop, error, fenced      ^ (ack,        (publishes the task
+       │                  v                          │  confirmed)   if work is left)
        └──────────────> SETTLING ──yield─────────────┘
-                          └── shutdown, transient, held: nak ──> DONE
+                          └── shutdown, transient, queue blocked: nak ──> DONE
                           └── fenced: publish the task ──> DONE
 
-Invariants: nothing is released while a commit is in flight; a DVU runs only when one is owed and none runs; every path
-ends in exactly one of ack + last look, nak, or (fenced) neither. No clock, no randomness, no I/O: `now` is a value in
-seconds, events are what happened, effects are what the shell must do and report back.
+Invariants: an owner releases nothing while one of its commits is in flight. A dependent values update (DVU) runs only
+when one is owed and none is running. Every path ends in exactly one of: ack and recheck, nak, or (fenced) neither.
+
+There is no clock, no randomness and no I/O here. `now` is a value in seconds. Events say what happened; effects say
+what the owner must do. The owner reports back by posting events.
 """
 
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
+
+from rebaser_core.backoff import exponential_delay
 
 
 class Phase(Enum):
@@ -27,28 +31,23 @@ class Phase(Enum):
 
 
 class Dvu(Enum):
-    IDLE = "idle"  # nothing owed
+    IDLE = "idle"
     RUNNING = "running"
-    WAITING = "waiting"  # owed; the last try failed, here or in an owner that died, and the next is at `retry_at`
+    WAITING = "waiting"  # the last attempt failed, here or in an owner that died; the next one is at `retry_at`
 
 
 class Reason(Enum):
-    """Why an owner stops before it is quiet."""
+    """Why an owner stops before its change set is quiet."""
 
     SHUTDOWN = "shutdown"
     YIELD = "yield"
-    QUEUE_BLOCKED = "queue_blocked"  # the first request in line has to wait: what runs may end, for a while
+    QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may go on for a while
     TRANSIENT = "transient"
     FENCED = "fenced"
 
 
-_SEVERITY = (
-    Reason.YIELD,
-    Reason.QUEUE_BLOCKED,
-    Reason.TRANSIENT,
-    Reason.SHUTDOWN,
-    Reason.FENCED,
-)  # each forbids more than the one before
+# From mildest to gravest: each reason forbids more than the one before.
+_SEVERITY = (Reason.YIELD, Reason.QUEUE_BLOCKED, Reason.TRANSIENT, Reason.SHUTDOWN, Reason.FENCED)
 
 
 # -- events: what happened ---------------------------------------------------------------------------------------------
@@ -56,7 +55,7 @@ _SEVERITY = (
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The state is folded and requests are being consumed. `owes`: a DVU is due, in `dvu_delay` seconds."""
+    """The log is loaded and requests are being consumed. `owes`: a DVU is owed; it may start in `dvu_delay` seconds."""
 
     owes: bool
     dvu_delay: float = 0.0
@@ -64,12 +63,12 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """At least one request is queued here."""
+    """At least one request is queued in this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What was taken from the queue is decided and durable. `more`: something is queued again."""
+    """The requests taken from the queue are decided and durable. `more`: further requests are queued."""
 
     owes: bool
     more: bool
@@ -77,33 +76,33 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class DvuEnded:
-    """A DVU's commit is durable. `owes`: requests applied meanwhile owe another."""
+    """The commit of a DVU is durable. `owes`: requests applied in the meantime make another one necessary."""
 
     owes: bool
 
 
 @dataclass(frozen=True, slots=True)
 class DvuFailed:
-    """A DVU could not run, or was cancelled, or its commit was `fenced`. Its roots stay."""
+    """A DVU could not run, was cancelled, or its commit was `fenced`. Its roots stay."""
 
     fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """Work after a commit began that a release has to wait for (a dead letter, a checkpoint)."""
+    """A job began that a release has to wait for: publishing a dead letter, writing a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """Such work ended."""
+    """A job ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Loading, waiting or deciding failed; nothing of it is in flight.
+    """Loading, waiting for requests, or deciding failed, and left nothing in flight.
 
-    `delay` (s) for the nak if it is transient; `grace` (s): how long the DVU may go on before that if it is held.
+    `delay` (s) is for the nak. `grace` (s): how long a running DVU may go on if the queue is blocked.
     """
 
     reason: Reason
@@ -113,24 +112,24 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Loading or deciding was cancelled; nothing of it is in flight."""
+    """Loading or deciding was cancelled, and left nothing in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Somebody asks the owner to end: a shutdown, a yield, or a lease that ran out (`FENCED`)."""
+    """The server asks the owner to end: for a shutdown, to yield, or because its lease ran out (`FENCED`)."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The task's ack is confirmed and the message is gone; or it could not be confirmed, and the task comes back."""
+    """The ack of the task is confirmed and the message is gone; or it is not, and the task will be redelivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rechecked:
-    """The last look is over. `work_left`: requests or debt are left."""
+    """The recheck is over. `work_left`: requests or debt remain."""
 
     work_left: bool
 
@@ -161,22 +160,22 @@ Event: TypeAlias = (
 
 
 class Command(Enum):
-    """Effects without arguments. The events that report each are in brackets; what is cancelled says `Cancelled`."""
+    """Effects without arguments. The events that report each one are in brackets; cancelled work posts `Cancelled`."""
 
-    LOAD = "load"  # read the log and start to consume [Loaded, Failed]
+    LOAD = "load"  # read the log, start to consume requests [Loaded, Failed]
     AWAIT = "await"  # wait until a request is queued [Arrived, Failed]
-    DECIDE = "decide"  # take what is queued, decide it, commit it, answer it [Decided, Failed]
+    DECIDE = "decide"  # take queued requests, decide, commit and answer them [Decided, Failed]
     RUN_DVU = "run_dvu"  # [DvuEnded, DvuFailed]
-    CANCEL_WORK = "cancel_work"  # stop loading, waiting, DVU and jobs; commits in flight are settled first
+    CANCEL_WORK = "cancel_work"  # stop loading, waiting, the DVU and jobs; commits in flight are settled first
     STOP_CONSUMING = "stop_consuming"
-    ACK = "ack"  # ack the task, wait until it is gone [Released]
-    RECHECK = "recheck"  # [Rechecked]
+    ACK = "ack"  # ack the task, wait until the message is gone [Released]
+    RECHECK = "recheck"  # look for requests or debt left behind [Rechecked]
     PUBLISH_TASK = "publish_task"
 
 
 @dataclass(frozen=True, slots=True)
 class Nak:
-    """Give the task back, to be delivered after `delay` seconds."""
+    """Give the task back, to be redelivered after `delay` seconds."""
 
     delay: float
 
@@ -186,7 +185,7 @@ Effect: TypeAlias = Command | Nak
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. A failed DVU is tried again after `dvu_retry`, doubled each time up to `dvu_retry_max`."""
+    """Delays in seconds. A failed DVU is retried after `dvu_retry`, doubled each time up to `dvu_retry_max`."""
 
     quiescent_period: float = 10.0
     dvu_retry: float = 0.5
@@ -195,10 +194,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class OwnerState:
-    """Where an owner stands. `active_at`: when a request was last decided, or loading ended."""
+    """The state of one owner. `active_at`: when a request was last decided, a DVU or loading last ended."""
 
     phase: Phase = Phase.LOADING
-    busy: bool = True  # loading or deciding: something of ours may be about to commit
+    busy: bool = True  # loading or deciding: this owner may be about to commit
     queued: bool = False
     owes: bool = False
     dvu: Dvu = Dvu.IDLE
@@ -208,15 +207,15 @@ class OwnerState:
     active_at: float = 0.0
     stopping: Reason | None = None
     delay: float = 0.0
-    cancel_at: float | None = None  # while held: when what still runs is cancelled
+    cancel_at: float | None = None  # while the queue is blocked: when running work is cancelled
 
     @property
     def holds_slot(self) -> bool:
-        """Whether it counts against the server's concurrency: not while all it does is wait for its DVU."""
+        """Whether the owner counts against the server's concurrency: not while it only waits for its DVU."""
         return self.phase is not Phase.DONE and (self.busy or self.queued or self.dvu is Dvu.IDLE)
 
     def next_tick(self, timing: Timing) -> float | None:
-        """When the next `Tick` matters, or None."""
+        """The time at which the next `Tick` matters, or None."""
         if self.phase is Phase.SETTLING:
             return self.cancel_at
         if self.phase is not Phase.ACTIVE or self.busy or self.queued:
@@ -234,7 +233,7 @@ INITIAL_EFFECTS: tuple[Effect, ...] = (Command.LOAD,)
 
 
 def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
-    """The next state and what to do about it. Total: an event that comes late changes nothing."""
+    """Return the next state and its effects. Total: an event that comes too late changes nothing."""
     state = _record(state, event, now, timing)
     if isinstance(event, Stop):
         return _stop(state, event.reason)
@@ -253,9 +252,9 @@ def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
             effects = (Command.AWAIT, *effects)
         return state, effects
     if state.phase is Phase.SETTLING:
-        late = state.cancel_at is not None and now >= state.cancel_at
-        state, effects = _settle(replace(state, cancel_at=None) if late else state)
-        return state, (Command.CANCEL_WORK, *effects) if late else effects
+        expired = state.cancel_at is not None and now >= state.cancel_at
+        state, effects = _settle(replace(state, cancel_at=None) if expired else state)
+        return state, (Command.CANCEL_WORK, *effects) if expired else effects
     if state.phase is Phase.RELEASING and isinstance(event, Released):
         return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)
     if state.phase is Phase.RECHECKING and isinstance(event, Rechecked):
@@ -264,7 +263,7 @@ def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
 
 
 def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> OwnerState:
-    """Book what happened, whatever phase it finds us in."""
+    """Record what happened, in whatever phase."""
     match event:
         case Loaded(owes=owes, dvu_delay=delay):
             dvu = Dvu.WAITING if owes and delay > 0 else Dvu.IDLE
@@ -278,8 +277,8 @@ def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> Owne
         case Failed() | Cancelled():
             return replace(state, busy=False)
         case DvuFailed():
-            wait = min(timing.dvu_retry * 2**state.failures, timing.dvu_retry_max)
-            return replace(state, dvu=Dvu.WAITING, failures=min(state.failures + 1, 30), retry_at=now + wait)
+            delay = exponential_delay(state.failures, timing.dvu_retry, timing.dvu_retry_max)
+            return replace(state, dvu=Dvu.WAITING, failures=state.failures + 1, retry_at=now + delay)
         case JobStarted():
             return replace(state, jobs=state.jobs + 1)
         case JobEnded():
@@ -289,7 +288,7 @@ def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> Owne
 
 
 def _advance(state: OwnerState, now: float, timing: Timing) -> Step:
-    """What an active owner does next: decide, run a DVU, go quiet. Deciding and a DVU may run side by side."""
+    """Let an active owner decide, run a DVU, or release. Deciding and a DVU may run concurrently."""
     effects: list[Effect] = []
     if state.queued and not state.busy:
         state = replace(state, busy=True, queued=False)
@@ -304,13 +303,12 @@ def _advance(state: OwnerState, now: float, timing: Timing) -> Step:
 
 
 def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: float | None = None) -> Step:
-    """Begin to end. A later reason replaces an earlier one only if it forbids more."""
+    """Begin to end. A later reason replaces an earlier one only if it is graver."""
     if state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE):
-        return state, ()  # it is ending already, and the last look hands over what is left
+        return state, ()  # it is ending already, and the recheck hands over the work that is left
     if state.stopping is None or _SEVERITY.index(reason) > _SEVERITY.index(state.stopping):
-        state = replace(
-            state, stopping=reason, delay=delay, cancel_at=cancel_at if reason is Reason.QUEUE_BLOCKED else None
-        )
+        cancel_at = cancel_at if reason is Reason.QUEUE_BLOCKED else None
+        state = replace(state, stopping=reason, delay=delay, cancel_at=cancel_at)
     effects: tuple[Effect, ...] = () if state.phase is Phase.SETTLING else (Command.STOP_CONSUMING,)
     if state.stopping not in (Reason.YIELD, Reason.QUEUE_BLOCKED):
         effects = (*effects, Command.CANCEL_WORK)
@@ -319,7 +317,7 @@ def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: floa
 
 
 def _settle(state: OwnerState) -> Step:
-    """End as soon as nothing of ours is in flight."""
+    """End as soon as nothing of this owner is in flight."""
     if state.busy or state.jobs or state.dvu is Dvu.RUNNING:
         return state, ()
     match state.stopping:

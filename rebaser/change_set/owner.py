@@ -1,7 +1,7 @@
-"""The shell around the lifecycle: it turns effects into I/O, and what I/O brings into events.
+"""The shell around the lifecycle: it turns effects into I/O, and the results of I/O into events.
 
-Invariant: this module decides nothing. Every effect runs as a child of `run` and ends by posting the event that the
-lifecycle names for it.
+Invariant: this module decides nothing. Every effect runs as a child task of `run` and ends by posting the event that
+the lifecycle names for it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 import structlog
 
-from rebaser.change_set import checkpointer as checkpoint
+from rebaser.change_set import checkpointer
 from rebaser.change_set.actor import Actor
 from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.healing import heal
@@ -45,116 +45,120 @@ from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBloc
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
+from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message, OrderedConsumer
+from rebaser_core.backoff import exponential_delay
 from rebaser_core.commit import Applied
 from rebaser_core.decide import decided_through
 from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 
 log = structlog.get_logger(__name__)
 
-RETRY_LOAD = 0.5  # seconds, for the nak after a second failure that says nothing of its own; then doubled each time
+RETRY_LOAD = 0.5  # seconds until a task that failed twice is redelivered; doubled after each further failure
 RETRY_LOAD_MAX = 5.0  # seconds
+DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that could not be stored is sent again; doubled each time
 DEAD_LETTER_RETRY_MAX = 5.0  # seconds
-LARGE = 100_000  # values
+LARGE = 100_000  # values of a change set
 
 T = TypeVar("T")
 
 
 def retry_delay(delivered: int) -> float:
-    """Seconds until a task that failed in its so many-th delivery comes again: at once after the first.
+    """Return the seconds until a task that failed is redelivered; `delivered` counts its deliveries, from 1.
 
-    A long outage is no reason to load everything twice a second.
+    The first failure costs no delay. A long outage must not make the server load every change set twice a second.
     """
     if delivered <= 1:
         return 0.0
-    return min(RETRY_LOAD * 2.0 ** min(delivered - 2, 10), RETRY_LOAD_MAX)
+    return exponential_delay(delivered - 2, RETRY_LOAD, RETRY_LOAD_MAX)
 
 
 class Owner(Actor):
-    """Owns the change set of `task` until the lifecycle is done."""
+    """Owns the change set of `task` until its lifecycle is done; `changed` as in `Actor`."""
 
     def __init__(self, context: Context, task: Task, changed: Callable[[bool], None]) -> None:
         settings = context.settings
         super().__init__(context.now, Timing(quiescent_period=settings.quiescent_period), changed)
         self.key = task.key
         self.lease = Lease(task, context.subjects)
-        self.since = math.inf  # when its turn began: loading may take longer than a turn, and would be in vain
+        self.log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
+        self.since = math.inf  # when its turn began: once it has loaded, since loading may take longer than a turn
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False
-        self._wanted = asyncio.Event()  # the decider has something to decide
+        self._decide_now = asyncio.Event()
         self._consumer: OrderedConsumer | None = None
         self._commits: CommitLog | None = None
         self._processor: Processor | None = None
         self._dvu: SerialDvu | None = None
         self._rest: Sequence[Message] = ()  # taken from the queue, not yet decided
         self._checkpointing = False
-        self._save = False  # write a whole checkpoint, due or not
+        self._full_checkpoint_due = False  # write a full checkpoint, however short the log is
         self._hung = False
-        self.newer_server_wait = 0.0  # seconds that a request which only a newer server can read still has
+        self.newer_server_wait = 0.0  # seconds that the first queued request may still wait for a newer server
 
-    # -- what the server may ask -----------------------------------------------------------------------------------
+    # -- for the server --------------------------------------------------------------------------------------------
 
     @property
     def ending(self) -> bool:
-        """Whether the task is being given back, so that a new delivery needs a new owner."""
+        """Whether the task is being given back. A task that is delivered from then on needs a new owner."""
         return self.state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
 
     @property
     def progress(self) -> Progress | None:
-        """Of the update at work, if there is one."""
+        """The progress of the running update, or None."""
         return self._dvu.progress if self._dvu is not None else None
 
     def idle_for(self, now: float) -> float:
-        """Seconds since it had anything to do for its requests, or loaded; 0 while it has."""
+        """Seconds since the owner last decided a request, ran an update or loaded; 0 while requests are at work."""
         return 0.0 if self.state.queued or self.state.busy else now - self.state.active_at
 
     def adopt(self, task: Task) -> None:
-        """The task was delivered again, to the server that owns it already."""
+        """Take over the redelivery of a task that this owner already holds."""
         self.lease.task = task
 
     def stop(self, reason: Reason) -> None:
-        """Ask for the end; `run` returns when it is reached."""
+        """Begin to end for `reason`; `run` returns when the end is reached."""
         if reason is Reason.FENCED:
             self.lease.lost = self._hung = True
         self.post(Stop(reason))
 
     def lose_task(self) -> None:
-        """Ask for the end: the task is gone with its stream, and nobody is to blame."""
+        """Begin to end because the task is gone with its stream. This counts as no hang."""
         self.lease.lost = True
         self.post(Stop(Reason.FENCED))
 
     def log_loss(self) -> None:
-        """The log is gone with its stream: say what was in it."""
+        """Log what the change set held when its log was lost with the stream."""
         state = self._commits.state if self._commits is not None else None
         if state is not None and state.last:
             checkpoint = state.checkpoint.address if state.checkpoint is not None else None
             values = len(state.cells)
-            log.error("change_set_lost", **self._names(), seq=state.last, values=values, checkpoint=checkpoint)
+            self.log.error("change_set_lost", seq=state.last, values=values, checkpoint=checkpoint)
 
     def save_full_checkpoint(self) -> None:
-        """Write a whole checkpoint: the one before is gone, and the log may not go back far enough without it."""
+        """Write a full checkpoint: the last one is gone, and the log alone may no longer go back far enough."""
         if self.state.phase is Phase.ACTIVE:
-            self._save = True
+            self._full_checkpoint_due = True
             self._start_checkpoint()
 
     def abandon(self) -> None:
-        """The time of a graceful end is over: give up an append that is not answered."""
+        """Give up an append that is not answered: the time for a graceful end is over."""
         if self._commits is not None:
             self._commits.abandon()
 
     def perform(self, effects: tuple[Effect, ...]) -> None:
         group = self.group
-        assert group is not None  # noqa: S101 - set by `run`, which alone lets this be called
+        assert group is not None  # noqa: S101 - set by `run`, which is the only caller
         for effect in effects:
             match effect:
                 case Command.LOAD:
                     group.start_soon(self._load)
                 case Command.AWAIT:
                     self._awaiting = True
-                    self._look_at_queue()
+                    self._check_queue()
                 case Command.DECIDE:
-                    self._wanted.set()
+                    self._decide_now.set()
                 case Command.RUN_DVU:
                     group.start_soon(self._run_dvu)
                 case Command.CANCEL_WORK:
@@ -165,7 +169,7 @@ class Owner(Actor):
                 case Command.ACK:
                     group.start_soon(self._ack)
                 case Command.RECHECK:
-                    group.start_soon(self._look)
+                    group.start_soon(self._recheck)
                 case Command.PUBLISH_TASK:
                     group.start_soon(self.lease.publish_again)
                 case Nak(delay=delay):
@@ -183,35 +187,35 @@ class Owner(Actor):
                 self._commits = await open_log(context, key)
                 await heal(self._commits)
                 state = self._commits.state
-                start = decided_through(state, stream.created, stream.last_sequence)
-                again = self.lease.task.message.delivered > 1
+                decided = decided_through(state, stream.created, stream.last_sequence)
+                redelivered = self.lease.task.message.delivered > 1
                 detector = PoisonDetector(
                     context,
                     self._commits,
-                    redelivered=again,
-                    after=start,
+                    redelivered=redelivered,
+                    after=decided,
                     until=stream.last_sequence,
                     hung=lambda: self._hung,
                 )
-                self._dvu = SerialDvu(context, self._commits, redelivered=again, hung=lambda: self._hung)
-                self._processor = Processor(context, self._commits, Applied(stream.created, start), detector)
+                self._dvu = SerialDvu(context, self._commits, redelivered=redelivered, hung=lambda: self._hung)
+                self._processor = Processor(context, self._commits, Applied(stream.created, decided), detector)
                 consumer = OrderedConsumer(
-                    context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._look_at_queue
+                    context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._check_queue
                 )
                 self._consumer = await self.resources.enter_async_context(consumer)
                 self.group.start_soon(self._decider)
                 if len(state.cells) > LARGE:
-                    gc.freeze()  # else each full collection walks through all of it
+                    gc.freeze()  # otherwise each full collection walks through all of them
                 event = Loaded(state.owes, self._dvu.deferral())
                 self.since = context.now()
-                log.info("change_set_owned", **self._names(), seq=state.last, values=len(state.cells), owes=state.owes)
+                self.log.info("change_set_owned", seq=state.last, values=len(state.cells), owes=state.owes)
         except RebaserError as error:
             event = self._failure_of("load_failed", error)
         finally:
             self.post(event)
 
-    def _look_at_queue(self) -> None:
-        """Report what is queued, if the lifecycle awaits it. The consumer calls this when it gets or ends something."""
+    def _check_queue(self) -> None:
+        """Post `Arrived` if the lifecycle awaits requests; the consumer calls this at each message and at its end."""
         consumer = self._consumer
         if not self._awaiting or consumer is None:
             return
@@ -223,13 +227,13 @@ class Owner(Actor):
             self.post(Arrived())
 
     async def _decider(self) -> None:
-        """Decide what is queued whenever the lifecycle says so; one task for the life of the owner."""
+        """Decide queued requests whenever the lifecycle says so; one task for as long as the owner lives."""
         event: Event = Cancelled()
         try:
             with self.cancelled_with_work():
                 while True:
-                    await self._wanted.wait()
-                    self._wanted.clear()
+                    await self._decide_now.wait()
+                    self._decide_now.clear()
                     event = await self._decide()
                     if isinstance(event, Failed):
                         return
@@ -240,7 +244,7 @@ class Owner(Actor):
 
     async def _decide(self) -> Event:
         consumer, processor, commits = self._consumer, self._processor, self._commits
-        assert consumer is not None  # noqa: S101 - set by the load that came first, as the others are
+        assert consumer is not None  # noqa: S101 - set by `_load`, which ran first, as the others are
         assert processor is not None  # noqa: S101
         assert commits is not None  # noqa: S101
         settings = self._context.settings
@@ -252,11 +256,12 @@ class Owner(Actor):
         except QueueBlocked as blocked:
             self._publish_all_dead(blocked.dead)
             if blocked.code == UnsupportedVersion.default_code:
-                self.newer_server_wait = blocked.left
-            return Failed(Reason.QUEUE_BLOCKED, blocked.delay, grace=blocked.left / 2)
+                self.newer_server_wait = blocked.time_left
+            return Failed(Reason.QUEUE_BLOCKED, blocked.delay, grace=blocked.time_left / 2)
         except RebaserError as error:
             return self._failure_of("decide_failed", error)
-        if not commits.state.owes or self.state.dvu is Dvu.WAITING:  # else after the DVU, which would wait for its view
+        # If a DVU is about to run, the checkpoint comes after it: the DVU would wait for the view of the checkpoint.
+        if not commits.state.owes or self.state.dvu is Dvu.WAITING:
             self._start_checkpoint()
         return Decided(commits.state.owes, more=bool(self._rest) or consumer.pending > 0)
 
@@ -271,11 +276,11 @@ class Owner(Actor):
                 self._start_checkpoint()
                 event = DvuEnded(commits.state.owes)
         except FencedError as error:
-            log.warning("dvu_fenced", **self._names(), reason=error.message)
+            self.log.warning("dvu_fenced", reason=error.message)
             event = DvuFailed(fenced=True)
         except RebaserError as error:
             self._context.health.record(self._context.now(), error)
-            log.warning("dvu_failed", **self._names(), attempt=self.state.failures + 1, reason=error.message)
+            self.log.warning("dvu_failed", attempt=self.state.failures + 1, reason=error.message)
             self._start_checkpoint()
         finally:
             self.post(event)
@@ -285,8 +290,8 @@ class Owner(Actor):
             self._start_job(self._publish_dead_letter, pending)
 
     async def _publish_dead_letter(self, pending: PendingDeadLetter) -> None:
-        assert self._processor is not None  # noqa: S101 - it made the argument
-        pause = 0.1
+        assert self._processor is not None  # noqa: S101 - it made `pending`
+        backoff = Backoff(DEAD_LETTER_RETRY, DEAD_LETTER_RETRY_MAX)
         try:
             with self.cancelled_with_work():
                 while True:
@@ -295,9 +300,8 @@ class Owner(Actor):
                     except RebaserError as error:
                         seq = pending.decision.sequence
                         self._context.stream_watch.check_soon()
-                        log.warning("dead_letter_failed", **self._names(), seq=seq, reason=error.message)
-                    await anyio.sleep(pause)
-                    pause = min(pause * 2, DEAD_LETTER_RETRY_MAX)
+                        self.log.warning("dead_letter_failed", seq=seq, reason=error.message)
+                    await anyio.sleep(backoff.next_delay())
         finally:
             self.post(JobEnded())
 
@@ -305,7 +309,7 @@ class Owner(Actor):
         commits = self._commits
         if commits is None or self._checkpointing:
             return
-        if self._save or checkpoint.due(commits, self._context.settings.checkpoint_bytes):
+        if self._full_checkpoint_due or checkpointer.due(commits, self._context.settings.checkpoint_bytes):
             self._checkpointing = True
             self._start_job(self._write_checkpoint, commits)
 
@@ -315,19 +319,19 @@ class Owner(Actor):
         self.group.start_soon(run, argument)
 
     async def _write_checkpoint(self, commits: CommitLog) -> None:
-        whole, self._save = self._save, False
+        whole, self._full_checkpoint_due = self._full_checkpoint_due, False
         try:
             with self.cancelled_with_work():
-                await checkpoint.write(self._context, commits, whole=whole)
+                await checkpointer.write(self._context, commits, whole=whole)
         except FencedError:
             self.post(Failed(Reason.FENCED))
         except RebaserError as error:
-            self._save |= whole
+            self._full_checkpoint_due |= whole
             self._context.stream_watch.check_soon()
-            log.warning("checkpoint_failed", **self._names(), reason=error.message)
+            self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            if self._save and self.state.phase is Phase.ACTIVE:  # it failed, or was asked for meanwhile
+            if self._full_checkpoint_due and self.state.phase is Phase.ACTIVE:  # it failed, or another one is due
                 self._start_checkpoint()
             self.post(JobEnded())
 
@@ -337,30 +341,26 @@ class Owner(Actor):
         finally:
             self.post(Released())
 
-    async def _look(self) -> None:
-        """The last look: requests that came while we were leaving, or debt that we leave behind."""
+    async def _recheck(self) -> None:
+        """Look for requests that came while the owner was leaving, and for debt that it leaves behind."""
         context, commits, processor = self._context, self._commits, self._processor
-        found = True  # if we cannot look, somebody else should
+        work_left = True  # if the check fails, another owner has to look
         try:
             if commits is not None and processor is not None:
                 subject = context.subjects.requests(self.key)
-                after = processor.epoch.sequence + 1
-                left = await context.js.next(context.subjects.requests_stream, subject, after)
-                found = left is not None or commits.state.owes
+                start = processor.epoch.sequence + 1
+                request = await context.js.next(context.subjects.requests_stream, subject, start)
+                work_left = request is not None or commits.state.owes
         except RebaserError as error:
-            log.warning("last_look_failed", **self._names(), reason=error.message)
+            self.log.warning("last_look_failed", reason=error.message)
         finally:
-            self.post(Rechecked(found))
+            self.post(Rechecked(work_left))
 
-    # -- helpers ---------------------------------------------------------------------------------------------------
-
-    def _failure_of(self, what: str, error: RebaserError) -> Failed:
+    def _failure_of(self, event: str, error: RebaserError) -> Failed:
+        """Log `error` as `event`, and return what the lifecycle has to know of it."""
         fenced = isinstance(error, FencedError)
-        log.warning(what, **self._names(), code=error.code, reason=error.message, fenced=fenced)
+        self.log.warning(event, code=error.code, reason=error.message, fenced=fenced)
         self._context.stream_watch.check_soon()
         if not fenced:
             self._context.health.record(self._context.now(), error)
         return Failed(Reason.FENCED if fenced else Reason.TRANSIENT, retry_delay(self.lease.task.message.delivered))
-
-    def _names(self) -> dict[str, str]:
-        return {"workspace": self.key.workspace, "change_set": self.key.change_set}

@@ -1,26 +1,26 @@
-"""Finds the request that kills or hangs its owners, and spares its neighbours.
+"""Finds the request that kills or hangs its owners, and spares the requests around it.
 
-Invariant: a death counts against a request only if its owner said before that it would try it, and nobody said after
-that the try ended. An owner that is stopped, fenced, or meets an outage takes its word back. One that stood still until
-its lease ran out does not: that is a hang, also where no other server is there to take over.
+Invariant: a death counts against a request only if its owner had recorded the attempt in the log, and nothing after
+that says that the attempt ended. An owner that is stopped, is fenced, or meets an outage takes its attempt back. An
+owner that stood still until its lease ran out does not: that is a hang, even where no other server is there to take
+over.
 
-A task that is delivered again may have had an owner that died, and what killed it is among the requests which that
-owner had taken: at most one batch, from the front of the queue. These are decided one by one, each announced by an
-`attempt` commit; what is queued behind them, and all that comes later, is not. One that was decided earlier and came
-twice is not counted as one of the batch: answering it leaves no trace in the log, so every owner finds it in front
-again. A process tries only one request at a time that was announced in vain before, so that its death accuses nobody
-else of those.
+A task that is redelivered may have had an owner that died. What killed the owner is among the requests that it had
+taken: at most one batch, from the front of the queue. These requests are decided one by one, each recorded as an
+`attempt` commit first; requests behind them, and all that arrive later, are batched as usual. A request that was
+decided earlier and came twice does not count as one of that batch: answering it leaves no trace in the log, so every
+owner finds it in front again. A process attempts only one request at a time that has a recorded death, so that its own
+death accuses no other such request.
 
-What the first owner died of was not announced: announcing everything would double the writes. So a request has ended
-one owner more than are held against it.
+The attempt that killed the first owner was not recorded: recording every attempt would double the writes. So a request
+has ended one owner more than the log counts against it.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import anyio
-import structlog
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.runtime.context import Context
@@ -31,14 +31,27 @@ from rebaser_core.decide import QueuedRequest
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import sequence_id
 
-POISON = "poison"  # the code of a request that was given up for what it does to its owners
+POISON = "poison"  # the error code of a request that is rejected because it killed or hung its owners
 
-log = structlog.get_logger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What the detector knows of messages that are about to be decided.
+
+    `rejections`: by request sequence, the requests that must not be read, as they are to be decided. `deaths`: by
+    request sequence, the deaths that count against it, without the attempt that is under way.
+    """
+
+    rejections: Mapping[int, QueuedRequest] = field(default_factory=dict)
+    deaths: Mapping[int, int] = field(default_factory=dict)
 
 
 class PoisonDetector:
-    """For one owner. `redelivered`: its task had an owner before, who may have died; `after` and `until`: the highest
-    request sequence that is decided, and the last one that was queued then; `hung`: it stood still and lost its lease.
+    """Decides for one owner which requests are attempted alone, and which ones are rejected.
+
+    `redelivered`: the task had an owner before, which may have died. `after` and `until`: the highest request sequence
+    that is decided, and the last one that was queued when this owner loaded. `hung`: whether this owner stood still and
+    lost its lease.
     """
 
     def __init__(
@@ -54,93 +67,91 @@ class PoisonDetector:
         self._context = context
         self._commits = commits
         self._hung = hung
-        self._trying: Attempt | None = None  # as it was before the attempt
         self._after = after
         self._until = until
         state = commits.state
         outcomes = [*state.outcomes.values(), *state.redriven.values()]
-        poison = [one.decision for one in outcomes if one.decision.code == POISON]
-        self._poison_ids = {one.request_id for one in poison}
-        self._decided = {one.sequence for one in poison if one.sequence <= after}
-        announced = any(one.deaths for one in state.attempts.values() if one.sequence > after)
-        self._left = context.settings.batch_max_requests if redelivered or announced else 0
+        poison = [outcome.decision for outcome in outcomes if outcome.decision.code == POISON]
+        self._poison_ids = {decision.request_id for decision in poison}
+        self._decided = {decision.sequence for decision in poison if decision.sequence <= after}
+        recorded = any(attempt.deaths for attempt in state.attempts.values() if attempt.sequence > after)
+        # How many requests are still to be attempted alone.
+        self._suspects = context.settings.batch_max_requests if redelivered or recorded else 0
 
     def batchable_prefix(self, messages: Sequence[Message]) -> int:
-        """How many at the front of `messages` may be decided together; 0: the first one is to be attempted alone."""
-        if self._left:
-            for number, message in enumerate(messages):
+        """Return how many of `messages`, from the front, may be decided together; 0: attempt the first one alone."""
+        if self._suspects:
+            for index, message in enumerate(messages):
                 if self._after < message.stream_sequence <= self._until:
-                    return number
+                    return index
         return len(messages)
 
-    def known_poison(self, message: Message) -> QueuedRequest | None:
-        """The rejection of a request that was rejected as poison before, or None.
-
-        Such a request comes again if its client resends it, or if an owner died before it deleted the message. A
-        request that was redriven since then is not rejected: its cause may be fixed.
-        """
-        if self._poison_ids and (not read_redrive(message.headers) or message.stream_sequence in self._decided):
-            request_id = claimed_id(message.headers, self._commits.key)
-            if request_id in self._poison_ids:
-                return self._rejection(message, "it was given up before")
-        return None
+    def examine(self, messages: Sequence[Message]) -> Suspicion:
+        """Return what is known of `messages`, which are about to be decided together."""
+        attempts = self._commits.state.attempts
+        if not attempts and not self._poison_ids:
+            return Suspicion()
+        sequences = [message.stream_sequence for message in messages]
+        deaths = {sequence: attempts[sequence].deaths for sequence in sequences if sequence in attempts}
+        return Suspicion(self._known_poison(messages), deaths)
 
     @asynccontextmanager
-    async def attempt_alone(self, message: Message) -> AsyncIterator[QueuedRequest | None]:
-        """Decide `message` alone, inside. Yields its rejection if its attempts are used up: then do not read it.
+    async def attempt_alone(self, message: Message) -> AsyncIterator[Suspicion]:
+        """Decide `message` alone, inside; the attempt is recorded, unless the attempts are used up.
 
         Raises what appending a commit raises.
         """
-        sequence = message.stream_sequence
-        before = self._recorded(sequence) or Attempt(sequence, 0, self._context.now_ms())
-        applied = self._commits.state.applied
+        commits, sequence = self._commits, message.stream_sequence
+        before = commits.state.attempts.get(sequence) or Attempt(sequence, 0, self._context.now_ms())
+        applied = commits.state.applied
         if before.deaths >= self._context.settings.max_deaths:
-            rejection = self._rejection(
-                message, f"each of the {before.deaths} servers that tried it died, hung or broke", before
-            )
+            reason = f"each of the {before.deaths} servers that attempted it died, hung or broke"
+            rejection = self._rejection(message, reason, before)
             self._poison_ids.add(rejection.request_id)
-            yield rejection
+            yield Suspicion({sequence: rejection})
         else:
             async with AsyncExitStack() as stack:
                 if before.deaths:
                     await stack.enter_async_context(self._context.suspects)
-                    names = {"workspace": self._commits.key.workspace, "change_set": self._commits.key.change_set}
-                    log.warning("request_suspected", **names, seq=sequence, deaths=before.deaths)
-                self._trying = before
-                # Any other exception is a defect that this request sets off: it stays announced, as in a death.
-                async with recorded_attempt(self._commits, before, self._hung):
-                    yield None
-        if self._commits.state.applied != applied:
-            self._left -= 1
+                    commits.log.warning("request_suspected", seq=sequence, deaths=before.deaths)
+                # Any exception but ours is a defect that this request sets off: its attempt stays recorded, as after a
+                # death.
+                async with recorded_attempt(commits, before, self._hung):
+                    yield Suspicion(self._known_poison([message]), {sequence: before.deaths})
+        if commits.state.applied != applied:
+            self._suspects -= 1
 
-    def deaths_before(self, sequence: int) -> int:
-        """The deaths that stand against a request, without the try at work."""
-        attempt = self._recorded(sequence)
-        if self._trying is not None and self._trying.sequence == sequence:
-            attempt = self._trying
-        return attempt.deaths if attempt else 0
+    def _known_poison(self, messages: Sequence[Message]) -> dict[int, QueuedRequest]:
+        """Return the rejections of those requests that were rejected as poison before, by request sequence.
 
-    def _recorded(self, sequence: int) -> Attempt | None:
-        return self._commits.state.attempts.get(sequence)
+        Such a request comes again if its client resends it, or if an owner died before it deleted the message. A
+        request that was redriven since then is not rejected: its cause may be fixed.
+        """
+        rejections = {}
+        for message in messages if self._poison_ids else ():
+            sequence = message.stream_sequence
+            if read_redrive(message.headers) and sequence not in self._decided:
+                continue
+            if claimed_id(message.headers, self._commits.key) in self._poison_ids:
+                rejections[sequence] = self._rejection(message, "it was rejected as poison before")
+        return rejections
 
-    def _rejection(self, message: Message, reason: str, tried: Attempt | None = None) -> QueuedRequest:
+    def _rejection(self, message: Message, reason: str, attempt: Attempt | None = None) -> QueuedRequest:
         sequence = message.stream_sequence
         return QueuedRequest(
             sequence,
             claimed_id(message.headers, self._commits.key) or sequence_id(sequence),
             error=UnprocessableError(reason, code=POISON),
             redrive=read_redrive(message.headers),
-            attempts=tried.count + tried.deaths if tried else 0,
+            attempts=attempt.count + attempt.deaths if attempt else 0,
         )
 
 
 @asynccontextmanager
 async def recorded_attempt(commits: CommitLog, before: Attempt, hung: Callable[[], bool]) -> AsyncIterator[None]:
-    """Tell the log that what `before` counts is tried once more; and that the try is over, if it ends as ours do.
+    """Record one more attempt than `before` counts; take it back if the body returns, fails with ours or is cancelled.
 
-    One that is cancelled because its owner `hung` is not over.
-
-    Raises what appending a commit raises.
+    An attempt that is cancelled because its owner `hung` is not taken back. Raises what appending a commit raises.
     """
     await _write(commits, replace(before, deaths=before.deaths + 1))
     try:
@@ -158,7 +169,7 @@ async def _write(commits: CommitLog, attempt: Attempt) -> None:
 
 
 async def _take_back(commits: CommitLog, before: Attempt) -> None:
-    """The try is over; if it ended in what its owner was after, the log has forgotten it already."""
+    """Record that the attempt is over, unless the log forgot it already because the attempt succeeded."""
     recorded = commits.state.attempts.get(before.sequence)
     if recorded is None or recorded.deaths <= before.deaths:
         return
@@ -166,4 +177,4 @@ async def _take_back(commits: CommitLog, before: Attempt) -> None:
         try:
             await _write(commits, replace(recorded, deaths=before.deaths))
         except RebaserError as error:
-            log.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)
+            commits.log.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)

@@ -1,7 +1,7 @@
-"""Answers to requests: built from what the log recorded, sent only where a reply may go.
+"""Answers to requests: built from the recorded decision, sent only to inboxes that are allowed.
 
-Invariant: a reply inbox is a subject that somebody else chose. It is used only if it is one literal subject under the
-configured inbox prefix; anything else would let a caller write to the log, the tasks or the JetStream API.
+Invariant: the client chooses its reply inbox. It is used only if it is one literal subject under the configured inbox
+prefix; otherwise a client could make the server write to the log, the tasks or the JetStream API.
 """
 
 from collections.abc import Mapping
@@ -23,27 +23,27 @@ def inbox_allowed(inbox: str, prefix: str) -> bool:
 
 
 def reply(
-    asked: Mapping[str, str] | None, key: ChangeSetKey, decision: Decision, commit: int
+    request_headers: Mapping[str, str] | None, key: ChangeSetKey, decision: Decision, commit: int
 ) -> tuple[dict[str, str], bytes]:
-    """`(headers, payload)` of the answer to a request with the headers `asked`: in its content type, under its id."""
-    said = response(asked, key, decision, commit)
-    headers, payload = encode(said, content_type_of(asked))
-    if said.id:
-        headers[MESSAGE_ID] = said.id
+    """Return `(headers, payload)` of the answer to a request: in its content type, under its id."""
+    answer = response(request_headers, key, decision, commit)
+    headers, payload = encode(answer, content_type_of(request_headers))
+    if answer.id:
+        headers[MESSAGE_ID] = answer.id
     return headers, payload
 
 
 def response(
-    asked: Mapping[str, str] | None, key: ChangeSetKey, decision: Decision, commit: int
+    request_headers: Mapping[str, str] | None, key: ChangeSetKey, decision: Decision, commit: int
 ) -> EnqueueUpdatesResponse:
-    """The answer to a request with the headers `asked`, which was decided by the commit at log sequence `commit`."""
+    """Return the answer to a request that was decided by the commit at log sequence `commit`."""
     status: Success | Conflicts | Failure
     if decision.outcome is Outcome.SUCCESS:
         status = Success(decision.performed, commit)
     elif decision.outcome is Outcome.CONFLICTS:
-        found = tuple(Conflict(id_, "is not here any more") for id_ in decision.gone)
-        status = Conflicts(decision.message, commit, found)
+        conflicts = tuple(Conflict(id_, "is not here any more") for id_ in decision.gone)
+        status = Conflicts(decision.message, commit, conflicts)
     else:
         status = Failure(decision.code, decision.message, commit)
-    request_id = told_id(decision.request_id, asked, key) or RequestId("")
+    request_id = told_id(decision.request_id, request_headers, key) or RequestId("")
     return EnqueueUpdatesResponse(request_id, key.workspace, key.change_set, status)

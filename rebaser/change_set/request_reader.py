@@ -31,21 +31,21 @@ Ts = TypeVarTuple("Ts")
 
 log = structlog.get_logger(__name__)
 
-LOOKED_AT_HERE = 1000  # updates that are looked at on the event loop
-INTERNAL_CODES = ("internal", "too_slow")  # codes of what more tries bound: time would not mend it
+CHECKED_HERE = 1000  # at most so many updates are checked on the event loop; more are checked in a thread
+INTERNAL_CODES = ("internal", "too_slow")  # errors that time alone does not fix, so attempts are bounded, not time
 
 
 class DeferredRequest(Exception):  # noqa: N818 - a state of a request
-    """A request that cannot be read now; `incoming` has the error."""
+    """A request that cannot be read or committed now because of `error`; `request` is what is known of it."""
 
-    def __init__(self, incoming: QueuedRequest, error: RebaserError) -> None:
+    def __init__(self, request: QueuedRequest, error: RebaserError) -> None:
         super().__init__(error.message)
-        self.incoming = incoming
+        self.request = request
         self.error = error
 
 
 class RequestReader:
-    """Reads requests of `key`. `room`: bytes of blobs that the batch at hand may still bring in."""
+    """Reads requests of `key`. `room`: bytes of blobs that the current batch may still load."""
 
     def __init__(self, context: Context, key: ChangeSetKey) -> None:
         self.room = 0
@@ -53,23 +53,23 @@ class RequestReader:
         self._key = key
 
     async def read(self, message: Message) -> QueuedRequest:
-        """The request in `message`; raises `DeferredRequest`, or `TransientError` in an outage."""
+        """Return the request in `message`; raises `DeferredRequest`, or `TransientError` in an outage."""
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
-        # Where a message gives no id that can be trusted, it is recorded under one that no request can have.
+        # Without an id that can be trusted, the message is recorded under an id that no request can have.
         request_id = sequence_id(sequence)
         digest = b""
         try:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
-                elsewhere = UnprocessableError("the request names another change set", code="wrong_change_set")
-                return QueuedRequest(sequence, request_id, error=elsewhere, redrive=redrive)
+                error = UnprocessableError("the request names another change set", code="wrong_change_set")
+                return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
             request_id = request.id
             updates, blob = request.updates, None
             if updates is None:
                 updates, blob = await self._fetch(request.updates_address or "")
             size = len(message.data) if blob is None else blob.size
-            here = len(updates) <= LOOKED_AT_HERE and size < thresholds.now.decode_here
+            here = len(updates) <= CHECKED_HERE and size < thresholds.now.decode_here
             digest = await _run(here, digest_of, updates, request.from_change_set_id, request.recompute)
             await _run(here, check_definitions, updates)
         except UnprocessableError as error:
@@ -84,7 +84,7 @@ class RequestReader:
             raise
         except Exception as error:
             log.exception("request_unreadable", workspace=self._key.workspace, change_set=self._key.change_set)
-            internal = RebaserError(f"reading it failed: {type(error).__name__}", code="internal")
+            internal = RebaserError(f"reading the request failed: {type(error).__name__}", code="internal")
             raise DeferredRequest(
                 QueuedRequest(sequence, request_id, error=internal, redrive=redrive), internal
             ) from error
@@ -114,11 +114,11 @@ class RequestReader:
             with anyio.fail_after(seconds):
                 return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True), blob
         except TimeoutError:
-            raise RebaserError(f"reading it took longer than {seconds:g} s", code="too_slow") from None
+            raise RebaserError(f"decoding its updates took longer than {seconds:g} s", code="too_slow") from None
 
 
-async def _run(here: bool, look: Callable[[*Ts], T], *content: *Ts) -> T:
-    """What `look` finds in `content`: on the event loop, or in a thread."""
+async def _run(here: bool, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Return `function(*arguments)`, called on the event loop if `here`, in a thread otherwise."""
     if here:
-        return look(*content)
-    return await to_thread.run_sync(look, *content, abandon_on_cancel=True)
+        return function(*arguments)
+    return await to_thread.run_sync(function, *arguments, abandon_on_cancel=True)

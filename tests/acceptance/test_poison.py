@@ -99,7 +99,7 @@ async def test_a_dvu_that_kills_its_owners_is_put_off_and_requests_are_applied(o
         with anyio.fail_after(60):
             assert [await server.process.wait() for server in three if server is not survivor] == [9, 9]
         [server] = (await client.status()).servers
-        assert server.trouble == "1 of the servers that tried the update of poison.main died or hung: it is put off"
+        assert server.trouble == "the update of poison.main is deferred: 1 of the servers that ran it died or hung"
         await client.enqueue_updates_with_reply("poison", "main", [Set("one", 1)], timeout=60)
 
 

@@ -324,4 +324,4 @@ async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fl
     async with fleet.owner(redelivered=False) as owner:
         with pytest.raises(QueueBlocked) as blocked:
             await owner.decide_all()
-        assert blocked.value.left == 30
+        assert blocked.value.time_left == 30

@@ -118,7 +118,7 @@ async def test_a_request_that_time_may_mend_waits_for_its_time_in_all_however_of
         async with fleet.owner(redelivered=False) as owner:
             with pytest.raises(QueueBlocked) as blocked:
                 await owner.decide_all()
-            assert blocked.value.left == pytest.approx((1 - waited) * seconds, abs=0.01)
+            assert blocked.value.time_left == pytest.approx((1 - waited) * seconds, abs=0.01)
     fleet.now_ms = started + int(seconds * 1000)
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == ["unsupported_version"]

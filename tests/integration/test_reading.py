@@ -60,7 +60,7 @@ async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch
     finally:
         over.set()
     assert deferred.value.error.code in request_reader.INTERNAL_CODES
-    request = deferred.value.incoming
+    request = deferred.value.request
     assert (request.sequence, request.request_id, request.redrive) == (7, "r", 2)
 
 
@@ -90,7 +90,7 @@ async def test_large_values_are_looked_at_beside_the_event_loop_however_few_they
     assert (lookers == {threading.current_thread()}) == here
 
 
-@pytest.mark.parametrize("count", [1, 2 * request_reader.LOOKED_AT_HERE])
+@pytest.mark.parametrize("count", [1, 2 * request_reader.CHECKED_HERE])
 async def test_a_request_with_a_definition_that_gives_what_its_function_does_not_take_is_dead(count: int) -> None:
     updates: list[Update] = [Set(f"v{at}", at) for at in range(count)]
     request = EnqueueUpdatesRequest(

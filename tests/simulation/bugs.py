@@ -71,7 +71,7 @@ BUGS = (
         "harsh",
         6,
         COMMIT_LOG,
-        """                doubtful = True
+        """                may_have_landed = True
 """,
         """                return self.state.last + 1
 """,
@@ -81,7 +81,7 @@ BUGS = (
         "gentle",
         3,
         COMMIT_LOG,
-        """                doubtful = True
+        """                may_have_landed = True
 """,
         """                raise TransientError("not answered", code="lost") from error
 """,
@@ -216,7 +216,7 @@ BUGS = (
         "harsh",
         42,
         PROCESSOR,
-        "                original.again.append(message)\n",
+        "                original.duplicates.append(message)\n",
         "                await self.answer(message, decision, commit)\n",
     ),
     bug(
@@ -325,8 +325,8 @@ BUGS = (
         "gentle",
         3,
         OWNER,
-        "                found = left is not None or commits.state.owes\n",
-        "                found = False\n",
+        "                work_left = request is not None or commits.state.owes\n",
+        "                work_left = False\n",
     ),
     bug(
         "the last look comes before the ack",
@@ -341,7 +341,7 @@ BUGS = (
         "gentle",
         10,
         TASKS,
-        "if left is None or left.sequence != self.task.sequence:",
+        "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
     ),
     bug(
