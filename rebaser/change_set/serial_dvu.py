@@ -56,8 +56,10 @@ class SerialDvu:
         delay = exponential_delay(excess, DEFERRAL, DEFERRAL_MAX)
         # Counted from the last attempt, whichever owner made it; a clock that is behind makes the delay no longer.
         delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
-        text = f"the update of {self._commits.key} is deferred: {attempt.deaths} of the servers that ran it died or hung"
-        context.health.record(context.now(), DvuError(text), delay)
+        reason = f"{attempt.deaths} of the servers that ran it died or hung"
+        context.health.record(
+            context.now(), DvuError(f"the update of {self._commits.key} is deferred: {reason}"), delay
+        )
         self._log.error("dvu_put_off", deaths=attempt.deaths, seconds=round(delay, 1))
         return delay
 
