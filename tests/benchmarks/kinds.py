@@ -85,7 +85,7 @@ def work(shape: Template, kinds: tuple[str, ...], nodes: int) -> Packet:
 def one_by_one(patch: pytest.MonkeyPatch) -> None:
     """Let workers compute without compiled code and without groups."""
     patch.setattr(linker, "link", lambda *_: None)
-    patch.setattr(evaluator.Evaluator, "_flags", lambda *_: None)
+    patch.setattr(evaluator.Evaluator, "_phase_flags", lambda *_: None)
 
 
 def cost(data: bytes, nodes: int, runs: int) -> int:

@@ -278,7 +278,7 @@ def every_way(packet: PacketBuilder, patch: pytest.MonkeyPatch, rng: random.Rand
         way.setattr(loader, "_kernel", None)
         way.setattr(thresholds, "now", replace(thresholds.now, cold=1 << 30))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
-        way.setattr(evaluator.Evaluator, "_flags", lambda *_: None)
+        way.setattr(evaluator.Evaluator, "_phase_flags", lambda *_: None)
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
     return found
 

@@ -308,7 +308,7 @@ async def test_a_job_under_which_a_worker_dies_is_repeated_with_plug_ins_apart(
 
 def die_unless_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        if not all(batch.column("apart").to_pylist()):
+        if not all(batch.column("isolate").to_pylist()):
             os._exit(3)
         yield from evaluate_batches([batch])
 

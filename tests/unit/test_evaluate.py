@@ -299,7 +299,9 @@ def test_rows_of_a_batch_keep_their_slot() -> None:
         made = Made(at).node("sum", ~0)
         made.packet.functions = {"sum": ""}
         packets.append(made.packet.encode())
-    schema = pa.schema([("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("apart", pa.bool_())])
+    schema = pa.schema(
+        [("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())]
+    )
     batches = [pa.record_batch([[at], [packet], [""], [False]], schema=schema) for at, packet in enumerate(packets)]
     found = pa.Table.from_batches(evaluate_batches(batches)).to_pylist()
     assert [row["slot"] for row in found] == [0, 1, 2, 3, 4]

@@ -119,10 +119,10 @@ def test_round_goes_by_what_a_user_wrote(digits: int, value: float, result: floa
         ("min", [1, "a"], {}, "text is not a number"),
         ("abs", [1, 2], {}, "takes one input, not 2"),
         ("abs", [], {}, "takes one input, not 0"),
-        ("round", [1], {"digits": 19}, "digits is a whole number"),
-        ("round", [1], {"digits": True}, "digits is a whole number"),
+        ("round", [1], {"digits": 19}, "digits must be an integer"),
+        ("round", [1], {"digits": True}, "digits must be an integer"),
         ("concat", [{"a": [1]}], {}, "a list is not text"),
-        ("join", ["a"], {"separator": 1}, "separator is text"),
+        ("join", ["a"], {"separator": 1}, "separator must be text"),
         ("merge", [[1]], {}, "a list is not a map"),
         ("keys", ["a"], {}, "text is not a map"),
         ("values", [1], {}, "a number is not a map"),
@@ -239,7 +239,7 @@ def test_format_fills_in(template: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        (None, "need a template"),
+        (None, "template is missing"),
         ("{b}", "there is no input 'b'"),
         ("{}", "there is no input ''"),
         ("{0}", "there is no input '0'"),

@@ -39,7 +39,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def computed(
-    known: FunctionRegistry, given: list[Json], *functions: str, apart: bool = False, **params: Json
+    known: FunctionRegistry, given: list[Json], *functions: str, isolate: bool = False, **params: Json
 ) -> Results:
     """What each of `functions` gives for each of `given`."""
     packet = PacketBuilder(1, fingerprint.code(), known.fingerprints(functions), constants=[*given])
@@ -47,7 +47,7 @@ def computed(
     packet.template = [number for number in range(len(functions)) for _ in given]
     packet.refs = [~at for at in range(len(given))] * len(functions)
     packet.dirty, packet.old = bytearray([1] * len(packet.template)), [NEVER_COMPUTED] * len(packet.template)
-    [data] = evaluate_packet(packet.encode(), known, apart=apart)
+    [data] = evaluate_packet(packet.encode(), known, isolate=isolate)
     return Results.decode(data)
 
 
@@ -248,12 +248,12 @@ def test_what_ends_its_process_fails_its_own_value_only(install: Install, form: 
     module = f"plugin_ends_{form}"
     known = install(f"{ENDS}F = Function(name='f', {form}={form})\n", {"f": f"{module}:F"}, module)
     harmless: list[Json] = [*"abcdefghijklmnopqrst", "fault", "error", "nan", "odd"]
-    results = computed(known, harmless, "f", apart=True)
+    results = computed(known, harmless, "f", isolate=True)
     expected = computed(known, harmless, "f")
     assert results.values.tolist() == expected.values.tolist()
     assert results.faults == expected.faults
     assert len(results.faults) == 4
-    among = computed(known, ["exit", *harmless, "signal", "group", "exit"], "f", apart=True)
+    among = computed(known, ["exit", *harmless, "signal", "group", "exit"], "f", isolate=True)
     assert among.values.tolist()[1:-3] == expected.values.tolist()
     ended = "function 'f' ended its process: "
     how = ["exit code 3", "signal SIGUSR1", "signal SIGKILL", "exit code 3"]
@@ -284,7 +284,7 @@ def check_gone(children: list[int]) -> None:
 
 def test_a_child_that_lives_is_gone_with_its_packet(install: Install, children: list[int]) -> None:
     known = install("def f(i, p): return i['x']\n", {"f": "plugin_lives:f"}, "plugin_lives")
-    assert computed(known, [1, 2], "f", apart=True).values.tolist() == [1, 2]
+    assert computed(known, [1, 2], "f", isolate=True).values.tolist() == [1, 2]
     check_gone(children)
 
 
@@ -294,7 +294,7 @@ def test_what_depends_on_it_fails_too_and_the_child_is_gone(install: Install, ch
     packet.templates = [Template("f", (("x", -1),), {}), Template("sum", (("x", -1),), {})]
     packet.template, packet.refs = [0, 1, 1], [~0, 0, ~0]
     packet.dirty, packet.old = bytearray([1, 1, 1]), [NEVER_COMPUTED] * 3
-    [data] = evaluate_packet(packet.encode(), known, apart=True)
+    [data] = evaluate_packet(packet.encode(), known, isolate=True)
     results = Results.decode(data)
     assert results.values.tolist() == [IN_ERROR, IN_ERROR, 1]
     assert results.faults == [(CRASHED, "function 'f' ended its process: exit code 0"), 1]

@@ -115,7 +115,7 @@ def test_who_takes_long_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
 def test_every_node_is_told_once(shape: str, size: int) -> None:
     work = graph(shape, size)
     told: list[int] = []
-    evaluate_packet(work.encode(), told=told.append)
+    evaluate_packet(work.encode(), report_progress=told.append)
     assert sum(told) == len(work.template)
 
 
@@ -126,5 +126,5 @@ def test_nodes_that_are_computed_together_are_told_too() -> None:
     with Book([*texts, *derived, *again]).state.view() as view:
         [packet] = plan(view).next_wave()
         told: list[int] = []
-        evaluate_packet(packet, told=told.append)
+        evaluate_packet(packet, report_progress=told.append)
     assert sum(told) == 400

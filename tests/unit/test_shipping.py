@@ -27,7 +27,7 @@ from pyspark.core.files import SparkFiles
 SparkFiles._root_directory, SparkFiles._is_running_on_worker = os.getcwd(), True
 evaluate = pickle.load(open("function", "rb"))
 columns = [pa.array([7], pa.int32()), pa.array([open("packet", "rb").read()]), pa.array([""]), [False]]
-batch = pa.record_batch(columns, names=["slot", "packet", "folder", "apart"])
+batch = pa.record_batch(columns, names=["slot", "packet", "folder", "isolate"])
 for _ in range(2):
     [result] = evaluate([batch])
     assert result.column("slot").to_pylist() == [7]

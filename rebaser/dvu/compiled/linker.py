@@ -20,7 +20,7 @@ from rebaser_core.values import Json
 class SweepArrays(Protocol):
     """The arrays of a packet that compiled code works on: `rebaser.dvu.worker.evaluator.Evaluator`."""
 
-    work: Packet
+    packet: Packet
     base: int
     starts: Any
     kinds: Any
@@ -29,22 +29,22 @@ class SweepArrays(Protocol):
     changed: Any
 
 
-def link(work: Packet, functions: FunctionRegistry, max_inputs: int) -> "LinkedPrograms | None":
+def link(packet: Packet, functions: FunctionRegistry, max_inputs: int) -> "LinkedPrograms | None":
     """The programs of a packet, ready to run; None if Python should compute all of it.
 
     A node with more than `max_inputs` inputs is left to Python.
     """
-    count, limits, loaded = len(work.template), thresholds.now, loader.kernel() is not None
-    if count + len(work.refs) < (limits.warm if loaded else limits.cold):
+    count, limits, loaded = len(packet.template), thresholds.now, loader.kernel() is not None
+    if count + len(packet.refs) < (limits.warm if loaded else limits.cold):
         return None
-    uses = work.uses if work.uses is not None else np.bincount(work.template, minlength=len(work.templates))
+    uses = packet.uses if packet.uses is not None else np.bincount(packet.template, minlength=len(packet.templates))
     from rebaser.dvu.compiled.translate import translate  # noqa: PLC0415 - small packets do not need it
 
     programs = [
-        translate(shape, functions.functions.get(shape.function))
-        if used >= min(limits.formula, count) or used * shape.arity >= limits.warm
+        translate(template, functions.functions.get(template.function))
+        if used >= min(limits.formula, count) or used * template.arity >= limits.warm
         else None
-        for shape, used in zip(work.templates, uses.tolist(), strict=True)
+        for template, used in zip(packet.templates, uses.tolist(), strict=True)
     ]
     covered = sum(used for program, used in zip(programs, uses.tolist(), strict=True) if program is not None)
     if not covered or (not loaded and covered * 4 < count) or not loader.load():
@@ -55,7 +55,7 @@ def link(work: Packet, functions: FunctionRegistry, max_inputs: int) -> "LinkedP
 class LinkedPrograms:
     """The programs of a packet in one array of instructions, and the registers they run on.
 
-    `covers` tells for each shape whether it has a program.
+    `covers` tells for each template whether it has a program.
     """
 
     def __init__(self, programs: list[Program | None], max_inputs: int) -> None:
@@ -64,10 +64,10 @@ class LinkedPrograms:
         self._entries = np.full((len(programs), 3), -1, np.int32)
         code: list[instructions.Instruction] = []
         constants: list[Json] = []
-        for shape, general in enumerate(programs):
+        for template, general in enumerate(programs):
             for form, program in enumerate(_forms(general)):
                 if program is not None:
-                    self._entries[shape, form] = len(code)
+                    self._entries[template, form] = len(code)
                     code += program.placed(len(code), instructions.CONSTANTS + len(constants))
                     constants += program.constants
         self._code = np.array(code, np.uint32).reshape(-1, 4)
@@ -81,10 +81,10 @@ class LinkedPrograms:
 
         Returns the place of the first node that is left to Python, or `end`.
         """
-        work = arrays.work
+        packet = arrays.packet
         stopped: int = loader.kernel().sweep(
-            *(start, end, arrays.base, order, work.template, arrays.starts),
-            *(work.refs.view(np.uint32), work.dirty.view(np.uint8)),
+            *(start, end, arrays.base, order, packet.template, arrays.starts),
+            *(packet.refs.view(np.uint32), packet.dirty.view(np.uint8)),
             *(arrays.kinds, arrays.ints, arrays.floats, arrays.floats.view(np.int64), arrays.changed),
             *(self._entries, self._code, self._max_inputs),
             *(self._kinds, self._ints, self._floats, self._scratch),
@@ -101,9 +101,9 @@ def _forms(program: Program | None) -> tuple[Program | None, ...]:
 
 def phase_order(arrays: SweepArrays, flags: Any) -> tuple[Any, Any]:
     """The nodes of a packet in the order of `rebaser.dvu.compiled.phases`, and where each phase begins, followed by
-    the end of the last. `flags` are by shape."""
-    refs, count = arrays.work.refs, len(arrays.work.template)
-    given = (arrays.work.template, arrays.starts, refs.view(np.uint32), arrays.kinds, flags)
+    the end of the last. `flags` are by template."""
+    refs, count = arrays.packet.refs, len(arrays.packet.template)
+    given = (arrays.packet.template, arrays.starts, refs.view(np.uint32), arrays.kinds, flags)
     begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)
     if loader.kernel() is not None or (count + len(refs) >= thresholds.now.cold and loader.load()):
         scratch = np.empty(count, np.int32), np.empty(count, np.uint8)

@@ -1,5 +1,9 @@
-"""The functions that derive values: what one is, the built-in ones, and plug-ins (entry point group
-`rebaser.functions`)."""
+"""The functions that derive values: what a function is, the built-in functions, and those of plug-ins.
+
+A plug-in declares its functions under the entry point group `rebaser.functions`, and imports `Function` and
+`FunctionError` from here. The owner reads the registry to plan and to list functions; workers and compiled code call
+the functions. It imports `rebaser.dvu.cel`, `rebaser.dvu.faults`, `rebaser.dvu.fingerprint` and `rebaser_core`.
+"""
 
 from rebaser.dvu.functions.base import Function, FunctionError
 from rebaser.dvu.functions.registry import FunctionRegistry, builtins, registry

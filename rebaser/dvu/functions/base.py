@@ -1,7 +1,7 @@
-"""What a function is.
+"""Defines what a function is.
 
-Invariant: a function is pure (same inputs and params, same result, on any machine and in any order of calls). Built-in
-ones never change what they are given, which the values that depend on it share; others get copies (`foreign`).
+Invariant: a function is pure: the same inputs and params give the same result, on any machine and in any order of
+calls. Built-in functions never modify their inputs, which other values share. Plug-ins get copies (`plugin_calls`).
 """
 
 import inspect
@@ -14,13 +14,13 @@ from rebaser.dvu.functions.vectorized import VectorForm
 from rebaser_core.definitions import BUILTINS
 from rebaser_core.values import Json
 
-Inputs: TypeAlias = Mapping[str, Json]  # an input that is declared as a list of ids comes as a list of values
+Inputs: TypeAlias = Mapping[str, Json]  # an input declared as a list of ids is a list of values
 Params: TypeAlias = Mapping[str, Json]
 ScalarForm: TypeAlias = Callable[[Any, Params], Any]
 
 
 class FunctionError(Exception):
-    """A function cannot give a value; the message becomes the fault's, so it must not name machines or times."""
+    """A function has no result. The message becomes the fault's, so it must not name machines or times."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -31,29 +31,29 @@ class FunctionError(Exception):
 class Function:
     """A named function over JSON values.
 
-    `call(inputs, params)` gets `inputs` by name (`takes="names"`), or all input values as one list in declared order,
-    lists of ids spread out (`takes="values"`). An unset input is None. It returns a JSON value; whatever it raises
-    makes the derived value a `failed` one, with the code and text of a `FunctionError`.
+    `call(inputs, params)` gets its inputs by name (`takes="names"`), or all input values as one list in declared order,
+    with lists of ids flattened (`takes="values"`). An unset input is None. It returns a JSON value. If it raises, the
+    derived value is in error: `failed`, or the code and text of a `FunctionError`.
 
     `vector(inputs, params)`, if given, computes many values of one definition (same function, params and names of
-    inputs) at once, where so many can be. It gets `inputs` as `call` does, but where `call` gets a value it gets a
-    column: one item for each value to compute, as a NumPy array of doubles, integers or booleans if all are that, else
-    a list; and by name, for a list of ids, a tuple of columns. It returns as many results in order: an array (NumPy's
-    or Arrow's), or a list in which an exception is the error of that value.
-    Whatever else it does (raise, return too few) makes Rebaser ask for each value by itself: with `call`, or with
-    columns of one item if there is no `call`. How many come together is nobody's promise, so a result must not depend
-    on its neighbours, and `call` has to give the very same. So a plug-in may say
+    inputs) at once, if there are enough of them. It gets `inputs` as `call` does, but each value is a column with one
+    item for each value to compute: a NumPy array of doubles, integers or booleans if all items are that, otherwise a
+    list. By name, a list of ids is a tuple of columns. It returns as many results, in order: an array (NumPy's or
+    Arrow's), or a list in which an exception is the error of that value. If it raises, or returns anything else,
+    Rebaser computes each value by itself: with `call`, or with columns of one item if there is no `call`. The number of
+    values in a call is not guaranteed, so a result must not depend on its neighbours, and `call` must give the very
+    same results. For example, a plug-in may define
 
         def _discounted(inputs, params):
             return np.asarray(inputs["price"], np.float64) * (1 - params["discount"])
 
         discounted = Function(name="discounted", vector=_discounted, doc="The price less a discount.")
 
-    `inputs` and `params` name all that it knows, None where any will do.
+    `inputs` and `params` list the names that it knows; None means that it takes any. `text` tells that it returns text
+    if it is given text, which only saves time. `doc` is shown to users. `fingerprint` identifies the code of a plug-in,
+    and is empty for a built-in function.
 
-    `text` says that it gives text where text comes in, which only saves time. `doc` is what a user reads; `fingerprint`
-    names the code of a plug-in, empty for a built-in. Raises `TypeError` if
-    there is neither form.
+    Raises `TypeError` if neither form is given.
     """
 
     name: str
@@ -78,9 +78,9 @@ def builtin(
     *,
     text: bool = False,
 ) -> Callable[[ScalarForm], Function]:
-    """Make a function of this package, its docstring being its documentation.
+    """Decorator for the built-in functions. The docstring is the documentation that users see.
 
-    What it takes stands in `rebaser_core.definitions`, where those who send definitions find it as well.
+    The names of inputs and params are in `rebaser_core.definitions`, where clients that send definitions find them too.
     """
     signature = BUILTINS[name]
 
@@ -101,27 +101,27 @@ def builtin(
 
 
 def flatten(values: Sequence[Json]) -> list[Json]:
-    """Values one level deep: a list counts as its items, a map as its values; null is left out, as SQL does."""
-    out: list[Json] = []
+    """Flatten `values` by one level: a list counts as its items, a map as its values. Nulls are left out, as in SQL."""
+    flat: list[Json] = []
     for value in values:
         if type(value) is list:
-            out.extend(value)
+            flat.extend(value)
         elif type(value) is dict:
-            out.extend(value.values())
+            flat.extend(value.values())
         else:
-            out.append(value)
-    return [value for value in out if value is not None]
+            flat.append(value)
+    return [value for value in flat if value is not None]
 
 
 def single_input(values: Sequence[Json]) -> Json:
-    """The one input of a function that takes one."""
+    """The input of a function that takes exactly one. Raises `FunctionError` if there are more or none."""
     if len(values) != 1:
         raise FunctionError(f"takes one input, not {len(values)}")
     return values[0]
 
 
 def type_name(value: Json) -> str:
-    """What a user calls the type of `value`."""
+    """The type of `value` in the words of a user, with an article."""
     if value is None:
         return "null"
     if isinstance(value, bool):

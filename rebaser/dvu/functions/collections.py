@@ -1,7 +1,7 @@
-"""Built-in functions that choose, build and take apart.
+"""Built-in functions over lists and maps, and those that choose between values.
 
-Invariant: the order of every result follows from the declared order of the inputs or from sorted keys, never from
-how a map happened to be built.
+Invariant: the order of every result follows from the declared order of the inputs or from sorted keys, never from the
+order in which a map was built.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,23 +19,23 @@ from rebaser_core.values import Json, canonical
 
 def _if(inputs: Mapping[str, Any], params: Params) -> list[Json]:
     def branch(name: str) -> Iterable[Json]:
-        given: Any = inputs.get(name)
-        if isinstance(given, tuple):
-            return map(list, zip(*map(to_list, given), strict=True))
-        return to_list(given) if name in inputs else repeat(params.get(name))
+        column: Any = inputs.get(name)
+        if isinstance(column, tuple):
+            return map(list, zip(*map(to_list, column), strict=True))
+        return to_list(column) if name in inputs else repeat(params.get(name))
 
     conditions = to_list(inputs["condition"])
     if not set(map(type, conditions)) <= {bool, type(None)}:
         raise FunctionError("not all conditions are true or false")
-    chosen = zip(conditions, branch("then"), branch("else"), strict=False)  # the same may be repeated for ever
+    chosen = zip(conditions, branch("then"), branch("else"), strict=False)  # `repeat` has no end
     return [then if condition else otherwise for condition, then, otherwise in chosen]
 
 
 @builtin("if", "names", vector=_if, text=True)
 def if_(inputs: Inputs, params: Params) -> Json:
-    """`then` where the input `condition` is true, `else` where it is false or null.
+    """`then` if the input `condition` is true, `else` if it is false or null.
 
-    `then` and `else` are inputs or params; one that is not given is null.
+    `then` and `else` are inputs or params; if one is not given it is null.
     """
     condition = inputs.get("condition")
     if condition is not None and not isinstance(condition, bool):
@@ -45,12 +45,12 @@ def if_(inputs: Inputs, params: Params) -> Json:
 
 
 def _coalesce(columns: list[InputColumn], params: Params) -> list[Json]:
-    found = to_list(columns[-1])
-    if None in found:
-        found = [params.get("default") if value is None else value for value in found]
-    for one in reversed(columns[:-1]):
-        found = [later if value is None else value for value, later in zip(to_list(one), found, strict=True)]
-    return found
+    results = to_list(columns[-1])
+    if None in results:
+        results = [params.get("default") if value is None else value for value in results]
+    for column in reversed(columns[:-1]):
+        results = [later if value is None else value for value, later in zip(to_list(column), results, strict=True)]
+    return results
 
 
 @builtin("coalesce", vector=_coalesce, text=True)
@@ -61,38 +61,38 @@ def coalesce(values: list[Json], params: Params) -> Json:
 
 @builtin("object", "names")
 def object_(inputs: Inputs, params: Params) -> Json:
-    """A map of all inputs by name, on top of the params."""
+    """A map of all inputs by name, added to the params; an input wins over a param of the same name."""
     return {**params, **inputs}
 
 
 @builtin(BY_ID, "names")
 def by_id(_: Inputs, __: Params) -> Json:
-    """A map of all inputs by their ids; of a pattern, of all values that it matches. It takes a pattern at least."""
-    raise FunctionError(NO_PATTERN)  # where there is one, `rebaser.dvu.planning.patterns` has made an `object` of it
+    """A map of all inputs by their ids; a pattern stands for all values that it matches. At least one is required."""
+    raise FunctionError(NO_PATTERN)  # with a pattern, `rebaser.dvu.planning.patterns` has made it an `object`
 
 
 @builtin("list")
 def list_(values: list[Json], _: Params) -> Json:
-    """A list of all inputs in declared order, null included."""
+    """A list of all inputs in declared order, nulls included."""
     return values
 
 
 @builtin("lookup", "names")
 def lookup(inputs: Inputs, params: Params) -> Json:
-    """What the input `in`, a map or a list, has at `key` (an input or a param); else the param `default`.
+    """The item of the input `in`, a map or a list, at `key` (an input or a param), else the param `default`.
 
-    A list is counted from 0. Without a `default`, a key that is not there is an error.
+    The first item of a list is at 0. Without a `default`, a missing key is an error.
     """
-    where = inputs.get("in")
+    container = inputs.get("in")
     key = inputs["key"] if "key" in inputs else params.get("key")
-    if isinstance(where, dict) and isinstance(key, str):
-        if key in where:
-            return where[key]
-    elif isinstance(where, list) and isinstance(key, int) and not isinstance(key, bool):
-        if 0 <= key < len(where):
-            return where[key]
-    elif where is not None and key is not None:
-        raise FunctionError(f"cannot look up {type_name(key)} in {type_name(where)}")
+    if isinstance(container, dict) and isinstance(key, str):
+        if key in container:
+            return container[key]
+    elif isinstance(container, list) and isinstance(key, int) and not isinstance(key, bool):
+        if 0 <= key < len(container):
+            return container[key]
+    elif container is not None and key is not None:
+        raise FunctionError(f"cannot look up {type_name(key)} in {type_name(container)}")
     if "default" in params:
         return params["default"]
     raise FunctionError(f"nothing at {faults.quote(str(key))}")
@@ -100,25 +100,25 @@ def lookup(inputs: Inputs, params: Params) -> Json:
 
 @builtin("merge")
 def merge(values: list[Json], _: Params) -> Json:
-    """All inputs, which are maps, as one map; a later one wins. Null counts as nothing."""
-    out: dict[str, Json] = {}
+    """All inputs, which must be maps, merged into one map. Later inputs win over earlier ones. Nulls are skipped."""
+    result: dict[str, Json] = {}
     for value in values:
         if isinstance(value, dict):
-            out.update(value)
+            result.update(value)
         elif value is not None:
             raise FunctionError(f"{type_name(value)} is not a map")
-    return out
+    return result
 
 
 @builtin("union")
 def union(values: list[Json], _: Params) -> Json:
-    """Every distinct value once, in the order of first appearance; lists count as their items, null as nothing."""
-    out: dict[object, Json] = {}
+    """Every distinct value once, in order of first appearance. A list counts as its items. Nulls are skipped."""
+    result: dict[object, Json] = {}
     for value in values:
         for item in value if isinstance(value, list) else (value,):
             if item is not None:
-                out.setdefault(item if isinstance(item, str) else canonical(item), item)
-    return list(out.values())
+                result.setdefault(item if isinstance(item, str) else canonical(item), item)
+    return list(result.values())
 
 
 @builtin("keys")
@@ -141,13 +141,13 @@ def _length(columns: list[InputColumn], _: Params) -> Any:
     if kinds <= {str, list, dict}:
         return np.array(list(map(len, values)), np.int64)
     if not kinds <= {str, list, dict, type(None)}:
-        raise FunctionError("not all have a length")
+        raise FunctionError("not all values have a length")
     return [None if value is None else len(value) for value in values]
 
 
 @builtin("length", vector=_length)
 def length(values: list[Json], _: Params) -> Json:
-    """How many characters a text, items a list or entries a map has; null stays null."""
+    """The number of characters of a text, of items of a list, or of entries of a map; null stays null."""
     value = single_input(values)
     if value is None:
         return None

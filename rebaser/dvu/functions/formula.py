@@ -1,6 +1,6 @@
 """The function `cel`: a formula over the inputs.
 
-Invariant: what a formula may do is decided in `rebaser.dvu.cel.evaluate`; here it only becomes a function.
+Invariant: `rebaser.dvu.cel.evaluate` decides what a formula may do; this module only makes it a function.
 """
 
 from rebaser.dvu.cel import evaluate
@@ -10,9 +10,9 @@ from rebaser_core.values import Json
 
 @builtin("cel", "names")
 def cel_(inputs: Inputs, params: Params) -> Json:
-    """The value of the formula in the param `expr` (Common Expression Language), its names being the inputs.
+    """The value of the formula in the param `expr` (Common Expression Language), in which inputs are used by name.
 
-    Integers and doubles mix freely; `/` gives an integer only where it comes out even: 6 / 2 is 3, 7 / 2 is 3.5.
+    Integers and doubles mix freely. `/` gives an integer if there is no remainder: 6 / 2 is 3, 7 / 2 is 3.5.
     """
     try:
         return evaluate.evaluate(inputs, params.get("expr"))

@@ -1,7 +1,7 @@
 """Built-in functions over numbers.
 
-Invariant: integers stay integers and are exact; as soon as one double takes part the result is a double. A sum of
-doubles is the exactly rounded one, so that neither the Python version nor a later vectorised form can change it.
+Invariant: results of integers are exact integers; if one input is a double, the result is a double. A sum of doubles
+is exactly rounded, so that neither the Python version nor a later vectorised form can change it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _DIGITS = 18
 
 
 def _numbers(values: list[Json]) -> tuple[list[int | float], bool]:
-    """All numbers in `values`, and whether each is an integer."""
+    """`values`, flattened if need be, and whether all are integers. Raises `FunctionError` if one is not a number."""
     kinds = set(map(type, values))
     if not kinds <= _NUMBERS:
         values = flatten(values)
@@ -39,7 +39,7 @@ def _finite(value: float) -> float:
 def _add(numbers: list[int | float], exact: bool) -> int | float:
     if exact:
         return sum(numbers)
-    with contextlib.suppress(OverflowError):  # on the way, which depends on the order
+    with contextlib.suppress(OverflowError):  # of an intermediate sum, which depends on the order
         return math.fsum(numbers)
     try:
         return float(sum(map(Fraction, numbers)))
@@ -49,23 +49,23 @@ def _add(numbers: list[int | float], exact: bool) -> int | float:
 
 @builtin("sum")
 def sum_(values: list[Json], _: Params) -> Json:
-    """Sum of all inputs. Lists count as their items, maps as their values, null as nothing; of nothing it is 0."""
+    """The sum of all inputs; of none it is 0. Lists count as their items, maps as their values. Nulls are skipped."""
     return _add(*_numbers(values))
 
 
 @builtin("product")
 def product(values: list[Json], _: Params) -> Json:
-    """Product of all inputs, spread out as in `sum`; of nothing it is 1."""
+    """The product of all inputs, flattened as in `sum`; 1 if there are none."""
     numbers, exact = _numbers(values)
     if exact:
         if 0 in numbers:
             return 0
-        whole: int | float = 1
+        exact_product: int | float = 1
         for number in numbers:
-            whole *= number
-            if abs(whole) > INT64_MAX + 1:  # it can only grow from here; stop before it gets huge
+            exact_product *= number
+            if abs(exact_product) > INT64_MAX + 1:  # it can only grow: stop before it gets huge
                 raise FunctionError("the result does not fit in 64 bits", faults.OVERFLOW)
-        return whole
+        return exact_product
     result = 1.0
     for number in numbers:
         result *= number
@@ -74,54 +74,54 @@ def product(values: list[Json], _: Params) -> Json:
 
 @builtin("mean")
 def mean(values: list[Json], _: Params) -> Json:
-    """Arithmetic mean of all inputs as a double, spread out as in `sum`; of nothing it is null."""
+    """The arithmetic mean of all inputs as a double, flattened as in `sum`; null if there are none."""
     numbers, exact = _numbers(values)
     return _add(numbers, exact) / len(numbers) if numbers else None
 
 
 def _comparable(values: list[Json]) -> list[Any]:
-    """All values, spread out, if they are all numbers or all text."""
+    """The flattened values. Raises `FunctionError` unless they are all numbers or all text."""
     flat = flatten(values)
     return flat if all(type(value) is str for value in flat) else _numbers(flat)[0]
 
 
 @builtin("min")
 def min_(values: list[Json], _: Params) -> Json:
-    """Smallest input, all numbers or all text, spread out as in `sum`; of nothing it is null."""
+    """The smallest input, flattened as in `sum`; null if there are none. Inputs must be all numbers or all text."""
     return min(_comparable(values), default=None)
 
 
 @builtin("max")
 def max_(values: list[Json], _: Params) -> Json:
-    """Largest input, all numbers or all text, spread out as in `sum`; of nothing it is null."""
+    """The largest input, flattened as in `sum`; null if there are none. Inputs must be all numbers or all text."""
     return max(_comparable(values), default=None)
 
 
 @builtin("count")
 def count(values: list[Json], _: Params) -> Json:
-    """How many values there are that are not null, spread out as in `sum`."""
+    """The number of inputs that are not null, flattened as in `sum`."""
     return len(flatten(values))
 
 
 @builtin("abs")
 def abs_(values: list[Json], _: Params) -> Json:
-    """Absolute value of one number; null stays null."""
+    """The absolute value of one number; null stays null."""
     numbers, _exact = _numbers([single_input(values)])
     return abs(numbers[0]) if numbers else None
 
 
 @builtin("round")
 def round_(values: list[Json], params: Params) -> Json:
-    """One number rounded to `digits` (0 unless given, -18 to 18) decimals, halves away from zero; null stays null."""
+    """One number rounded to `digits` decimals (-18 to 18, default 0), halves away from zero; null stays null."""
     digits = params.get("digits", 0)
     if type(digits) is not int or abs(digits) > _DIGITS:
-        raise FunctionError(f"digits is a whole number from -{_DIGITS} to {_DIGITS}")
+        raise FunctionError(f"digits must be an integer from -{_DIGITS} to {_DIGITS}")
     numbers, exact = _numbers([single_input(values)])
     if not numbers or (exact and digits >= 0):
         return numbers[0] if numbers else None
     with decimal.localcontext() as context:
-        context.prec = 400  # more than the digits of any double: nothing is lost on the way
-        # `repr` is what the user wrote: 1.005 rounds to 1.01, though the double is a little below.
+        context.prec = 400  # more digits than any double has, so nothing is lost
+        # `repr` is what the user wrote: 1.005 rounds to 1.01, though the double is slightly less.
         rounded = decimal.Decimal(repr(numbers[0])).quantize(
             decimal.Decimal(1).scaleb(-digits), rounding=decimal.ROUND_HALF_UP
         )

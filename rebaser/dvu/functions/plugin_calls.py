@@ -1,7 +1,7 @@
-"""Functions of plug-ins, as they may be called.
+"""Wraps the functions of plug-ins, so that they can be called safely.
 
-Invariant: whatever a plug-in does with what it is given, or later with what it gave, no other value changes; and what
-it raises is an `Exception`.
+Invariant: if a plug-in modifies its inputs, or later its results, no other value changes. It can raise nothing but an
+`Exception`.
 """
 
 import functools
@@ -16,35 +16,35 @@ from rebaser_core.values import check_json
 
 
 def contained(function: Function) -> Function:
-    """`function` with lists and maps of its own, and no way out but a result or an `Exception`."""
+    """`function`, which now gets copies of lists and maps, and either returns or raises an `Exception`."""
     call, vector = function.call, function.vector
     return replace(
         function,
-        call=None if call is None else _contained(call, _kept),
-        vector=None if vector is None else _contained(vector, _all_kept),
+        call=None if call is None else _wrap(call, _copied_result),
+        vector=None if vector is None else _wrap(vector, _copied_results),
     )
 
 
-def _contained(call: ScalarForm, keep: Callable[[Any], Any]) -> ScalarForm:
+def _wrap(form: ScalarForm, copy_result: Callable[[Any], Any]) -> ScalarForm:
     def once(inputs: Any, params: Any) -> Any:
-        return keep(call(_copy(inputs), _copy(params)))
+        return copy_result(form(_copy(inputs), _copy(params)))
 
-    @functools.wraps(call)
+    @functools.wraps(form)
     def guarded(inputs: Any, params: Any) -> Any:
         try:
             try:
                 return once(inputs, params)
-            except KeyboardInterrupt:  # from outside, maybe: what is raised twice is raised by the function
+            except KeyboardInterrupt:  # perhaps a signal from outside; raised twice, it is the function that raises it
                 return once(inputs, params)
-        except BaseException as error:  # noqa: BLE001 - it would end the worker, and with it what others wait for
-            raise _told(error) from None
+        except BaseException as error:  # noqa: BLE001 - else it would end the worker, and the jobs of other change sets with it
+            raise _storable_error(error) from None
 
     return guarded
 
 
-def _told(error: BaseException) -> Exception:
+def _storable_error(error: BaseException) -> Exception:
     """`error` as an exception whose code and text can be stored."""
-    if isinstance(error, UnprocessableError):  # of `check_json`
+    if isinstance(error, UnprocessableError):  # from `check_json`
         return error
     if not isinstance(error, FunctionError):
         return FunctionError(faults.text_of(error))
@@ -53,36 +53,38 @@ def _told(error: BaseException) -> Exception:
 
 
 def _copy(given: Any) -> Any:
-    """`given` with containers of its own. Arrays are made for each call anyway."""
+    """`given` with its lists and maps copied. Arrays need no copy, because each call gets new ones."""
     kind = type(given)
     if kind is list:
-        return [_copy(one) for one in given]
+        return [_copy(item) for item in given]
     if kind is dict:
-        return {key: _copy(one) for key, one in given.items()}
-    return tuple([_copy(one) for one in given]) if kind is tuple else given
+        return {key: _copy(item) for key, item in given.items()}
+    return tuple([_copy(item) for item in given]) if kind is tuple else given
 
 
-def _kept(result: Any) -> Any:
-    """A result that stays as it is. Raises `UnprocessableError` for a list or map that cannot be stored."""
+def _copied_result(result: Any) -> Any:
+    """A copy of a result, so that the plug-in cannot change it later. Raises `UnprocessableError` for a list or map
+    that cannot be stored."""
     return _plain(check_json(result)) if isinstance(result, (list, dict)) else result
 
 
 def _plain(value: Any) -> Any:
+    """`value` with subclasses of list and dict replaced by these."""
     if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return {key: _plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def _all_kept(results: Any) -> Any:
-    """The same for the results of many values."""
+def _copied_results(results: Any) -> Any:
+    """The same for the results of a vector form."""
     results = results.to_pylist() if hasattr(results, "to_pylist") else results
-    return [_one_kept(one) for one in results] if isinstance(results, (list, tuple)) else results
+    return [_result_or_error(result) for result in results] if isinstance(results, (list, tuple)) else results
 
 
-def _one_kept(result: Any) -> Any:
+def _result_or_error(result: Any) -> Any:
     if isinstance(result, BaseException):
-        return _told(result)
+        return _storable_error(result)
     try:
-        return _kept(result)
-    except UnprocessableError as error:  # of this value, and of no other
+        return _copied_result(result)
+    except UnprocessableError as error:  # the error of this value only
         return error

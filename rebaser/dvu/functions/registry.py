@@ -1,6 +1,7 @@
 """All functions by name: the built-in ones and those of installed plug-ins.
 
-Invariant: a plug-in can neither replace a built-in nor stop the server: one that does not load is reported and missing.
+Invariant: a plug-in can neither replace a built-in function nor stop the server. One that does not load is reported,
+and its function is missing.
 """
 
 import importlib.metadata
@@ -22,15 +23,15 @@ ENTRY_POINT_GROUP = "rebaser.functions"
 
 @dataclass(frozen=True)
 class FunctionRegistry:
-    """`functions` by name; `broken` tells by plug-in name why it did not load."""
+    """`functions` by name; `broken` is the reason by name of each plug-in that did not load."""
 
     functions: Mapping[str, Function]
     broken: Mapping[str, str]
 
     def fingerprints(self, names: Iterable[str]) -> dict[str, str | None]:
-        """The code of each function: empty for a built-in, None where nobody provides it."""
-        found = {name: self.functions.get(name) for name in names}
-        return {name: function.fingerprint if function else None for name, function in found.items()}
+        """The fingerprint of each function: empty for a built-in, None for a function that is not installed."""
+        functions = {name: self.functions.get(name) for name in names}
+        return {name: function.fingerprint if function else None for name, function in functions.items()}
 
 
 def builtins() -> dict[str, Function]:
@@ -40,40 +41,40 @@ def builtins() -> dict[str, Function]:
 
 @cache
 def registry() -> FunctionRegistry:
-    """The functions of this process; plug-ins are looked for once."""
+    """The functions of this process. Plug-ins are loaded once."""
     return load(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
 def plugins() -> list[importlib.metadata.EntryPoint]:
-    """The entries of those plug-ins that this process has loaded."""
+    """The entry points of the plug-ins that this process has loaded."""
     broken = registry().broken
     return [entry for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP) if entry.name not in broken]
 
 
 @cache
 def identity() -> str:
-    """The fingerprint of all that decides a value in this process, plug-ins included."""
+    """The fingerprint of all code that decides a value in this process, plug-ins included."""
     functions = registry().functions
-    found = (f"{name} {functions[name].fingerprint}".encode() for name in sorted(functions))
-    return fingerprint.digest(fingerprint.code().encode(), *found)
+    lines = (f"{name} {functions[name].fingerprint}".encode() for name in sorted(functions))
+    return fingerprint.digest(fingerprint.code().encode(), *lines)
 
 
 def load(entries: Iterable[importlib.metadata.EntryPoint]) -> FunctionRegistry:
-    """Built-ins and the plug-ins behind `entries`: each a `Function`, or a callable `(inputs, params)` named by its
-    entry."""
-    found = builtins()
+    """The built-in functions and those of `entries`. An entry point is a `Function`, or a callable `(inputs, params)`
+    that gets the name of the entry."""
+    functions = builtins()
     broken: dict[str, str] = {}
-    for entry in sorted(entries, key=lambda one: (one.name, one.value)):
+    for entry in sorted(entries, key=lambda entry: (entry.name, entry.value)):
         try:
-            function = _load_one(entry, found)
-            found[function.name] = function
+            function = _load_one(entry, functions)
+            functions[function.name] = function
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may fail in any way
             broken[entry.name] = f"{type(error).__name__}: {error}"[:300]
-            import structlog  # noqa: PLC0415 - every Spark worker imports this module, and this is a third of its time
+            import structlog  # noqa: PLC0415 - a third of the time to import this module, which every worker does
 
             log = structlog.get_logger(__name__)
             log.warning("plugin_not_loaded", plugin=entry.name, value=entry.value, reason=broken[entry.name])
-    return FunctionRegistry(MappingProxyType(found), MappingProxyType(broken))
+    return FunctionRegistry(MappingProxyType(functions), MappingProxyType(broken))
 
 
 def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Function:
@@ -88,8 +89,8 @@ def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Fu
 
 
 def _fingerprint(entry: importlib.metadata.EntryPoint, function: Function) -> str:
-    """Where the code is from, its version, and the sources of the entry and of both forms: an edit during development
-    counts too."""
+    """A hash of the entry point, the distribution's version, and the sources of the entry and of both forms, so that an
+    edit during development counts too."""
     version = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
     names = [entry.module, *(getattr(form, "__module__", None) for form in (function.call, function.vector) if form)]
     files = [getattr(sys.modules.get(name or ""), "__file__", None) for name in dict.fromkeys(names)]

@@ -14,14 +14,14 @@ from rebaser.dvu.functions.vectorized import InputColumn, to_list
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-# Fill, sign, width of three digits, thousands, precision of two digits, type: nothing that asks for megabytes.
+# Alignment, sign, width of three digits, thousands, precision of two digits, type: no format asks for megabytes.
 _SPEC = re.compile(r"[<>^]?[+ ]?0?[0-9]{0,3},?(\.[0-9]{1,2})?[defgxs%]?")
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _FORMATTER = string.Formatter()
 
 
 def _text(value: Json) -> str:
-    """A scalar as text: numbers as JSON writes them, booleans as true and false, null as nothing."""
+    """A scalar as text: numbers as in JSON, booleans as true and false, null as empty text."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -40,14 +40,14 @@ def _joined(parts: list[str], separator: str = "") -> str:
     return separator.join(parts)
 
 
-def _texts(one: Any, spec: str = "") -> list[str | None]:
-    """A column of scalars as text, formatted by `spec`; null stays null where there is none."""
-    if isinstance(one, tuple):
+def _texts(column: Any, spec: str = "") -> list[str | None]:
+    """A column of scalars as text, formatted by `spec`. Without `spec`, null stays null."""
+    if isinstance(column, tuple):
         raise FunctionError("a list is not text")
-    values = to_list(one)
+    values = to_list(column)
     kinds = set(map(type, values))
     if not kinds <= _SCALARS:
-        raise FunctionError("not all are text")
+        raise FunctionError("not all values are text")
     if spec:
         return [_formatted(value, spec) for value in values]
     if kinds == {str}:
@@ -58,54 +58,54 @@ def _texts(one: Any, spec: str = "") -> list[str | None]:
 
 
 def _joined_all(parts: list[list[str]], separator: str = "") -> list[str]:
-    """`_joined` of many, by part. Raises if one may be too large."""
+    """`_joined` for many values: `parts[i]` holds part i of each value. Raises if a result may be too large."""
     size = sum([max(map(len, part)) for part in parts]) + len(separator) * (len(parts) - 1)
     if size > DEFAULT_LIMITS.max_value_bytes:
-        raise FunctionError("one may be too large")
-    if len(parts) == 2:  # a third of the time
+        raise FunctionError("a result may be too large")
+    if len(parts) == 2:  # takes a third of the time
         return [f"{left}{separator}{right}" for left, right in zip(*parts, strict=True)]
     return list(map(separator.join, zip(*parts, strict=True)))
 
 
-def _known(part: list[str | None]) -> list[str]:
-    """Null as nothing."""
-    return [text or "" for text in part] if None in part else part  # type: ignore[return-value] # looked at just now
+def _without_nulls(part: list[str | None]) -> list[str]:
+    """`part` with empty text for null."""
+    return [text or "" for text in part] if None in part else part  # type: ignore[return-value] # just checked
 
 
 def _concat(columns: list[InputColumn], _: Params) -> list[str]:
-    return _joined_all([_known(_texts(one)) for one in columns])
+    return _joined_all([_without_nulls(_texts(column)) for column in columns])
 
 
 def _join(columns: list[InputColumn], params: Params) -> list[str]:
     separator = params.get("separator", ", ")
     if not isinstance(separator, str):
-        raise FunctionError("separator is text")
-    parts = [_texts(one) for one in columns]
+        raise FunctionError("separator must be text")
+    parts = [_texts(column) for column in columns]
     if any(None in part for part in parts):
         return [_joined([text for text in row if text is not None], separator) for row in zip(*parts, strict=True)]
-    return _joined_all([_known(part) for part in parts], separator)
+    return _joined_all([_without_nulls(part) for part in parts], separator)
 
 
 @builtin("concat", vector=_concat, text=True)
 def concat(values: list[Json], _: Params) -> Json:
-    """All inputs as text, one after another. Lists count as their items, maps as their values, null as nothing."""
+    """All inputs as one text. A list counts as its items, a map as its values. Nulls are skipped."""
     return _joined([_text(value) for value in flatten(values)])
 
 
 @builtin("join", vector=_join, text=True)
 def join(values: list[Json], params: Params) -> Json:
-    """All inputs as text with `separator` (", " unless given) between them, spread out as in `concat`."""
+    """All inputs as one text with `separator` (default ", ") between them, flattened as in `concat`."""
     separator = params.get("separator", ", ")
     if not isinstance(separator, str):
-        raise FunctionError("separator is text")
+        raise FunctionError("separator must be text")
     return _joined([_text(value) for value in flatten(values)], separator)
 
 
 def _template(params: Params) -> list[tuple[str, str | None, str, str | None]]:
-    """Literals of the template, each with the name, format and conversion that follow it, if a field does."""
+    """The literals of the template, each with name, format and conversion of the field that follows it, if any."""
     template = params.get("template")
     if not isinstance(template, str):
-        raise FunctionError("params need a template, which is text")
+        raise FunctionError("the param template is missing or not text")
     try:
         parts = list(_FORMATTER.parse(template))
     except ValueError as error:
@@ -120,17 +120,17 @@ def _format(inputs: Mapping[str, Any], params: Params) -> list[str]:
         parts.append(literal)
         if name is not None:
             _check_field(inputs, name, spec, conversion)
-            texts = _known(_texts(inputs[name], spec))
+            texts = _without_nulls(_texts(inputs[name], spec))
             count = len(texts)
             parts.append(texts)
     if not count:
-        raise FunctionError("it says nothing of how many there are")
+        raise FunctionError("no column tells the number of values")
     return _joined_all([[part] * count if isinstance(part, str) else part for part in parts if part])
 
 
 @builtin("format", "names", vector=_format, text=True)
 def format_(inputs: Inputs, params: Params) -> Json:
-    """`template` with each {name} replaced by the input of that name, as in "{count:>5} of {total:.2f}".
+    """The param `template` with each {name} replaced by the input of that name, as in "{count:>5} of {total:.2f}".
 
     After a colon: alignment, sign, width up to 999, a comma for thousands, precision up to 99, and d e f g x s or %.
     """

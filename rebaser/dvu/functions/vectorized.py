@@ -1,7 +1,8 @@
-"""Functions of many values at once: what they are given, and what they may give.
+"""What the vector form of a function takes and returns.
 
-Invariant: whether values are computed together or one by one never shows. So what a vector form gives is taken only if
-it is as many storable values (or exceptions) as were asked for; else each value is asked for by itself.
+Invariant: a result does not show whether values were computed together or one by one. So the results of a vector form
+are accepted only if there is one storable value (or exception) for each value; otherwise each value is computed by
+itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,50 +13,50 @@ from numpy.typing import NDArray
 
 from rebaser_core.values import Json
 
-# One input of many values: an array of doubles, integers or booleans where they all are, else a list of JSON values.
+# One input of many values: an array of doubles, integers or booleans if all are that, otherwise a list of JSON values.
 InputColumn: TypeAlias = NDArray[Any] | list[Json]
 VectorForm: TypeAlias = Callable[[Any, Mapping[str, Json]], Any]
 
 _ARRAYS: dict[type, type] = {float: np.float64, int: np.int64, bool: np.bool_}
 
 
-class WrongResultCount(Exception):  # noqa: N818 - the text is what a user reads
-    """What a vector form gave is not one result for each value."""
+class WrongResultCount(Exception):  # noqa: N818 - users read this name
+    """A vector form did not return one result for each value."""
 
 
 def to_column(values: list[Json]) -> InputColumn:
-    """Values as a vector form takes them."""
-    kinds = set(map(type, values))
-    kind = _ARRAYS.get(kinds.pop()) if len(kinds) == 1 else None
-    return values if kind is None else np.array(values, kind)
+    """`values` as a vector form takes them."""
+    types = set(map(type, values))
+    dtype = _ARRAYS.get(types.pop()) if len(types) == 1 else None
+    return values if dtype is None else np.array(values, dtype)
 
 
-def checked_results(given: Any, count: int) -> NDArray[Any] | list[Any]:
-    """What a vector form gave for `count` values: doubles, integers or booleans in an array, or a list of anything.
+def checked_results(returned: Any, count: int) -> NDArray[Any] | list[Any]:
+    """The results of a vector form for `count` values: an array of doubles, integers or booleans, or a list.
 
-    Raises `WrongResultCount` where that is no array, list, tuple or Arrow array of this length.
+    Raises `WrongResultCount` unless `returned` is an array, list, tuple or Arrow array of length `count`.
     """
-    if isinstance(given, np.ndarray):
-        if given.shape == (count,):
-            kind = given.dtype.kind
-            if kind == "f" and given.dtype.itemsize <= 8:
-                return given.astype(np.float64, copy=False)
+    if isinstance(returned, np.ndarray):
+        if returned.shape == (count,):
+            kind = returned.dtype.kind
+            if kind == "f" and returned.dtype.itemsize <= 8:
+                return returned.astype(np.float64, copy=False)
             if kind == "i":
-                return given.astype(np.int64, copy=False)
-            found: NDArray[Any] | list[Any] = given if kind == "b" else given.tolist()
-            return found
-        raise WrongResultCount(f"gave an array of shape {given.shape} for {count} values")
-    given = given.to_pylist() if hasattr(given, "to_pylist") else given
-    if not isinstance(given, (list, tuple)):
-        raise WrongResultCount(f"gave {type(given).__name__}, not a list or an array")
-    if len(given) != count:
-        raise WrongResultCount(f"gave {len(given)} results for {count} values")
-    return list(given)
+                return returned.astype(np.int64, copy=False)
+            results: NDArray[Any] | list[Any] = returned if kind == "b" else returned.tolist()
+            return results
+        raise WrongResultCount(f"gave an array of shape {returned.shape} for {count} values")
+    returned = returned.to_pylist() if hasattr(returned, "to_pylist") else returned
+    if not isinstance(returned, (list, tuple)):
+        raise WrongResultCount(f"gave {type(returned).__name__}, not a list or an array")
+    if len(returned) != count:
+        raise WrongResultCount(f"gave {len(returned)} results for {count} values")
+    return list(returned)
 
 
-def to_list(one: InputColumn) -> list[Any]:
-    """A column as a list of JSON values."""
-    if isinstance(one, list):
-        return one
-    values: list[Any] = one.tolist()
+def to_list(column: InputColumn) -> list[Any]:
+    """`column` as a list of JSON values."""
+    if isinstance(column, list):
+        return column
+    values: list[Any] = column.tolist()
     return values

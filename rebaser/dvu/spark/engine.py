@@ -208,7 +208,7 @@ class Engine:
         _log.debug("dvu_job", tag=job.tag, labels=_labels(job), callers=len(job.calls), packets=len(packets))
         try:
             results = await run_interruptible(
-                lambda: session.run(packets, tag=job.tag, tasks=tasks, apart=job.calls[0].apart),
+                lambda: session.run(packets, tag=job.tag, tasks=tasks, isolate=job.calls[0].isolate),
                 lambda over: self._interrupt(held, job, over),
                 seconds=seconds,
                 stop=job.stop,
@@ -241,9 +241,9 @@ class Engine:
         if lost:
             held.lose()
         calls = [call for call in job.calls if not call.abandoned]
-        if isinstance(error, WorkerDied) and not job.calls[0].apart:
+        if isinstance(error, WorkerDied) and not job.calls[0].isolate:
             for call in calls:  # once more, and what kills its process then is named
-                call.apart = True
+                call.isolate = True
             self._lanes.split(calls, 1)
             return
         single = len(job.calls) == 1

@@ -49,7 +49,7 @@ class EvaluateCall:
     job: "Job | None" = None
     share: int = 0  # shares jobs with calls of the same number only
     retried: bool = False  # a session was lost under it
-    apart: bool = False  # a worker died of it, or of another that shared its job
+    isolate: bool = False  # a worker died of it, or of another that shared its job
     abandoned: bool = False
     large: bool = False
     size: int = field(init=False)

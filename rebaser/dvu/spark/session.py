@@ -23,7 +23,7 @@ from rebaser.dvu.worker import evaluate
 from rebaser_core import thresholds
 from rebaser_core.errors import ConfigError, DvuError
 
-_ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("apart", pa.bool_())])
+_ROWS = pa.schema([("slot", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     # A job has a few rows: Java made for it costs more than it saves, and so does the text of its plan for a UI.
@@ -123,8 +123,8 @@ class Session:
         said: list[str] = found.column("said").to_pylist()
         return said
 
-    def run(self, packets: Sequence[bytes], *, tag: str, tasks: int, apart: bool = False) -> list[list[Encoded]]:
-        """Compute packets in one job of at most `tasks` tasks; the results of each, in order. `apart`: plug-ins are
+    def run(self, packets: Sequence[bytes], *, tag: str, tasks: int, isolate: bool = False) -> list[list[Encoded]]:
+        """Compute packets in one job of at most `tasks` tasks; the results of each, in order. `isolate`: plug-ins are
         called in processes of their own.
 
         Raises `DvuError` if a worker refused or failed, `WorkerDied` if it ended, `SessionError` if the session did.
@@ -143,14 +143,14 @@ class Session:
                 StructField("slot", IntegerType()),
                 StructField("packet", BinaryType()),
                 StructField("folder", StringType()),
-                StructField("apart", BooleanType()),
+                StructField("isolate", BooleanType()),
             ]
         )
         schema = StructType([StructField("slot", IntegerType()), StructField("result", BinaryType())])
         self._spark.addTag(tag)
         try:
             with mailbox.job_folder(tag, self._parcels) as folder:
-                frame = self._frame(_rows(packets, folder, apart))
+                frame = self._frame(_rows(packets, folder, isolate))
                 if len(packets) > tasks:
                     frame = frame.coalesce(tasks)
                 frame._cached_schema = given  # noqa: SLF001 - or the server is asked for it, a tenth of a small job
@@ -214,13 +214,13 @@ class Session:
             self._spark.stop()
 
 
-def _rows(packets: Sequence[bytes], folder: str, apart: bool = False) -> pa.Table:
+def _rows(packets: Sequence[bytes], folder: str, isolate: bool = False) -> pa.Table:
     """A row for each packet; what is left in `folder` is null."""
     slots = range(len(packets))
     left = [mailbox.put(folder, f"{slot}", packet) for slot, packet in zip(slots, packets, strict=True)]
     data = [None if gone else packet for gone, packet in zip(left, packets, strict=True)]
     count = len(packets)
-    return pa.table([list(slots), data, [folder] * count, [apart] * count], schema=_ROWS)
+    return pa.table([list(slots), data, [folder] * count, [isolate] * count], schema=_ROWS)
 
 
 def _results(found: pa.Table, count: int, folder: str) -> list[list[Encoded]]:

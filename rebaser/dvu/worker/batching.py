@@ -1,7 +1,8 @@
-"""Many values of one definition, computed by one call.
+"""Computes many values of one definition with one call of a function's vector form.
 
-Invariant: nobody can tell from a result that it was computed here, or with which others. Whatever is not plain (an
-input in error or known by its digest only, an exception, an odd number of results) is done one by one by the sweep.
+Invariant: a result does not show that it was computed here, nor with which others. A node that needs special care (an
+input in error, or known by its digest only) is left to the evaluator, one by one. So is a call that raises or returns
+the wrong number of results.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,100 +20,104 @@ from rebaser_core import thresholds
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-_LONG = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that surely fits
+_SURELY_FITS = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that fits whatever they are
 
 
 class BatchState(linker.SweepArrays, Protocol):
-    """What groups work on: `rebaser.dvu.worker.evaluator.Evaluator`."""
+    """What batching needs of `rebaser.dvu.worker.evaluator.Evaluator`."""
 
     others: dict[int, Any]
 
-    def some(self, nodes: Sequence[int]) -> None:
-        """Compute what is dirty or woken of `nodes`, one by one."""
+    def compute_each(self, nodes: Sequence[int]) -> None:
+        """Compute one by one those of `nodes` that are dirty or have a changed input."""
 
-    def take(self, slot: int, value: Any) -> None:
-        """Settle a slot with a value or an exception that a function gave."""
+    def store(self, slot: int, outcome: Any) -> None:
+        """Store what a function gave for `slot`: a result, or an exception."""
 
-    def told(self, nodes: int) -> None:
-        """So many more were looked at."""
+    def report_progress(self, nodes: int) -> None:
+        """Add `nodes` to those visited."""
 
 
 def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None]) -> None:
-    """Settle `nodes`, which need nothing from each other; `functions` by shape."""
-    shapes = state.work.template[nodes]
-    if shapes[0] == shapes[-1] and (shapes == shapes[0]).all():
-        _alike(state, nodes, int(shapes[0]), functions)
+    """Compute `nodes`, which must not depend on each other; `functions` are by template."""
+    templates = state.packet.template[nodes]
+    if templates[0] == templates[-1] and (templates == templates[0]).all():
+        _compute_template(state, nodes, int(templates[0]), functions)
         return
-    order = np.argsort(shapes.astype(np.min_scalar_type(len(functions)), copy=False), kind="stable")
-    nodes, shapes = nodes[order], shapes[order]
-    cuts = np.concatenate(([0], np.flatnonzero(np.diff(shapes)) + 1, [len(nodes)]))
-    sizes, few = np.diff(cuts), thresholds.now.group
-    for start, size in zip(cuts[:-1][sizes >= few].tolist(), sizes[sizes >= few].tolist(), strict=True):
-        _alike(state, nodes[start : start + size], int(shapes[start]), functions)
-    state.some(nodes[np.repeat(sizes < few, sizes)].tolist())
+    order = np.argsort(templates.astype(np.min_scalar_type(len(functions)), copy=False), kind="stable")
+    nodes, templates = nodes[order], templates[order]
+    cuts = np.concatenate(([0], np.flatnonzero(np.diff(templates)) + 1, [len(nodes)]))
+    sizes, smallest = np.diff(cuts), thresholds.now.group
+    for start, size in zip(cuts[:-1][sizes >= smallest].tolist(), sizes[sizes >= smallest].tolist(), strict=True):
+        _compute_template(state, nodes[start : start + size], int(templates[start]), functions)
+    state.compute_each(nodes[np.repeat(sizes < smallest, sizes)].tolist())
 
 
-def _alike(state: BatchState, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
-    """Settle nodes of one shape."""
-    shape, function = state.work.templates[number], functions[number]
-    arity, limits = shape.arity, thresholds.now
+def _compute_template(state: BatchState, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
+    """Compute nodes of the template `number`."""
+    template, function = state.packet.templates[number], functions[number]
+    arity, limits = template.arity, thresholds.now
     if function is None or function.vector is None or not 0 < arity <= limits.group_inputs:
-        state.some(nodes.tolist())
+        state.compute_each(nodes.tolist())
         return
     for start in range(0, len(nodes), limits.group_most):
         part = nodes[start : start + limits.group_most]
-        refs = state.work.refs[state.starts[part][:, None] + np.arange(arity)]
-        woken = state.work.dirty[part] | state.changed[refs].any(1)
-        plain = woken & (state.kinds[refs] <= OTHER).all(1)
-        odd = part[woken & ~plain]
-        if len(odd):
-            state.some(odd.tolist())
+        refs = state.packet.refs[state.starts[part][:, None] + np.arange(arity)]
+        due = state.packet.dirty[part] | state.changed[refs].any(1)
+        plain = due & (state.kinds[refs] <= OTHER).all(1)
+        special = part[due & ~plain]
+        if len(special):
+            state.compute_each(special.tolist())
         if not plain.all():
-            state.told(len(part) - len(odd) - int(plain.sum()))
+            state.report_progress(len(part) - len(special) - int(plain.sum()))
             part, refs = part[plain], refs[plain]
         if len(part) < limits.group:
-            state.some(part.tolist())
+            state.compute_each(part.tolist())
         else:
-            _call(state, part, refs, shape, function)
+            _call(state, part, refs, template, function)
 
 
-def _call(state: BatchState, nodes: Any, refs: Any, shape: Template, function: Function) -> None:
-    """Settle plain nodes. A call that fails is repeated in parts, so that few pay for the trouble of one."""
+def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function: Function) -> None:
+    """Compute nodes whose inputs are all values. A call that fails is repeated in parts, so that a bad value slows
+    down few others."""
     vector: Any = function.vector
     try:
-        given = bind_inputs(shape, function, [_column(state, refs[:, at]) for at in range(refs.shape[1])], tuple)
-        found = checked_results(vector(given, shape.params), len(nodes))
-    except Exception:  # noqa: BLE001 - whoever is to blame is found one by one
-        again = thresholds.now.group_again
-        if len(nodes) <= again:
-            state.some(nodes.tolist())
+        inputs = [_column(state, refs[:, position]) for position in range(refs.shape[1])]
+        results = checked_results(vector(bind_inputs(template, function, inputs, tuple), template.params), len(nodes))
+    except Exception:  # noqa: BLE001 - calls for single values show which one is to blame
+        part = thresholds.now.group_again
+        if len(nodes) <= part:
+            state.compute_each(nodes.tolist())
             return
-        for start in range(0, len(nodes), again):
-            _call(state, nodes[start : start + again], refs[start : start + again], shape, function)
+        for start in range(0, len(nodes), part):
+            _call(state, nodes[start : start + part], refs[start : start + part], template, function)
         return
-    _settle(state, nodes + state.base, found)
-    state.told(len(nodes))
+    _store(state, nodes + state.base, results)
+    state.report_progress(len(nodes))
 
 
-def bind_inputs(shape: Template, function: Function, inputs: list[Any], many: Callable[[list[Any]], Any] = list) -> Any:
-    """Inputs, values or columns, as a function takes them; `many` makes what a list of ids becomes."""
+def bind_inputs(
+    template: Template, function: Function, inputs: list[Any], collect: Callable[[list[Any]], Any] = list
+) -> Any:
+    """Arrange inputs (values or columns, in declared order) as `function` takes them; `collect` makes the argument for
+    an input that is declared as a list of ids."""
     if function.takes == "values":
         return inputs
     named: dict[str, Any] = {}
-    at = 0
-    for name, count in shape.inputs:
-        named[name] = inputs[at] if count < 0 else many(inputs[at : at + count])
-        at += abs(count)
+    start = 0
+    for name, count in template.inputs:
+        named[name] = inputs[start] if count < 0 else collect(inputs[start : start + count])
+        start += abs(count)
     return named
 
 
-def scalar_caller(shape: Template, function: Function) -> Callable[[list[Json]], Any]:
-    """What computes one value with a vector form."""
+def scalar_caller(template: Template, function: Function) -> Callable[[list[Json]], Any]:
+    """A function that computes one value with the vector form of `function`."""
     vector: Any = function.vector
 
     def call(values: list[Json]) -> Any:
-        given = bind_inputs(shape, function, [to_column([value]) for value in values], tuple)
-        (result,) = to_list(checked_results(vector(given, shape.params), 1))
+        inputs = bind_inputs(template, function, [to_column([value]) for value in values], tuple)
+        (result,) = to_list(checked_results(vector(inputs, template.params), 1))
         if isinstance(result, Exception):
             raise result
         return result
@@ -121,7 +126,7 @@ def scalar_caller(shape: Template, function: Function) -> Callable[[list[Json]],
 
 
 def _column(state: BatchState, slots: Any) -> Any:
-    """The column of what stands in `slots`, all of which are values."""
+    """The values in `slots` as a vector form takes them. There must be no other items in them."""
     kinds = state.kinds[slots]
     first = int(kinds[0])
     if (kinds == first).all():
@@ -134,53 +139,53 @@ def _column(state: BatchState, slots: Any) -> Any:
     if ((kinds == TRUE) | (kinds == FALSE)).all():
         return kinds == TRUE
     values: list[Any] = [CONSTANT_ITEMS.get(kind) for kind in kinds.tolist()]
-    for kind, where in ((FLOAT, state.floats), (INT, state.ints)):
-        places = np.flatnonzero(kinds == kind)
-        for place, number in zip(places.tolist(), where[slots[places]].tolist(), strict=True):
-            values[place] = number
-    for place in np.flatnonzero(kinds == OTHER).tolist():
-        values[place] = state.others[int(slots[place])]
+    for kind, numbers in ((FLOAT, state.floats), (INT, state.ints)):
+        positions = np.flatnonzero(kinds == kind)
+        for position, number in zip(positions.tolist(), numbers[slots[positions]].tolist(), strict=True):
+            values[position] = number
+    for position in np.flatnonzero(kinds == OTHER).tolist():
+        values[position] = state.others[int(slots[position])]
     return values
 
 
-def _settle(state: BatchState, slots: Any, found: Any) -> None:
-    """Put down results."""
-    if isinstance(found, list):
-        kinds = set(map(type, found))
-        if kinds == {str} and _fit(found):
-            _texts(state, slots, found)
+def _store(state: BatchState, slots: Any, results: Any) -> None:
+    """Store checked results, and mark the slots that changed."""
+    if isinstance(results, list):
+        types = set(map(type, results))
+        if types == {str} and _storable_texts(results):
+            _store_texts(state, slots, results)
             return
-        if kinds not in ({float}, {bool}):  # integers may not fit
-            _one_by_one(state, slots, found)
+        if types not in ({float}, {bool}):  # Python's integers may not fit into 64 bits
+            _store_each(state, slots, results)
             return
-        found = np.array(found)
-    if found.dtype == np.float64:
-        good = np.isfinite(found)
-        if not good.all():
-            _one_by_one(state, slots[~good], found[~good].tolist())
-            slots, found = slots[good], found[good]
-        before = state.floats.view(np.int64)[slots]
-        same = before == found.view(np.int64)
-        state.floats[slots], state.kinds[slots] = found, FLOAT
+        results = np.array(results)
+    if results.dtype == np.float64:
+        finite = np.isfinite(results)
+        if not finite.all():
+            _store_each(state, slots[~finite], results[~finite].tolist())
+            slots, results = slots[finite], results[finite]
+        old_bits = state.floats.view(np.int64)[slots]
+        same = old_bits == results.view(np.int64)
+        state.floats[slots], state.kinds[slots] = results, FLOAT
     else:
-        whole = found.dtype == np.int64
-        now = np.full(len(slots), INT, np.uint8) if whole else np.where(found, TRUE, FALSE).astype(np.uint8)
-        same = state.kinds[slots] == now
-        if whole:
-            same &= state.ints[slots] == found
-            state.ints[slots] = found
-        state.floats[slots], state.kinds[slots] = np.nan, now
+        integers = results.dtype == np.int64
+        kinds = np.full(len(slots), INT, np.uint8) if integers else np.where(results, TRUE, FALSE).astype(np.uint8)
+        same = state.kinds[slots] == kinds
+        if integers:
+            same &= state.ints[slots] == results
+            state.ints[slots] = results
+        state.floats[slots], state.kinds[slots] = np.nan, kinds
     state.changed[slots[~same]] = 1
 
 
-def _one_by_one(state: BatchState, slots: Any, found: list[Any]) -> None:
-    for slot, value in zip(slots.tolist(), found, strict=True):
-        state.take(slot, value)
+def _store_each(state: BatchState, slots: Any, results: list[Any]) -> None:
+    for slot, result in zip(slots.tolist(), results, strict=True):
+        state.store(slot, result)
 
 
-def _fit(texts: list[str]) -> bool:
-    """Whether all can be stored, as far as that can be told in a moment."""
-    if max(map(len, texts)) > _LONG:
+def _storable_texts(texts: list[str]) -> bool:
+    """Whether all of them can be stored, as far as that can be told cheaply."""
+    if max(map(len, texts)) > _SURELY_FITS:
         return False
     try:
         return all(map(str.isascii, texts)) or bool("".join(texts).encode())
@@ -188,12 +193,12 @@ def _fit(texts: list[str]) -> bool:
         return False
 
 
-def _texts(state: BatchState, slots: Any, texts: list[str]) -> None:
-    before, others = state.kinds[slots], state.others
-    state.changed[slots[(before != OTHER) & (before != DIGEST)]] = 1
-    for place in np.flatnonzero((before == OTHER) | (before == DIGEST)).tolist():
-        slot = int(slots[place])
-        if not unchanged(others[slot], texts[place]):
+def _store_texts(state: BatchState, slots: Any, texts: list[str]) -> None:
+    old_kinds, others = state.kinds[slots], state.others
+    state.changed[slots[(old_kinds != OTHER) & (old_kinds != DIGEST)]] = 1
+    for position in np.flatnonzero((old_kinds == OTHER) | (old_kinds == DIGEST)).tolist():
+        slot = int(slots[position])
+        if not unchanged(others[slot], texts[position]):
             state.changed[slot] = 1
     state.kinds[slots], state.floats[slots] = OTHER, np.nan
     others.update(zip(slots.tolist(), texts, strict=True))

@@ -1,8 +1,9 @@
-"""The worker's side of a blob store: an address in, its bytes out, with blocking calls and little to import.
+"""Reads blobs in a worker: an address in, its bytes out, with blocking calls and few imports.
 
-A worker has no event loop and no client of NATS, so it reads the folder or the bucket by itself. It needs the package
-obstore for that, the right to read, and for a bucket what the cloud's tools look for (variables, a role of its host).
-Invariant: what is returned has the hash it was asked for.
+A worker has no event loop and no NATS client, so it reads the folder or the bucket itself. It needs the package
+obstore, permission to read, and for a bucket the credentials that the cloud's own tools would find (environment
+variables, a role of the host).
+Invariant: the bytes returned have the hash that the address names.
 """
 
 from collections.abc import Callable
@@ -18,21 +19,21 @@ _RETRY = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 
 @cache
 def open_store(url: str) -> Callable[[str], bytes]:
-    """The `get` of the store that `rebaser_client.blobs` keeps at `url` (file://, s3://, gs://, az://).
+    """A function `get(address)` for the store that `rebaser_client.blobs` keeps at `url` (file://, s3://, gs://, az://).
 
-    `get(address)` raises `DvuError`: `blob_missing` for what is not there, or not yet; `blob_corrupt` for what does not
-    have its hash; `blob_store` if the store cannot be had from this machine. What a store says about that is not passed
-    on: it may hold signed addresses.
+    `get` raises `DvuError` with code `blob_missing` if there is no such blob (yet), `blob_corrupt` if the bytes do not
+    have the hash, `blob_store` if this machine cannot use the store; `open_store` raises the last one too. Error texts
+    of a store are not passed on, because they may contain signed URLs.
     """
     try:
-        import obstore  # noqa: PLC0415 - not all workers have a store to read
+        import obstore  # noqa: PLC0415 - not all workers read a store
         from obstore.exceptions import BaseError  # noqa: PLC0415
         from obstore.store import from_url  # noqa: PLC0415
     except ImportError as error:
         raise DvuError(f"Spark's workers cannot read blobs: {error}", code="blob_store") from None
-    given: dict[str, Any] = {} if url.startswith("file:") else {"retry_config": _RETRY}
+    options: dict[str, Any] = {} if url.startswith("file:") else {"retry_config": _RETRY}
     try:
-        store = from_url(url, **given)
+        store = from_url(url, **options)
     except (BaseError, ValueError, OSError) as error:
         raise DvuError(
             f"a Spark worker cannot open the blob store ({type(error).__name__})", code="blob_store"
@@ -42,7 +43,7 @@ def open_store(url: str) -> Callable[[str], bytes]:
         try:
             data = bytes(obstore.get(store, path_of(check_address(address))).bytes())
         except FileNotFoundError:
-            raise DvuError(f"a Spark worker finds no blob {address}", code="blob_missing") from None
+            raise DvuError(f"a Spark worker does not find blob {address}", code="blob_missing") from None
         except (BaseError, ValueError, OSError) as error:
             raise DvuError(f"a Spark worker cannot read a blob ({type(error).__name__})", code="blob_store") from None
         if address_of(data) != address:

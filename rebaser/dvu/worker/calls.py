@@ -1,6 +1,6 @@
-"""One call of a function: what is called, and what becomes of what it gives.
+"""One call of a function: how inputs reach it, and how its result is checked.
 
-Invariant: every result that leaves here can be stored; whatever else a function does is a fault.
+Invariant: every result that leaves this module can be stored. Anything else that a function does is a fault.
 """
 
 import math
@@ -18,51 +18,51 @@ from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
 Caller: TypeAlias = Callable[[list[Json]], Json]
 
 
-def make_caller(shape: Template, function: Function | None) -> Caller | tuple[str, str]:
-    """What turns the input values of one definition into a result; or the fault of a function nobody has."""
+def make_caller(template: Template, function: Function | None) -> Caller | tuple[str, str]:
+    """A function from the input values of one definition to its result; or a fault if no such function is installed."""
     if function is None:
-        return faults.unknown_function(shape.function)
-    call, params = function.call, shape.params
+        return faults.unknown_function(template.function)
+    call, params = function.call, template.params
     if call is None:
-        return batching.scalar_caller(shape, function)
+        return batching.scalar_caller(template, function)
     if function.takes == "values":
         return lambda values: call(values, params)
-    if all(count < 0 for _, count in shape.inputs):
-        names = [name for name, _ in shape.inputs]
+    if all(count < 0 for _, count in template.inputs):
+        names = [name for name, _ in template.inputs]
         return lambda values: call(dict(zip(names, values, strict=True)), params)
-    return lambda values: call(batching.bind_inputs(shape, function, values), params)
+    return lambda values: call(batching.bind_inputs(template, function, values), params)
 
 
 def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], CallOutcome]:
-    """What a child does with a question: the callers as they are now, and what becomes of a result."""
+    """What a child process does with a call: it uses a copy of `callers`, made now, and checks the result."""
     callers = [*callers]
 
-    def settle(number: int, values: list[Json]) -> CallOutcome:
+    def handle(number: int, values: list[Json]) -> CallOutcome:
         caller: Any = callers[number]
         try:
             value = storable(caller(values))
-        except Exception as error:  # noqa: BLE001 - as in the sweep
+        except Exception as error:  # noqa: BLE001 - as in `Evaluator`
             return list(fault_of(error))
         return [value]
 
-    return settle
+    return handle
 
 
-def isolated_caller(apart: ChildProcess, number: int, function: str) -> Caller:
-    """What asks a child for what a caller gives."""
+def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
+    """A caller that has `child` call caller `number`; `function` is the name for faults."""
 
-    def ask(values: list[Json]) -> Json:
-        outcome = apart.ask(number, function, values)
+    def call(values: list[Json]) -> Json:
+        outcome = child.call(number, function, values)
         if len(outcome) > 1:
             code, text = outcome
             raise FunctionError(text, code)
-        return outcome[0]  # type: ignore[no-any-return] # what the child has checked
+        return outcome[0]  # type: ignore[no-any-return] # the child has checked it
 
-    return ask
+    return call
 
 
 def storable(value: Json) -> Json:
-    """`value` as it can be stored; raises if it cannot."""
+    """`value` in the form in which it is stored. Raises `FunctionError` or `UnprocessableError` if it cannot be."""
     kind = type(value)
     if kind is float:
         if not math.isfinite(value):  # type: ignore[arg-type]
@@ -76,9 +76,10 @@ def storable(value: Json) -> Json:
 
 
 def fault_of(error: Exception) -> tuple[str, str]:
+    """Code and message of the fault that `error`, raised by a function, becomes."""
     if isinstance(error, FunctionError):
         return error.code, str(error)[:300]
-    if isinstance(error, UnprocessableError):  # from `check_json`: what the function returned is no storable value
+    if isinstance(error, UnprocessableError):  # from `check_json`: the result is not a storable value
         if "not finite" in error.message:
             return faults.NOT_FINITE, "a number in the result is not finite"
         if "64 bits" in error.message:

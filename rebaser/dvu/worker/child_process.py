@@ -1,7 +1,7 @@
-"""Calls in a child process, for functions that may end the process they run in.
+"""Calls functions in a child process, because they may end the process that they run in.
 
-Invariant: whatever a function does to its process, the caller gets a value or a fault for each call, the same that a
-call right here would give if it came back.
+Invariant: whatever a function does to its process, the caller gets a value or a fault for each call. If the function
+returns, the outcome is the same as that of a call in this process.
 """
 
 import contextlib
@@ -18,89 +18,89 @@ import cbor2
 from rebaser.dvu import faults
 from rebaser_core.values import Json
 
-TRIES = 2  # calls of one value that may end a process
+TRIES = 2  # child processes that the call for one value may end
 
-# A value in a list, or the code and the text of a fault.
+# A list of the value, or of a fault's code and text.
 CallOutcome = list[Any]
 
 _LENGTH = struct.Struct("<Q")
-_SETTLED, _DIED = 0, 1
 _PR_SET_PDEATHSIG = 1
 
 
 def supported() -> bool:
-    """Whether this system has what it takes."""
+    """Whether this system can fork."""
     return hasattr(os, "fork")
 
 
 class ChildProcess:
-    """`settle(number, values)` in a child: a copy of this process, made at the first call, and after each death.
+    """Runs `handle(number, values)` in a child: a copy of this process, made at the first call and after each death.
 
-    `close` it in the end.
+    The caller must `close` it.
     """
 
-    def __init__(self, settle: Callable[[int, list[Json]], CallOutcome]) -> None:
-        self._settle = settle
-        self._child = 0
-        self._to = self._from = -1
+    def __init__(self, handle: Callable[[int, list[Json]], CallOutcome]) -> None:
+        self._handle = handle
+        self._pid = 0
+        self._requests = self._replies = -1  # file descriptors
 
-    def ask(self, number: int, function: str, values: list[Json]) -> CallOutcome:
-        """The outcome of one call; `function` is what a fault names."""
-        data = cbor2.dumps((number, values))
-        how = ""
+    def call(self, number: int, function: str, values: list[Json]) -> CallOutcome:
+        """The outcome of one call; a fault `crashed` names `function`."""
+        request = cbor2.dumps((number, values))
+        ending = ""
         for _ in range(TRIES):
-            if not self._child:
+            if not self._pid:
                 self._start()
             try:
-                _write(self._to, data)
-                answer = _read(self._from)
+                _write(self._requests, request)
+                reply = _read(self._replies)
             except (EOFError, BrokenPipeError):
-                how = self._end()
+                ending = self._reap()
             else:
-                outcome: CallOutcome = cbor2.loads(answer)
+                outcome: CallOutcome = cbor2.loads(reply)
                 return outcome
-        return list(faults.crashed(function, how))
+        return list(faults.crashed(function, ending))
 
     def close(self) -> None:
         """End the child."""
-        if self._child:
-            os.kill(self._child, signal.SIGKILL)
-            self._end()
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            self._reap()
 
     def _start(self) -> None:
-        theirs, self._to = os.pipe()
-        self._from, answers = os.pipe()
-        self._child = os.fork()
-        if self._child:
-            os.close(theirs)
-            os.close(answers)
+        child_requests, self._requests = os.pipe()
+        self._replies, child_replies = os.pipe()
+        self._pid = os.fork()
+        if self._pid:
+            os.close(child_requests)
+            os.close(child_replies)
             return
         try:
-            os.close(self._to)
-            os.close(self._from)
-            _leave_with_parent()
-            self._serve(theirs, answers)
+            os.close(self._requests)
+            os.close(self._replies)
+            _die_with_parent()
+            self._serve(child_requests, child_replies)
         finally:
-            os._exit(0)  # nothing of the process that was copied may be finished here
+            os._exit(0)  # no cleanup of the parent may run in its copy
 
-    def _serve(self, requests: int, answers: int) -> None:
+    def _serve(self, requests: int, replies: int) -> None:
         with contextlib.suppress(EOFError):
             while True:
                 number, values = cbor2.loads(_read(requests))
-                _write(answers, cbor2.dumps(self._settle(number, values)))
+                _write(replies, cbor2.dumps(self._handle(number, values)))
 
-    def _end(self) -> str:
-        """Forget the child, which is dead or dying. How it ended."""
-        os.close(self._to)
-        os.close(self._from)
-        _, status = os.waitpid(self._child, 0)
-        self._child = 0
+    def _reap(self) -> str:
+        """Wait for the child, which is dead or dying. Returns how it ended."""
+        os.close(self._requests)
+        os.close(self._replies)
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
         code = os.waitstatus_to_exitcode(status)
         return f"exit code {code}" if code >= 0 else f"signal {_signal(-code)}"
 
 
-def _leave_with_parent() -> None:
-    """No signal to the parent's group comes from here; and who hangs when the parent is killed is killed as well."""
+def _die_with_parent() -> None:
+    """Leave the parent's process group, so that a signal to the child's group does not reach the parent. On Linux,
+    also die when the parent dies, even while a function hangs."""
     os.setsid()
     if sys.platform == "linux":
         parent = os.getppid()
@@ -117,22 +117,22 @@ def _signal(number: int) -> str:
         return str(number)
 
 
-def _write(to: int, data: bytes) -> None:
-    rest = memoryview(_LENGTH.pack(len(data)) + data)
-    while rest:
-        rest = rest[os.write(to, rest) :]
+def _write(descriptor: int, data: bytes) -> None:
+    unsent = memoryview(_LENGTH.pack(len(data)) + data)
+    while unsent:
+        unsent = unsent[os.write(descriptor, unsent) :]
 
 
-def _read(source: int) -> bytes:
-    """One message. Raises `EOFError` where there is no more."""
-    (length,) = _LENGTH.unpack(_exactly(source, _LENGTH.size))
-    return _exactly(source, length)
+def _read(descriptor: int) -> bytes:
+    """One message. Raises `EOFError` if the other side has closed the pipe."""
+    (length,) = _LENGTH.unpack(_read_exactly(descriptor, _LENGTH.size))
+    return _read_exactly(descriptor, length)
 
 
-def _exactly(source: int, length: int) -> bytes:
+def _read_exactly(descriptor: int, length: int) -> bytes:
     parts = []
     while length:
-        part = os.read(source, min(length, 1 << 20))
+        part = os.read(descriptor, min(length, 1 << 20))
         if not part:
             raise EOFError
         parts.append(part)

@@ -1,7 +1,7 @@
-"""Spark's Python daemon (`spark.python.daemon.module`), with what its workers need loaded before they are forked.
+"""Spark's Python daemon (`spark.python.daemon.module`). It loads what workers need before it forks them.
 
-Invariant: nothing here decides a result. A worker takes a tenth of a second to start instead of seconds; Spark ends one
-that has been idle for a minute, so that is not only a matter of the first job.
+Invariant: nothing here affects a result. With it, a worker starts in a tenth of a second instead of seconds. That
+matters for more than the first job, because Spark ends a worker that has been idle for a minute.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from pyspark.daemon import manager
 
 
 def preload() -> None:
-    """Load the modules of a worker, and compiled code if it is kept on this machine. A failure is the worker's to
-    tell, to whoever sent the job."""
+    """Load the modules of a worker, and compiled code if this machine has it cached. Failures are ignored: the worker
+    meets them again, and reports them to the sender of the job."""
     with contextlib.suppress(Exception):
         import pyarrow as pa  # noqa: PLC0415
         import pyspark.worker  # noqa: F401, PLC0415
@@ -24,16 +24,16 @@ def preload() -> None:
         from rebaser.dvu.compiled import loader  # noqa: PLC0415
         from rebaser.dvu.functions import registry  # noqa: PLC0415
 
-        plugged = any(one.fingerprint for one in registry().functions.values())
-        with contextlib.nullcontext() if plugged else without_pandas():
-            pa.array([0])  # the first that is made of a list has Arrow load pandas, where there is one
+        has_plugins = any(function.fingerprint for function in registry().functions.values())
+        with contextlib.nullcontext() if has_plugins else without_pandas():
+            pa.array([0])  # the first array made from a list has Arrow load pandas, if it is installed
         if loader.is_cached():
             loader.load()
-    gc.freeze()  # a worker looks for garbage after every job, and for 70 ms of it in what is loaded here
+    gc.freeze()  # a worker collects garbage after every job; skipping what is loaded here saves 70 ms each time
 
 
 class _NoPandas(MetaPathFinder):
-    """Says that there is none."""
+    """An import hook that hides pandas."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
@@ -42,8 +42,7 @@ class _NoPandas(MetaPathFinder):
 
 @contextlib.contextmanager
 def without_pandas() -> Iterator[None]:
-    """Arrow looks for pandas once, and takes a second to load what only plug-ins may want: without any, it finds none
-    inside."""
+    """Hide pandas from Arrow, which looks for it once. Loading pandas takes a second, and only plug-ins may use it."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -54,16 +53,16 @@ def without_pandas() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """What is said on stdout meanwhile, by log events or plug-ins, goes to stderr: Spark takes the first bytes there
-    for the daemon's address, and waits for ever if they are not."""
-    kept = os.dup(1)
+    """Redirect stdout to stderr. Spark takes the first bytes on stdout for the daemon's address, and would wait for
+    ever if a log event or a plug-in printed there first."""
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The worker's side of a dependent values update: packets in, results out.
+"""Entry point of a Spark worker: packets in, results out.
 
-Invariant: a packet is computed by the code that planned it, or refused.
+Invariant: a packet is computed by the same code that planned it, or refused.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,28 +23,28 @@ from rebaser_core.errors import DvuError
 
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: rows (slot int32, packet binary, folder string, apart bool) to rows (slot int32, result
-    binary), several a packet.
+    """The function for `mapInArrow`: from rows (slot int32, packet binary, folder string, isolate bool) to rows (slot
+    int32, result binary), several for each packet.
 
-    What is null was left in `folder` (`rebaser.dvu.wire.mailbox`): the packet under its slot, a result under slot and
-    number. Results leave when there are `result_bytes` of them, or no more packets.
+    A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`): a packet is named by its slot, a
+    result by slot and number. Rows are yielded whenever they reach `result_bytes`, and at the end.
     """
     slots: list[int] = []
     results: list[bytes | None] = []
     size = 0
-    teller: mailbox.ProgressFile | None = None
+    progress: mailbox.ProgressFile | None = None
     for batch in batches:
         folders = batch.column("folder").to_pylist()
-        aparts = batch.column("apart").to_pylist()
-        rows = zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, aparts, strict=True)
-        for slot, data, folder, apart in rows:
+        isolates = batch.column("isolate").to_pylist()
+        rows = zip(batch.column("slot").to_pylist(), batch.column("packet"), folders, isolates, strict=True)
+        for slot, data, folder, isolate in rows:
             packet = _aligned(data.as_buffer()) if data.is_valid else mailbox.get(folder, f"{slot}")
-            teller = teller or mailbox.ProgressFile(folder, f"{slot}")
-            for number, result in enumerate(evaluate_packet(packet, told=teller, apart=apart)):
-                left = mailbox.put(folder, f"{slot}-{number}", result)
+            progress = progress or mailbox.ProgressFile(folder, f"{slot}")
+            for number, result in enumerate(evaluate_packet(packet, report_progress=progress, isolate=isolate)):
+                posted = mailbox.put(folder, f"{slot}-{number}", result)
                 slots.append(slot)
-                results.append(None if left else result)
-                size += 0 if left else len(result)
+                results.append(None if posted else result)
+                size += 0 if posted else len(result)
                 if size >= thresholds.now.result_bytes:
                     yield _rows(slots, results)
                     slots, results, size = [], [], 0
@@ -57,7 +57,7 @@ def _rows(slots: list[int], results: list[bytes | None]) -> pa.RecordBatch:
 
 
 def _aligned(data: pa.Buffer) -> bytes | pa.Buffer:
-    """`data` where compiled code can read it in place."""
+    """`data`, copied if compiled code could not read it in place."""
     return data.to_pybytes() if data.address % 8 else data
 
 
@@ -65,66 +65,67 @@ def evaluate_packet(
     data: bytes | pa.Buffer,
     functions: FunctionRegistry | None = None,
     structures: StructureCache | None = None,
-    told: ReportProgress | None = None,
-    apart: bool = False,
+    report_progress: ReportProgress | None = None,
+    isolate: bool = False,
 ) -> list[bytes]:
-    """The changed nodes of a packet as encoded `Results`, at least one, each about `result_bytes` at most.
+    """The changed nodes of a packet as encoded `Results`: at least one, each of about `result_bytes` at most.
 
-    `told` is called with how many nodes were looked at since it was called last. `apart`: plug-ins are called in a
-    process of their own, so that one that ends it fails its value only. Raises `DvuError` if this process runs
-    other code than the planner's: that is nobody's value.
+    `report_progress` is called with the number of nodes visited since the last call. `isolate`: plug-ins are called in
+    a child process, so that a plug-in that ends its process fails its value only. Raises `DvuError` if this process
+    runs other code than the planner; that fails the job and no value.
     """
-    asked = decode(*read_packet(data))
+    packet = decode(*read_packet(data))
     functions = functions or registry()
-    if asked.code != fingerprint.code():
+    if packet.code != fingerprint.code():
         raise DvuError("the workers run another release of rebaser than this server", code="other_code")
-    known = functions.fingerprints(asked.functions)
-    for name, wanted in asked.functions.items():
-        if known[name] != wanted:
+    installed = functions.fingerprints(packet.functions)
+    for name, wanted in packet.functions.items():
+        if installed[name] != wanted:
             raise DvuError(f"function {faults.quote(name)} is not the same on the workers", code="other_code")
-    if isinstance(asked, StructurePacket):
-        found = _structure(asked, structures or process_cache())
-        if found is None:
-            return [Results(asked.number, 0, True, np.zeros(0, np.int32), Column.of([]), [], missing=True).encode()]
-        work = asked.with_structure(found)
-    else:
-        work = asked
-    sweep = Evaluator(work, functions, told, apart=apart)
-    sweep.run()
-    return [part.encode() for part in _split(work.number, *sweep.results())]
+    if isinstance(packet, StructurePacket):
+        structure = _structure(packet, structures or process_cache())
+        if structure is None:
+            no_nodes = np.zeros(0, np.int32)
+            return [Results(packet.number, 0, True, no_nodes, Column.of([]), [], missing=True).encode()]
+        packet = packet.with_structure(structure)
+    evaluator = Evaluator(packet, functions, report_progress, isolate=isolate)
+    evaluator.run()
+    return [part.encode() for part in _split(packet.number, *evaluator.results())]
 
 
-def _structure(asked: StructurePacket, structures: StructureCache) -> Structure | None:
-    """The structure that a packet names: what is here, or what it brings, or what the store has."""
-    found = structures.get(asked.address)
-    if found is None and asked.data:
-        found = structures.put(asked.address, asked.data)
-    if found is None and asked.store:
-        found = structures.fetch(asked.address, asked.store)
-    return found
+def _structure(packet: StructurePacket, structures: StructureCache) -> Structure | None:
+    """The structure that a packet refers to: from the cache, else from the packet, else from the blob store."""
+    structure = structures.get(packet.address)
+    if structure is None and packet.data:
+        structure = structures.put(packet.address, packet.data)
+    if structure is None and packet.store:
+        structure = structures.fetch(packet.address, packet.store)
+    return structure
 
 
 def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[NodeFault]) -> Iterator[Results]:
-    """Results in parts of about `result_bytes`."""
+    """Results in parts of about `result_bytes` each; there is at least one."""
     ends = np.cumsum(_sizes(values, raw), dtype=np.int64)
     count = len(nodes)
-    part = at = failed = 0
+    part = start = first_fault = 0
     while True:
-        room = thresholds.now.result_bytes + (int(ends[at - 1]) if at else 0)
-        end = min(max(int(np.searchsorted(ends, room, "right")), at + 1), count)
-        found = values.part(at, end)
-        faulty = int((found.kinds == FAULT).sum())
-        yield Results(number, part, end == count, nodes[at:end], found, raw[failed : failed + faulty])
+        limit = thresholds.now.result_bytes + (int(ends[start - 1]) if start else 0)
+        end = min(max(int(np.searchsorted(ends, limit, "right")), start + 1), count)
+        part_values = values.part(start, end)
+        next_fault = first_fault + int((part_values.kinds == FAULT).sum())
+        yield Results(number, part, end == count, nodes[start:end], part_values, raw[first_fault:next_fault])
         if end == count:
             return
-        at, part, failed = end, part + 1, failed + faulty
+        start, part, first_fault = end, part + 1, next_fault
 
 
 def _sizes(values: Column, raw: list[NodeFault]) -> npt.NDArray[np.int32]:
-    """About how many bytes each takes."""
+    """About how many bytes each result takes."""
     sizes = np.full(len(values), 13, np.int32)
-    places = np.flatnonzero(values.kinds == OTHER)
-    others: Any = map(values.others.__getitem__, places.tolist())  # no digests: these are results
-    sizes[places] = [7 + len(one) if type(one) is str and one.isascii() else 4 + estimated_size(one) for one in others]
+    positions = np.flatnonzero(values.kinds == OTHER)
+    others: Any = map(values.others.__getitem__, positions.tolist())  # results hold no digests
+    sizes[positions] = [
+        7 + len(value) if type(value) is str and value.isascii() else 4 + estimated_size(value) for value in others
+    ]
     sizes[values.kinds == FAULT] = [16 if isinstance(fault, int) else 16 + len(fault[1]) for fault in raw]
     return sizes

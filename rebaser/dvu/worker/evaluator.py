@@ -1,16 +1,15 @@
-"""One pass over a packet, in the worker.
+"""Computes one packet, in a worker process.
 
-Invariant: early cutoff. A node is computed if it is marked dirty or one of its inputs changed, and it counts as
-changed only if value and state are not the same as before (`rebaser_core.values.same`). Nobody else is woken.
+Invariant: early cutoff. A node is computed if it is dirty or one of its inputs changed. It counts as changed only if
+its value or state differs from the previous one (`rebaser_core.values.same`). No other node is computed.
 
-Two liberties, both safe: a fault that names another value always counts as changed (the planner, which knows the
-ids, compares it), and a node that is skipped is computed after all if somebody needs a value of which only a digest
-is at hand.
+Two exceptions, both safe. A fault that names another value always counts as changed; the planner, which knows the ids,
+compares it. A skipped node is computed after all if another node needs its value and only a digest is at hand.
 
-Numbers are computed by compiled code where that pays (`rebaser.dvu.compiled.kernel`). It runs over the same arrays,
-stops at a node that it cannot do to the bit, and goes on after it. Of the rest, many of one definition are computed
-together where they need nothing from each other (`rebaser.dvu.worker.batching`). What a function does, and every fault,
-is said here only.
+Compiled code (`rebaser.dvu.compiled.kernel`) computes numbers where that pays. It runs over the same arrays, stops at a
+node that it cannot compute to the bit, and continues after that node. Other nodes of one definition that do not depend
+on each other are computed together (`rebaser.dvu.worker.batching`). This module alone decides what a call's result or
+exception means, and produces every fault.
 """
 
 import math
@@ -35,153 +34,165 @@ from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
 MAX_INPUT_BYTES = 64 * 1024 * 1024  # all inputs of one value together
-_MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer cannot be too large
+_MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer inputs cannot exceed MAX_INPUT_BYTES
 
-_AS_THEY_STAND = np.empty(0, np.int32)
+_PACKET_ORDER = np.empty(0, np.int32)
 
 ReportProgress = Callable[[int], None]
 
 
 class Evaluator:
-    """Slots number the constants first, then the nodes.
+    """Computes the nodes of `packet`. Slots number the constants first, then the nodes.
 
-    `kinds` are those of `Column`, by slot; integers are in `ints`, doubles in `floats`, which is NaN for all others. A
-    node that was not computed (yet) has what stood there. A failed one has the slot of the input to blame in `ints`, or
-    its fault in `own`. `changed` is 1 for what differs from what stood there. `told` is called with how many nodes were
-    looked at since. `apart`: functions of plug-ins are called in a child process.
+    `kinds` by slot are those of `Column`. Integers are in `ints`; doubles are in `floats`, which is NaN for all others;
+    other values are in `others`. A node that is not computed (yet) has its previous value. A failed node has its fault
+    in `own_faults`, or in `ints` the slot of the input to blame. `changed` is 1 for nodes that differ from before.
+
+    `report_progress` is called with the number of nodes visited since the last call. `isolate`: functions of plug-ins
+    are called in a child process. Raises `DvuError` if an input is out of range.
     """
 
     def __init__(
-        self, work: Packet, functions: FunctionRegistry, told: ReportProgress | None = None, *, apart: bool = False
+        self,
+        packet: Packet,
+        registry: FunctionRegistry,
+        report_progress: ReportProgress | None = None,
+        *,
+        isolate: bool = False,
     ) -> None:
-        self.work = work
-        self.told: ReportProgress = told or (lambda _: None)
-        self._functions = functions
-        self.base = base = len(work.constants)
-        self.count = len(work.template)
-        self.kinds = np.concatenate((work.constants.kinds, work.old.kinds))
+        self.packet = packet
+        self.report_progress: ReportProgress = report_progress or (lambda _: None)
+        self._registry = registry
+        self.base = base = len(packet.constants)
+        self.count = len(packet.template)
+        self.kinds = np.concatenate((packet.constants.kinds, packet.old.kinds))
         self.ints = np.zeros(len(self.kinds), np.int64)
         self.floats = np.empty(len(self.kinds), np.float64)
-        work.constants.split(self.ints[:base], self.floats[:base])
-        work.old.split(self.ints[base:], self.floats[base:])
-        self.others: dict[int, Any] = {**work.constants.others}
-        self.others.update((base + at, item) for at, item in work.old.others.items())
-        self.own: dict[int, tuple[str, str]] = {}
+        packet.constants.split(self.ints[:base], self.floats[:base])
+        packet.old.split(self.ints[base:], self.floats[base:])
+        self.others: dict[int, Any] = {**packet.constants.others}
+        self.others.update((base + node, item) for node, item in packet.old.others.items())
+        self.own_faults: dict[int, tuple[str, str]] = {}
         self.changed = np.zeros(base + self.count, np.uint8)
-        self.starts = _starts(work) if work.starts is None else work.starts
-        self._forms = [functions.functions.get(shape.function) for shape in work.templates]
-        self._callers = [make_caller(shape, form) for shape, form in zip(work.templates, self._forms, strict=True)]
-        self._apart = ChildProcess(child_handler(self._callers)) if apart and supported() else None
-        if self._apart is not None:
-            self._set_apart(self._apart)
-        # Reading one item of an array takes five times as long as one of a view of it.
+        self.starts = _starts(packet) if packet.starts is None else packet.starts
+        self._functions = [registry.functions.get(template.function) for template in packet.templates]
+        self._callers = [
+            make_caller(template, function)
+            for template, function in zip(packet.templates, self._functions, strict=True)
+        ]
+        self._child = ChildProcess(child_handler(self._callers)) if isolate and supported() else None
+        if self._child is not None:
+            self._isolate_plugins(self._child)
+        # Indexing a view of an array is five times as fast as indexing the array.
         self._kinds = _view(self.kinds)
         self._ints = _view(self.ints)
         self._floats = _view(self.floats)
         self._bits = _view(self.floats.view(np.int64))
         self._changed = _view(self.changed)
-        self._refs = _view(work.refs)
+        self._refs = _view(packet.refs)
         self._starts = _view(self.starts)
-        self._template = _view(work.template)
-        self._dirty = _view(work.dirty)
+        self._template = _view(packet.template)
+        self._dirty = _view(packet.dirty)
 
-    def _set_apart(self, apart: ChildProcess) -> None:
-        for number, form in enumerate(self._forms):
-            if form is not None and form.fingerprint:
-                self._forms[number] = None  # no vector form: of many, one ends the process, and nobody knows which
-                self._callers[number] = isolated_caller(apart, number, form.name)
+    def _isolate_plugins(self, child: ChildProcess) -> None:
+        for number, function in enumerate(self._functions):
+            if function is not None and function.fingerprint:
+                self._functions[number] = None  # no vector form: it would not show which value ends the process
+                self._callers[number] = isolated_caller(child, number, function.name)
 
     def run(self) -> None:
-        """Compute what is dirty or woken, in order."""
+        """Compute all nodes that are dirty or have a changed input, in order."""
         try:
             self._run()
         finally:
-            if self._apart is not None:
-                self._apart.close()
+            if self._child is not None:
+                self._child.close()
 
     def _run(self) -> None:
-        linked = linker.link(self.work, self._functions, MAX_INPUT_BYTES // estimated_size(0))
-        flags = self._flags(linked)
+        linked = linker.link(self.packet, self._registry, MAX_INPUT_BYTES // estimated_size(0))
+        flags = self._phase_flags(linked)
         if flags is None:
-            self._stretch(linked, _AS_THEY_STAND, 0, self.count)
+            self._compute_range(linked, _PACKET_ORDER, 0, self.count)
             return
-        order, begin = linker.phase_order(self, flags)
+        order, phase_starts = linker.phase_order(self, flags)
         done = 0
-        for phase in np.flatnonzero(np.diff(begin) >= thresholds.now.group).tolist():
-            start, end = int(begin[phase]), int(begin[phase + 1])
-            self.some(order[done:start].tolist())  # small phases, of a chain for instance
+        for phase in np.flatnonzero(np.diff(phase_starts) >= thresholds.now.group).tolist():
+            start, end = int(phase_starts[phase]), int(phase_starts[phase + 1])
+            self.compute_each(order[done:start].tolist())  # small phases, for instance those of a chain
             if phase % 2:
-                batching.compute(self, order[start:end], self._forms)
+                batching.compute(self, order[start:end], self._functions)
             else:
-                self._stretch(linked, order, start, end)
+                self._compute_range(linked, order, start, end)
             done = end
-        self.some(order[done:].tolist())
+        self.compute_each(order[done:].tolist())
 
-    def _flags(self, linked: "linker.LinkedPrograms | None") -> Any:
-        """By shape, as `rebaser.dvu.compiled.phases` wants them; None if nodes are best computed as they stand."""
-        work, functions = self.work, self._forms
+    def _phase_flags(self, linked: "linker.LinkedPrograms | None") -> Any:
+        """The flags by template that `rebaser.dvu.compiled.phases` sorts nodes by; None if the packet's own order is
+        better."""
+        packet, functions = self.packet, self._functions
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
         aside = vector if linked is None else ~np.array(linked.covers, np.bool_)
         if not aside.any() and (linked is None or not self.others):
             return None
-        uses = np.bincount(work.template, minlength=len(functions))
+        uses = np.bincount(packet.template, minlength=len(functions))
         if linked is None and not (uses[vector] >= thresholds.now.group).any():
             return None
         stops = int(uses[aside].sum()) + len(self.others)
-        if stops * thresholds.now.reorder < self.count + len(work.refs):
+        if stops * thresholds.now.reorder < self.count + len(packet.refs):
             return None
         text = np.array([function is not None and function.text for function in functions], np.bool_)
         return (aside * ASIDE + text * TEXT).astype(np.uint8)
 
-    def _stretch(self, linked: "linker.LinkedPrograms | None", order: Any, at: int, end: int) -> None:
-        """Nodes from place `at` to before `end` in `order`."""
+    def _compute_range(self, linked: "linker.LinkedPrograms | None", order: Any, start: int, end: int) -> None:
+        """Compute the nodes from place `start` to before `end` in `order`, with compiled code where that pays."""
         stride, limits = 1, thresholds.now
-        while at < end:
-            stopped = at if linked is None else linked.sweep(self, order, at, end)
-            # Where it stops at every other node, calling it costs more than it saves: ask less and less often.
-            stride = min(stride * 2, limits.stretch_longest) if stopped - at < limits.stretch else 1
-            self.told(stopped - at)
-            at = end if linked is None else min(stopped + stride, end)
-            self.some(order[stopped:at].tolist() if len(order) else range(stopped, at))
+        while start < end:
+            stopped = start if linked is None else linked.sweep(self, order, start, end)
+            # If compiled code stops at every other node, calling it costs more than it saves: call it ever less often.
+            stride = min(stride * 2, limits.stretch_longest) if stopped - start < limits.stretch else 1
+            self.report_progress(stopped - start)
+            start = end if linked is None else min(stopped + stride, end)
+            self.compute_each(order[stopped:start].tolist() if len(order) else range(stopped, start))
 
     def results(self) -> tuple[Any, Column, list[NodeFault]]:
-        """The changed nodes, ascending; their values; and the faults of those in error."""
+        """The changed nodes, ascending; their values; and the faults of the failed ones among them, in order."""
         nodes = np.flatnonzero(self.changed[self.base :])
         slots: Any = nodes + self.base if len(nodes) < self.count else slice(self.base, None)
         kinds, bits = self.kinds[slots], self.floats.view(np.int64)[slots]
-        whole = kinds == INT
-        if whole.any():
-            bits = np.where(whole, self.ints[slots], bits)
-        places = np.flatnonzero(kinds == OTHER)
-        texts = map(self.others.__getitem__, (nodes[places] + self.base).tolist())
-        others = dict(zip(places.tolist(), texts, strict=True))
-        values = Column(kinds, bits, others)
+        integers = kinds == INT
+        if integers.any():
+            bits = np.where(integers, self.ints[slots], bits)
+        positions = np.flatnonzero(kinds == OTHER)
+        values = map(self.others.__getitem__, (nodes[positions] + self.base).tolist())
+        column = Column(kinds, bits, dict(zip(positions.tolist(), values, strict=True)))
         failed = (nodes[kinds == FAULT] + self.base).tolist()
-        raw: list[NodeFault] = [self.own[slot] if slot in self.own else self._ints[slot] for slot in failed]
-        return nodes, values, raw
+        faults: list[NodeFault] = [
+            self.own_faults[slot] if slot in self.own_faults else self._ints[slot] for slot in failed
+        ]
+        return nodes, column, faults
 
-    def some(self, nodes: Iterable[int]) -> None:
-        """Compute what is dirty or woken of `nodes`, one by one."""
+    def compute_each(self, nodes: Iterable[int]) -> None:
+        """Compute one by one those of `nodes` that are dirty or have a changed input."""
         starts, refs, base, changed = self._starts, self._refs, self.base, self._changed
-        marked, told = self._dirty, self.told
-        for at in nodes:
-            inputs = refs[starts[at] : starts[at + 1]].tolist()
-            if marked[at] or any(map(changed.__getitem__, inputs)):
-                changed[base + at] = self._compute(at, inputs)
-            told(1)
+        dirty, report_progress = self._dirty, self.report_progress
+        for node in nodes:
+            inputs = refs[starts[node] : starts[node + 1]].tolist()
+            if dirty[node] or any(map(changed.__getitem__, inputs)):
+                changed[base + node] = self._compute(node, inputs)
+            report_progress(1)
 
     def _compute(self, node: int, inputs: list[int]) -> bool:
-        """Settle `node`. Whether it is not what it was."""
+        """Compute and store `node`. Returns whether it changed."""
         slot = self.base + node
-        make_caller = self._callers[self._template[node]]
-        if isinstance(make_caller, tuple):
-            return self._fail(slot, make_caller)
+        caller = self._callers[self._template[node]]
+        if isinstance(caller, tuple):
+            return self._store_fault(slot, caller)
         kinds, ints, floats = self._kinds, self._ints, self._floats
         values: list[Any] = []
         for ref in inputs:
             kind = kinds[ref]
             if kind >= DIGEST:
-                self._catch_up(ref)
+                self._compute_skipped(ref)
                 kind = kinds[ref]
             if kind == FLOAT:
                 values.append(floats[ref])
@@ -197,57 +208,59 @@ class Evaluator:
                 floats[slot] = math.nan
                 return True
         if len(values) > _MANY_INPUTS and sum(map(estimated_size, values)) > MAX_INPUT_BYTES:
-            return self._fail(slot, faults.inputs_too_large(MAX_INPUT_BYTES))
+            return self._store_fault(slot, faults.inputs_too_large(MAX_INPUT_BYTES))
         try:
-            value = make_caller(values)
+            value = caller(values)
         except Exception as error:  # noqa: BLE001 - whatever a function raises is its value's fault
-            return self._fail(slot, fault_of(error))
-        return self._give(slot, value)
+            return self._store_fault(slot, fault_of(error))
+        return self._store_result(slot, value)
 
-    def take(self, slot: int, value: Any) -> None:
-        """Settle a slot with a value or an exception that a function gave."""
-        failed = isinstance(value, Exception)
-        self._changed[slot] = self._fail(slot, fault_of(value)) if failed else self._give(slot, value)
+    def store(self, slot: int, outcome: Any) -> None:
+        """Store what a function gave for `slot`: a result, or an exception."""
+        failed = isinstance(outcome, Exception)
+        self._changed[slot] = (
+            self._store_fault(slot, fault_of(outcome)) if failed else self._store_result(slot, outcome)
+        )
 
-    def _give(self, slot: int, value: Any) -> bool:
-        """Settle a slot with what a function gave, which may be anything."""
+    def _store_result(self, slot: int, result: Any) -> bool:
+        """Store what a function returned, or the fault of a result that is not a storable value."""
         try:
-            value = storable(value)
-        except Exception as error:  # noqa: BLE001 - what cannot be stored is the value's fault too
-            return self._fail(slot, fault_of(error))
-        return self._put(slot, value)
+            value = storable(result)
+        except Exception as error:  # noqa: BLE001 - a result that cannot be stored is the value's fault too
+            return self._store_fault(slot, fault_of(error))
+        return self._store_value(slot, value)
 
-    def _put(self, slot: int, value: Json) -> bool:
+    def _store_value(self, slot: int, value: Json) -> bool:
         kinds, bits = self._kinds, self._bits
-        was, before = kinds[slot], bits[slot]
+        old_kind, old_bits = kinds[slot], bits[slot]
         kind = type(value)
         if kind is float:
             kinds[slot] = FLOAT
             self._floats[slot] = value
-            return bool(bits[slot] != before)
+            return bool(bits[slot] != old_bits)
         self._floats[slot] = math.nan
         if kind is int:
             kinds[slot] = INT
-            before = self._ints[slot]
+            old_int = self._ints[slot]
             self._ints[slot] = value
-            return bool(was != INT or value != before)
+            return bool(old_kind != INT or value != old_int)
         if value is None or kind is bool:
-            kinds[slot] = now = NULL if value is None else TRUE if value else FALSE
-            return bool(now != was)
-        same = (was in (OTHER, DIGEST)) and unchanged(self.others[slot], value)
+            kinds[slot] = new_kind = NULL if value is None else TRUE if value else FALSE
+            return bool(new_kind != old_kind)
+        same = (old_kind in (OTHER, DIGEST)) and unchanged(self.others[slot], value)
         kinds[slot] = OTHER
         self.others[slot] = value
         return not same
 
-    def _fail(self, slot: int, fault: tuple[str, str]) -> bool:
+    def _store_fault(self, slot: int, fault: tuple[str, str]) -> bool:
         same = self._kinds[slot] == DIGEST and self.others[slot] == fault_digest(*fault)
         self._kinds[slot] = FAULT
         self._floats[slot] = math.nan
-        self.own[slot] = fault
+        self.own_faults[slot] = fault
         return not same
 
-    def _catch_up(self, slot: int) -> None:
-        """Compute a skipped node, and first what it needs of skipped ones; nothing here counts as changed."""
+    def _compute_skipped(self, slot: int) -> None:
+        """Compute a skipped node, and before it the skipped nodes that it needs. None of them counts as changed."""
         refs, starts, kinds, base = self._refs, self._starts, self._kinds, self.base
         stack = [slot]
         while stack:
@@ -262,12 +275,13 @@ class Evaluator:
                 self._compute(node, inputs)
 
 
-def _starts(work: Packet) -> Any:
-    """Where the inputs of each node begin, and the end. Raises `DvuError` where they name what is not there."""
-    arity = np.array([shape.arity for shape in work.templates], np.int64)
-    starts = np.zeros(len(work.template) + 1, np.int64)
-    np.cumsum(arity[work.template], out=starts[1:])
-    refs, slots = work.refs, len(work.constants) + len(work.template)
+def _starts(packet: Packet) -> Any:
+    """Where in `refs` the inputs of each node begin, followed by the end. Raises `DvuError` if an input is out of
+    range."""
+    arity = np.array([template.arity for template in packet.templates], np.int64)
+    starts = np.zeros(len(packet.template) + 1, np.int64)
+    np.cumsum(arity[packet.template], out=starts[1:])
+    refs, slots = packet.refs, len(packet.constants) + len(packet.template)
     if starts[-1] != len(refs) or (len(refs) and not 0 <= refs.min() <= refs.max() < slots):
         raise DvuError("a packet names inputs that are not in it")
     return starts

@@ -1,7 +1,7 @@
-"""Structures that a worker has: in memory, and in a folder that the workers of a machine share.
+"""A cache of structures: in the memory of a worker, and in a folder that the workers of a machine share.
 
-Invariant: what is found under an address has that hash. Whatever is wrong with the folder costs time only: the owner
-sends the structure again.
+Invariant: what the cache returns for an address has that hash. A faulty folder costs time only, because the owner sends
+the structure again.
 """
 
 import contextlib
@@ -19,43 +19,42 @@ from rebaser.dvu.worker.blob_fetch import open_store
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 
-FOLDER_VARIABLE = (
-    "REBASER_STRUCTURES"  # environment: the folder; default: one of this user's in the system's temporary folder
-)
-_IN_MEMORY = 4  # structures a worker keeps mapped
+# Environment: the folder. By default it is one of this user's in the system's temporary folder.
+FOLDER_VARIABLE = "REBASER_STRUCTURES"
+_IN_MEMORY = 4  # structures that a worker keeps mapped
 _FOLDER_BYTES = 4 * 1024**3
 
 
 class StructureCache:
-    """Structures by address, in `folder` (None: in memory only)."""
+    """Structures by address, in `folder` (None: in memory only), which is kept below `folder_bytes`."""
 
-    def __init__(self, cache_folder: Path | None, folder_bytes: int = _FOLDER_BYTES) -> None:
-        self._folder = cache_folder
+    def __init__(self, folder: Path | None, folder_bytes: int = _FOLDER_BYTES) -> None:
+        self._folder = folder
         self._folder_bytes = folder_bytes
-        self._known: OrderedDict[str, Structure] = OrderedDict()
+        self._in_memory: OrderedDict[str, Structure] = OrderedDict()  # least recently used first
 
     def get(self, address: str) -> Structure | None:
-        """The structure at `address`; None if it is not here."""
-        found = self._known.pop(address, None) or self._read(address)
-        if found is not None:
-            self._keep(found)
-        return found
+        """The structure at `address`; None if neither memory nor the folder has it."""
+        structure = self._in_memory.pop(address, None) or self._read(address)
+        if structure is not None:
+            self._remember(structure)
+        return structure
 
     def put(self, address: str, data: bytes) -> Structure:
-        """Take the structure in. Raises `DvuError` if `address` is not its hash."""
+        """Add the structure in `data`. Raises `DvuError` if `address` is not its hash."""
         if address_of(data) != address:
-            raise DvuError("a structure has another hash than its packet says")
+            raise DvuError("a structure does not have the hash that its packet names")
         self.write(address, data)
-        found = self.get(address)
-        if found is None:  # no folder, or a full disk
-            found = Structure.decode(data, address)
-            self._keep(found)
-        return found
+        structure = self.get(address)
+        if structure is None:  # no folder, or a full disk
+            structure = Structure.decode(data, address)
+            self._remember(structure)
+        return structure
 
-    def _keep(self, structure: Structure) -> None:
-        self._known[structure.address] = structure
-        while len(self._known) > _IN_MEMORY:
-            self._known.popitem(last=False)
+    def _remember(self, structure: Structure) -> None:
+        self._in_memory[structure.address] = structure
+        while len(self._in_memory) > _IN_MEMORY:
+            self._in_memory.popitem(last=False)
 
     def _read(self, address: str) -> Structure | None:
         if self._folder is None:
@@ -71,14 +70,14 @@ class StructureCache:
         return None
 
     def fetch(self, address: str, url: str) -> Structure | None:
-        """Take the structure in from the blob store at `url`; None if it cannot be had there."""
+        """Add the structure from the blob store at `url`; None if it cannot be read from there."""
         try:
             return self.put(address, open_store(url)(address))
         except DvuError:
             return None
 
     def write(self, address: str, data: bytes) -> None:
-        """Put the structure into the folder, for all who look there."""
+        """Write the structure into the folder, for all workers of this machine. Errors of the disk are ignored."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
@@ -92,36 +91,36 @@ class StructureCache:
             self._prune()
 
     def _prune(self) -> None:
-        """Delete what was not used for longest; a worker that has it mapped keeps it."""
-        assert self._folder is not None  # noqa: S101 - `write` looked
-        left = self._folder_bytes
+        """Delete the least recently used structures beyond the limit. Workers can still read those they have mapped."""
+        assert self._folder is not None  # noqa: S101 - checked by `write`
+        room = self._folder_bytes
         for _, size, path in sorted(_files(self._folder), reverse=True):
-            left -= size
-            if left < 0:
+            room -= size
+            if room < 0:
                 path.unlink(missing_ok=True)
 
 
-def _files(cache_folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """When each was used, how large it is, and where."""
-    for path in cache_folder.iterdir():
+def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Time of last use, size in bytes, and path of each file."""
+    for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
-            known = path.stat()
-            yield known.st_mtime, known.st_size, path
+            status = path.stat()
+            yield status.st_mtime, status.st_size, path
 
 
 @cache
 def process_cache() -> StructureCache:
-    """Those of this process."""
+    """The cache of this process."""
     return StructureCache(cache_folder())
 
 
 def cache_folder() -> Path | None:
-    """Where to keep them: a folder that is this user's alone, or None."""
+    """The folder to use. None unless it belongs to this user and nobody else can write to it."""
     with contextlib.suppress(OSError):
-        own = os.geteuid() if hasattr(os, "geteuid") else 0
-        found = Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir(), f"rebaser-structures-{own}"))
-        found.mkdir(mode=0o700, parents=True, exist_ok=True)
-        known = found.lstat()
-        if known.st_uid == own and not known.st_mode & 0o022 and not found.is_symlink():
-            return found
+        user = os.geteuid() if hasattr(os, "geteuid") else 0
+        path = Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir(), f"rebaser-structures-{user}"))
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+        if status.st_uid == user and not status.st_mode & 0o022 and not path.is_symlink():
+            return path
     return None
