@@ -1,0 +1,78 @@
+"""Links lead somewhere, names exist, and the map of a folder lists what is in it."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, MAPS, PAGES, ROOT, anchors, links, map_of, split
+
+TOPS = ("rebaser", "rebaser_client", "rebaser_core", "tests", "deploy")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in links(page):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{name(page)} links to {target}, which does not exist"
+        if anchor:
+            assert anchor in anchors(file), f"{name(page)} links to {target}, and there is no such heading"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if DOCS in page.parents], ids=name)
+def test_files_modules_and_names_in_them_exist(page: Path) -> None:
+    """`rebaser/server.py` is a file; behind it, `Server.run` stands for something that is defined in that file."""
+    prose = split(page)[0]
+    for path, symbol in re.findall(r"`([\w.]+/[\w./]+)`(?:,? `([A-Za-z_][\w.]*)`)?", prose):
+        if path.split("/")[0] not in TOPS:
+            continue
+        file = ROOT / path
+        assert file.exists(), f"{name(page)} names {path}, which does not exist"
+        if symbol and file.suffix == ".py":
+            word = symbol.rpartition(".")[2]
+            defined = rf"^\s*(?:async )?(?:def|class) {word}\b|^\s*(?:self\.)?{word}\b.*[:=]"
+            assert re.search(defined, file.read_text(), re.MULTILINE), f"{path} does not define {symbol}"
+    for module in re.findall(r"(?<!from )`?((?:rebaser|rebaser_client|rebaser_core)(?:\.[a-z_]+)+)`", prose):
+        if module.endswith(".functions"):  # an entry point group
+            continue
+        assert importlib.util.find_spec(module), f"{name(page)} names {module}, which is no module"
+
+
+@pytest.mark.parametrize("page", [page for page in MAPS if map_of(page)], ids=name)
+def test_the_map_of_a_folder_lists_what_is_in_it(page: Path) -> None:
+    folder, listed = page.parent, set[str]()
+    for entry in map_of(page):
+        places = [folder / entry, folder / f"{entry}.py"]
+        assert any(place.exists() for place in places), f"{name(page)} lists {entry}, which does not exist"
+        listed.add(entry.strip("/").split("/")[0])
+    for child in folder.iterdir():
+        if child.name.startswith(("_", ".")) or child.name in ("README.md", "py.typed"):
+            continue
+        known = child.name.removesuffix(".py") if child.suffix == ".py" else child.name
+        assert known in listed, f"{name(page)} does not list {child.name}"
+
+
+def test_each_package_with_a_guide_has_a_map() -> None:
+    """The JetStream layer's page holds its tables of rules; `tests/unit/test_jetstream_readme.py` looks at these."""
+    without = {name(page) for page in MAPS if not map_of(page)}
+    assert without == {"rebaser_client/jetstream/README.md"}
+
+
+def test_each_page_is_in_the_index() -> None:
+    listed = {(DOCS / target.partition("#")[0]).resolve() for target in links(DOCS / "README.md")}
+    decisions = DOCS / "decisions"
+    listed |= {(decisions / target).resolve() for target in links(decisions / "README.md")}
+    for page in DOCS.rglob("*.md"):
+        assert page.resolve() in listed or page == DOCS / "README.md", f"no index names {name(page)}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 110
