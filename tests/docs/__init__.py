@@ -1,1 +1,1 @@
-"""Holds the documentation against the code: programs and sessions run, links lead somewhere, generated pages are current."""
+"""Holds the documentation against the code: programs run, links lead somewhere, generated pages are current."""

@@ -40,7 +40,6 @@ DEFAULTS = {"server_id": "host name and process id"}
 REFUSED = {
     "conflicts": "Updates of another change set do not fit here. Nothing was applied.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
-    "invalid_formula": "A formula cannot be parsed. Clients and commands refuse it; servers apply it, and the value fails.",
     "nothing_to_recompute": "A recompute was asked for, and no value is derived, or none by the function named.",
     "poison": "The request killed or hung the servers that tried it.",
     "request_id_reused": "Another request, with other content, was decided under this id before.",
@@ -65,8 +64,8 @@ def settings_page() -> str:
         HEAD,
         "# Settings",
         "",
-        "A setting is read from a flag, from the environment, or has its default; a flag wins. Times are seconds, sizes are",
-        "bytes. A setting without a default leaves existing streams as they are; [limits](../limits.md) tells what new",
+        "A setting is read from a flag, from the environment, or has its default; a flag wins. Times are seconds, sizes",
+        "are bytes. A setting without a default leaves existing streams as they are; [limits](../limits.md) tells what new",
         "streams begin with.",
         "",
         "| variable | type | default | meaning |",
@@ -98,7 +97,9 @@ def type_of(annotation: Any) -> str:
 
 def bounds_of(metadata: list[Any]) -> str:
     signs = {"ge": "at least", "gt": "more than", "le": "at most"}
-    told = [f"{sign} {getattr(bound, name):,}" for bound in metadata for name, sign in signs.items() if hasattr(bound, name)]
+    told = [
+        f"{sign} {getattr(bound, name):,}" for bound in metadata for name, sign in signs.items() if hasattr(bound, name)
+    ]
     return ", ".join(told)
 
 
@@ -117,9 +118,9 @@ def commands_page() -> str:
     for variable in [name for name in os.environ if name.startswith("REBASER_")]:
         del os.environ[variable]  # help shows no value of ours
     os.environ["COLUMNS"] = str(WIDTH)
-    import typer.main  # noqa: PLC0415 - it reads the environment
+    import typer.main
 
-    from rebaser.cli.app import app  # noqa: PLC0415 - as above
+    from rebaser.cli.app import app
 
     lines = [HEAD, "# Commands", "", "Every option can also come from the environment, by the name its help shows.", ""]
     for words, text in helps(typer.main.get_command(app), ("rebaser",), None):
@@ -172,8 +173,8 @@ def error_codes_page() -> str:
         HEAD,
         "# Error codes",
         "",
-        "Every error has a `code` for programs and a `message` for people. The class alone decides what a server does about",
-        "an error:",
+        "Every error has a `code` for programs and a `message` for people. The class alone decides what a server does",
+        "about an error:",
         "",
         "| disposition | what happens |",
         "|---|---|",
@@ -193,8 +194,8 @@ def error_codes_page() -> str:
         "",
         "## Refused requests",
         "",
-        "Codes of requests that were decided and not applied, in the answer and in the dead letters. Any code of a class",
-        "with the disposition REJECT may stand there, too.",
+        "Codes of requests that were decided and not applied, in the answer and in the dead letters. Any code of a",
+        "class with the disposition REJECT may stand there, too.",
         "",
         "| code | meaning |",
         "|---|---|",
@@ -211,7 +212,7 @@ def error_codes_page() -> str:
     for one in raised:
         by_code[one.code].add(one)
     for code, places in sorted(by_code.items()):
-        kinds = ", ".join(f"`{kind}`" for kind in sorted({place.kind for place in places if place.kind[0] != '_'}))
+        kinds = ", ".join(f"`{kind}`" for kind in sorted({place.kind for place in places if place.kind[0] != "_"}))
         messages = sorted({place.message for place in places if place.message.strip("… ")})
         lines.append(f"| `{code}` | {kinds} | {'; '.join(cell(message) for message in messages[:4])} |")
     lines += ["", "## Values", "", "Codes of derived values in state `error`.", "", "| code | meaning |", "|---|---|"]
@@ -276,9 +277,15 @@ def codes_of(node: ast.Call, kind: str, module: str, constants: dict[str, str]) 
     message = text_of(node.args[0]) if node.args else ""
     for keyword in node.keywords:
         if keyword.arg == "code":
-            choices = [keyword.value.body, keyword.value.orelse] if isinstance(keyword.value, ast.IfExp) else [keyword.value]
+            choices = (
+                [keyword.value.body, keyword.value.orelse] if isinstance(keyword.value, ast.IfExp) else [keyword.value]
+            )
             for choice in choices:
-                code = choice.value if isinstance(choice, ast.Constant) else constants.get(ast.unparse(choice).split(".")[-1])
+                code = (
+                    choice.value
+                    if isinstance(choice, ast.Constant)
+                    else constants.get(ast.unparse(choice).split(".")[-1])
+                )
                 if isinstance(code, str):
                     yield Raised(code, kind, module, message)
 

@@ -8,7 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "deploy" / "docs"
 GUIDE = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-MAPS = [ROOT / "deploy" / "README.md", *sorted(path for top in ROOT.glob("rebaser*") for path in top.rglob("README.md"))]
+MAPS = [
+    ROOT / "deploy" / "README.md",
+    *sorted(path for top in ROOT.glob("rebaser*") for path in top.rglob("README.md")),
+]
 PAGES = [*GUIDE, *MAPS, *sorted((ROOT / ".github").glob("*.md"))]
 
 _FENCE = re.compile(r"^(```+)(.*)$")
