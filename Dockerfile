@@ -5,13 +5,13 @@
 FROM python:3.12-slim-bookworm AS build
 RUN pip install --no-cache-dir uv
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE deploy/constraints.txt ./
 COPY rebaser_core rebaser_core
 COPY rebaser_client rebaser_client
 COPY rebaser rebaser
 # Bytecode is made here, because the user below may not write there.
 RUN uv venv /opt/rebaser \
- && uv pip install --no-cache --compile-bytecode --python /opt/rebaser/bin/python '.[server,spark]' \
+ && uv pip install --no-cache --compile-bytecode --python /opt/rebaser/bin/python -c constraints.txt '.[server,spark]' \
  && rm -rf /opt/rebaser/lib/python3.12/site-packages/pyspark/examples \
            /opt/rebaser/lib/python3.12/site-packages/pyspark/data
 
