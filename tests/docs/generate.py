@@ -266,7 +266,7 @@ def add_class(node: ast.ClassDef, module: str, classes: dict[str, ErrorClass], c
         target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
         value = getattr(statement, "value", None)
         if isinstance(target, ast.Name) and target.id == "default_code" and value is not None:
-            code = value.value if isinstance(value, ast.Constant) else constants[ast.unparse(value)]
+            code = str(value.value) if isinstance(value, ast.Constant) else constants[ast.unparse(value)]
         if isinstance(target, ast.Name) and target.id == "disposition" and isinstance(value, ast.Attribute):
             disposition = value.attr
     doc = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
