@@ -1,4 +1,4 @@
-"""`python -m rebaser` is `rebaser`."""
+"""Runs the command line: `python -m rebaser` is the same as `rebaser`."""
 
 from rebaser.cli import main
 

@@ -1,6 +1,11 @@
-"""The command line: `rebaser`, also `python -m rebaser`.
+"""The command line, `rebaser` or `python -m rebaser`, for users and operators.
 
-Invariant: importing this package imports no command's work, so that `--help` and completion answer at once.
+`app` defines the commands. `commands` has a module for each command, `sending` reads and sends edits, and `demo` is the
+tour of `rebaser demo`. The other modules are shared: options, output, errors, signals, connections. This package may
+import everything; nothing else in the product imports it.
+
+Invariant: importing this package imports nothing that a command needs for its work, so that `--help` and shell
+completion answer at once.
 """
 
 import os
@@ -12,17 +17,17 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and end the process: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    # Whoever presses Ctrl-C while modules are loaded, or after all is done, has nothing that must be cleaned up. What
-    # has takes the signal over (`running`, `ahead`); where it is ignored (`nohup`), it stays so.
+    # While modules are imported and after the command has ended, Ctrl-C may end the process at once. Code that has to
+    # clean up handles the signal itself (`runner`, `spark_prestart`). If the signal is ignored (`nohup`), it stays so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, _exit_at_once)
     from rebaser.cli.app import run
 
     code = run(sys.argv[1:])
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, _exit_at_once)
     sys.exit(code)
 
 
-def _leave(number: int, _frame: object) -> None:
+def _exit_at_once(number: int, _frame: object) -> None:
     os._exit(128 + number)

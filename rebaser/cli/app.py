@@ -1,7 +1,7 @@
-"""The commands, their help, and how every run of them ends.
+"""Defines the commands and their help, and turns the end of every command into an exit code.
 
-Invariant: this module and what it imports do no work and load nothing heavy; each command imports what it needs when it
-runs.
+Invariant: this module and the modules it imports at the top are quick to import. Each command imports what it needs
+when it runs.
 """
 
 import os
@@ -34,16 +34,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "REBASER"},
     epilog=examples(
-        "rebaser demo                                        see it work",
-        "rebaser dev                                         run everything here; then, elsewhere:",
+        "rebaser demo                                        # a tour with real data",
+        "rebaser dev                                         # run everything; then, in another terminal:",
         "rebaser enqueue shop draft --set price=9.5 --set qty=3 --derive total='price * qty' --wait derived",
         "rebaser get shop draft",
     ),
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         console.write_line(f"rebaser {__version__}")
         raise typer.Exit
 
@@ -51,15 +51,20 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     context: typer.Context,
-    version: Annotated[  # noqa: ARG001 - its callback does all
+    version: Annotated[  # noqa: ARG001 - the callback does the work
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show the version.", allow_from_autoenv=False),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version.", allow_from_autoenv=False
+        ),
     ] = False,
 ) -> None:
-    """Keeps branches of a large graph of values correct while many people and programs edit them.
+    """Keep branches of a large graph of values correct while many people and programs edit them.
 
-    Every option can also come from the environment, by the name its help shows.
+    Options can also be set by the environment variables that their help names.
     """
+    arguments: list[str] = context.obj or []
+    if any(option in arguments for option in context.help_option_names):
+        return  # help stays quick and quiet
     for line in unknown_variables(os.environ, context.command):
         console.note(f"warning: {line}")
 
@@ -80,12 +85,12 @@ app.command(
     epilog=examples(
         "rebaser enqueue shop draft --set price=9.5 --set qty=3 --derive total='price * qty' --wait derived",
         "rebaser enqueue shop draft --derive 'cart/total=`cart/1/price` * 2'",
-        "rebaser enqueue shop draft --input p='cart/*/price' --derive 'cart/dear=p.filter(one, one > 9)'",
+        "rebaser enqueue shop draft --input p='cart/*/price' --derive 'cart/dear=p.filter(price, price > 9)'",
         "rebaser enqueue shop draft --set name='\"text\"' --unset price --remove qty",
         "rebaser enqueue shop draft --file updates.jsonl --wait derived",
         "rebaser get shop draft --updates | rebaser enqueue shop copy --file -",
         "",
-        "A line of a file is one of:",
+        "Each line of a file is one of:",
         '{"op": "set", "id": "cart/1/price", "value": 9.5}',
         '{"op": "derive", "id": "cart/total", "function": "sum", "inputs": {"values": ["cart/1/price", "fee"]}}',
         '{"op": "derive", "id": "total", "function": "sum", "inputs": {"values": {"match": "cart/*/price"}}}',
@@ -146,9 +151,9 @@ app.command(
 app.add_typer(dlq)
 app.command(
     epilog=examples(
-        "rebaser doctor                                      is all there that is needed, and does it answer",
-        "rebaser doctor shop draft",
-        "rebaser doctor shop draft --repair                   what it would do, and what would be lost",
+        "rebaser doctor                                      # check the installation",
+        "rebaser doctor shop draft                           # check the log of a change set",
+        "rebaser doctor shop draft --repair                  # show what a repair would do and lose",
         "rebaser doctor shop draft --repair --yes --save /tmp/damaged",
     )
 )(with_access(doctor))
@@ -167,10 +172,11 @@ app.command(
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code. What nobody expected is raised, with its traceback."""
+    """Run one command line and return its exit code. Unexpected exceptions are raised, with their traceback."""
     console.prepare_streams()
     try:
-        code = app(arguments or ["--help"], prog_name="rebaser", standalone_mode=False)
+        arguments = arguments or ["--help"]
+        code = app(arguments, prog_name="rebaser", standalone_mode=False, obj=arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -186,6 +192,6 @@ def run(arguments: list[str]) -> int:
         line, code = explained
         console.note(f"rebaser: {line}")
         if isinstance(error, OSError):
-            silence_output()  # what could not be written is not tried again
+            silence_output()  # do not try to write the rest again when the interpreter exits
         return code
     return code if isinstance(code, int) else DONE

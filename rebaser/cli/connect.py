@@ -1,4 +1,4 @@
-"""Opens the installation that a command talks to."""
+"""Connects a command to an installation: a client, the stores, or a ping of its servers."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def connect_client(
     nats: str, prefix: str, *, content_type: str = "application/cbor"
 ) -> AbstractAsyncContextManager["RebaserClient"]:
-    """A client for the installation at `nats`; what has no option (the blob store) comes from the environment.
+    """A client of the installation at `nats`. Settings without an option (the blob store) come from the environment.
 
-    Raises `NotConnectedError` if nobody answers there, `ConfigError` for an unusable setting.
+    Raises `NotConnectedError` if NATS cannot be reached, `ConfigError` if a setting is invalid.
     """
     from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings
@@ -27,7 +27,7 @@ def connect_client(
 def client_for(
     settings: "Settings", *, content_type: str = "application/cbor"
 ) -> AbstractAsyncContextManager["RebaserClient"]:
-    """A client for the installation that a server with `settings` belongs to."""
+    """A client of the installation that `settings` describe."""
     from rebaser_client import RebaserClient
 
     return RebaserClient.connect(
@@ -37,14 +37,14 @@ def client_for(
         inbox_prefix=settings.inbox_prefix,
         limits=settings.limits,
         content_type=content_type,
-        check_formulas=False,  # commands check what is typed where it is typed
+        check_formulas=False,  # commands check formulas where they parse them
         **settings.access(),
     )
 
 
 @asynccontextmanager
 async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
-    """Streams and blobs of the installation that a server with `settings` belongs to."""
+    """The streams and the blob store of the installation that `settings` describe."""
     from rebaser.doctor.examination import Stores
     from rebaser_client.blobs import open_blobs
     from rebaser_client.jetstream import Connection, JetStream
@@ -61,8 +61,11 @@ async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
         yield Stores(js, subjects, open_blobs(settings.blobs, js, subjects.blobs_bucket))
 
 
-async def ping_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - silence is an answer here
-    """Servers that answer a ping: as soon as one does, or `server` does if it is given; at most `timeout` seconds."""
+async def ping_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - no answer within `timeout` is a result
+    """The servers that answer a ping. Returns after the first answer, or after the answer of `server` if that is given.
+
+    Returns an empty list after `timeout` seconds without one.
+    """
     from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings
     from rebaser_client.admin.status import ping
@@ -70,17 +73,17 @@ async def ping_servers(nats: str, prefix: str, server: str | None, timeout: floa
     from rebaser_core.subjects import Subjects
 
     settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
-    found: list[ServerInfo] = []
+    servers: list[ServerInfo] = []
     async with Connection.connect(
         settings.nats_url,
         name="rebaser-ping",
         inbox_prefix=settings.inbox_prefix,
         **settings.access(),
     ) as connection:
-        left = timeout
-        while left > 0 and not found:
-            wait = min(0.25, left)
-            left -= wait
+        remaining = timeout
+        while remaining > 0 and not servers:
+            wait = min(0.25, remaining)
+            remaining -= wait
             answers = await ping(connection, Subjects(settings.prefix), wait)
-            found = [one for one in answers if server is None or one.id == server]
-    return found
+            servers = [answer for answer in answers if server is None or answer.id == server]
+    return servers

@@ -1,7 +1,7 @@
-"""What a command shows: tables and colours for people on a terminal, plain lines and JSON for everything else.
+"""Output of the commands: tables and colours on a terminal, plain lines and JSON elsewhere.
 
-Invariant: results go to stdout, all else to stderr; text that came from elsewhere never reaches a terminal with
-control characters in it.
+Invariant: results go to stdout, everything else to stderr. Control characters in text from outside never reach a
+terminal.
 """
 
 import json
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @cache
 def out() -> "Console":
-    """Standard output. rich leaves colours off when it is no terminal, and with NO_COLOR."""
+    """Standard output. rich uses no colours if it is not a terminal, or if NO_COLOR is set."""
     return _console()(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
@@ -34,17 +34,18 @@ def _console() -> "type[Console]":
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:
-            """An error like any other; rich would end the process from wherever it is."""
+            """Raise an error as any other write does; rich would end the process."""
             raise BrokenPipeError
 
     return Plain
 
 
 def prepare_streams() -> None:
-    """JSON is UTF-8 (RFC 8259) wherever it goes; a terminal that cannot show a character gets an escape.
+    """Set the encoding of the standard streams, and replace those that the caller closed (`>&-`).
 
-    What the caller closed (`>&-`) is opened the wrong way round: no socket or file may take the place of a standard
-    stream, and using it still fails as it should.
+    Files and pipes get UTF-8, as JSON requires (RFC 8259). A terminal that cannot show a character gets an escape. A
+    closed stream is opened on the null device in the wrong direction: so no socket or file can take its descriptor, and
+    using it still fails.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -62,29 +63,32 @@ def prepare_streams() -> None:
 
 
 def _open_the_wrong_way(number: int) -> None:
-    """Give a standard descriptor that is closed to the null device; errors alone can be written, to nobody."""
-    nowhere = os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_WRONLY)
-    if nowhere != number:
-        os.dup2(nowhere, number)
-        os.close(nowhere)
+    """Open the null device as a closed standard descriptor: stdin for writing, stdout for reading.
+
+    stderr is opened for writing, so that messages to it are discarded.
+    """
+    null = os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_WRONLY)
+    if null != number:
+        os.dup2(null, number)
+        os.close(null)
 
 
 def safe(text: str) -> str:
-    """`text` without anything a terminal would obey."""
+    """`text` with everything that a terminal would interpret replaced by escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def duration_text(seconds: float) -> str:
-    """A length of time as people read it."""
+    """A duration for people: `12.3 s`, `456 ms` or `7.8 ms`."""
     if seconds >= 10:
         return f"{seconds:.1f} s"
     return f"{seconds * 1000:.{1 if seconds < 0.01 else 0}f} ms"
 
 
 def size_text(count: float) -> str:
-    """Bytes as people read them, in powers of 1000."""
+    """A number of bytes for people, in powers of 1000: `1.5 MB`."""
     for unit, digits in (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2)):
         if abs(count) < 1000:
             return f"{count:.{digits}f} {unit}"
@@ -98,18 +102,18 @@ def json_text(value: Any) -> str:
 
 
 def write_json(value: Any) -> None:
-    """One JSON text on one line of stdout."""
+    """Write one JSON text on one line of stdout."""
     sys.stdout.write(json_text(value) + "\n")
 
 
 def write_line(text: str = "") -> None:
-    """One line of stdout, now: somebody may be waiting for it at the other end of a pipe."""
+    """Write one line to stdout and flush it, because a reader may be waiting at the other end of a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """One line for people on stderr."""
+    """Write one line for people to stderr, with control characters escaped."""
     sys.stderr.write(safe(text) + "\n")
     sys.stderr.flush()
 
@@ -122,10 +126,10 @@ def table(
     title: str = "",
     headings: bool = False,
 ) -> None:
-    """A table on a terminal; elsewhere the rows alone, cells separated by tabs, one row a line.
+    """Write a table to a terminal; elsewhere one row per line, cells separated by tabs.
 
-    `right`: columns of numbers. `headings`: title and names of columns elsewhere too, and an empty line behind, for a
-    command that shows several. Cells are made safe here.
+    `right`: indexes of right-aligned columns. `headings`: elsewhere, too, write the title, the column names and a final
+    empty line, for a command that shows several tables. Control characters in cells are escaped.
     """
     if not out().is_terminal:
         if headings:
@@ -148,8 +152,10 @@ def table(
 
 
 def progress(description: str, total: int | None, *, counted: bool = False) -> "Progress":
-    """A bar of bytes (`counted`: of things) on stderr, to be used as a context manager; shows nothing where that is no
-    terminal."""
+    """A progress bar on stderr, as a context manager. It shows nothing if stderr is not a terminal.
+
+    It counts bytes, or items if `counted`. `total` is None if unknown.
+    """
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bar = Progress(

@@ -1,4 +1,4 @@
-"""Variables of the environment that look like settings of Rebaser, and are none."""
+"""Finds environment variables that look like settings of Rebaser but are not read by anything."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,23 +6,26 @@ from difflib import get_close_matches
 from typing import Any
 
 PREFIX = "REBASER_"
-_OURS = frozenset({"REBASER_TEST_THRESHOLDS", "REBASER_STRUCTURES", "REBASER_SEED"})  # of tests, and of Spark's workers
-_KUBERNETES = re.compile(r"REBASER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\w+)?)")  # of services so named
+_OURS = frozenset(
+    {"REBASER_TEST_THRESHOLDS", "REBASER_STRUCTURES", "REBASER_SEED"}
+)  # read by tests and by Spark's workers
+_KUBERNETES = re.compile(
+    r"REBASER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\w+)?)"
+)  # set for services named rebaser
 
 
 def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
-    """A line for each variable that nothing reads: no setting, and no option of the command `root` or of one below
-    it."""
-    given = [name for name in environment if name.startswith(PREFIX)]
-    if not given:
+    """A line for each variable that is neither a setting nor read by an option of `root` or its subcommands."""
+    candidates = [name for name in environment if name.startswith(PREFIX)]
+    if not candidates:
         return []
     known = _known(root)
     lines = []
-    for name in sorted(given):
+    for name in sorted(candidates):
         if name in known or name.startswith("REBASER_LIMITS__") or _KUBERNETES.fullmatch(name):
-            continue  # a limit that is none is an error already
+            continue  # loading the settings already refuses an unknown limit
         close = get_close_matches(name, known, 1, cutoff=0.75)
-        lines.append(f"{name} is no setting" + (f", did you mean {close[0]}?" if close else ""))
+        lines.append(f"{name} is not a setting and is ignored" + (f"; did you mean {close[0]}?" if close else ""))
     return lines
 
 
@@ -34,11 +37,11 @@ def _known(root: Any) -> frozenset[str]:
 
 
 def _of_options(command: Any, prefix: str) -> Iterator[str]:
-    """What the options of a command and of those below it read."""
+    """The variables that options of `command` and its subcommands read."""
     for option in command.params:
         if isinstance(option.envvar, str):
             yield option.envvar
         elif getattr(option, "allow_from_autoenv", False):
             yield f"{prefix}_{option.name.upper()}"
-    for name, below in getattr(command, "commands", {}).items():
-        yield from _of_options(below, f"{prefix}_{name.upper().replace('-', '_')}")
+    for name, subcommand in getattr(command, "commands", {}).items():
+        yield from _of_options(subcommand, f"{prefix}_{name.upper().replace('-', '_')}")

@@ -1,6 +1,6 @@
-"""Where log events go: stderr, as lines for people or as JSON for machines.
+"""Configures logging: events go to stderr, as lines for people or as JSON.
 
-Invariant: stdout belongs to results, and no event shows local variables.
+Invariant: no event goes to stdout, which is for results, and no traceback shows local variables.
 """
 
 import logging
@@ -13,7 +13,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 def configure(level: str, format_: str) -> None:
-    """Set up structlog. `format_`: `console`, `json`, or `auto`: lines on a terminal, JSON elsewhere."""
+    """Configure structlog. `format_`: `console`, `json`, or `auto`: `console` on a terminal, `json` elsewhere."""
     as_json = format_ == "json" or (format_ == "auto" and not sys.stderr.isatty())
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -23,7 +23,7 @@ def configure(level: str, format_: str) -> None:
     if as_json:
         processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        # Not the default: that one shows local variables, which hold other people's values.
+        # The default formatter would show local variables, which hold values of users.
         traceback = structlog.dev.plain_traceback
         colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         processors.append(structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback))

@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they read and behave the same everywhere."""
+"""Options that several commands share, with one name, one help text and one behaviour everywhere."""
 
 import inspect
 from collections.abc import Callable
@@ -13,15 +13,13 @@ from rebaser.cli.errors import usage_error
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 
-Workspace = Annotated[str, typer.Argument(metavar="WS", help="Workspace: 1 to 64 of A-Z a-z 0-9 _ -")]
-ChangeSet = Annotated[str, typer.Argument(metavar="CS", help="Change set: 1 to 64 of A-Z a-z 0-9 _ -")]
-Nats = Annotated[
-    str, typer.Option("--nats", metavar="URL", envvar="REBASER_NATS_URL", help="NATS server of the installation.")
-]
+Workspace = Annotated[str, typer.Argument(metavar="WS", help="Workspace: 1 to 64 characters of A-Z a-z 0-9 _ -")]
+ChangeSet = Annotated[str, typer.Argument(metavar="CS", help="Change set: 1 to 64 characters of A-Z a-z 0-9 _ -")]
+Nats = Annotated[str, typer.Option("--nats", metavar="URL", envvar="REBASER_NATS_URL", help="URL of the NATS server.")]
 Prefix = Annotated[
-    str, typer.Option("--prefix", envvar="REBASER_PREFIX", help="In front of every stream and subject name.")
+    str, typer.Option("--prefix", envvar="REBASER_PREFIX", help="Prefix of all stream and subject names.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="For machines: JSON on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_NATS = "nats://127.0.0.1:4222"
 
@@ -35,28 +33,35 @@ def _option(name: str, kind: Any, help_text: str, metavar: str) -> inspect.Param
 
 ACCESS_OPTIONS = [
     _option("nats_creds", Path | None, "NATS credentials file.", "FILE"),
-    _option("nats_nkey", Path | None, "File with the seed of an nkey.", "FILE"),
-    _option("nats_user", str | None, "NATS user.", "NAME"),
-    _option("nats_password", str | None, "Its password; others see it here, not in the environment.", "WORD"),
-    _option("nats_token", str | None, "NATS token; as above.", "WORD"),
-    _option("nats_tls_ca", Path | None, "Who may sign NATS' certificate; default: as the system.", "FILE"),
-    _option("nats_tls_cert", Path | None, "Certificate to show to NATS.", "FILE"),
-    _option("nats_tls_key", Path | None, "Its key, unless it stands with it.", "FILE"),
-    _option("nats_tls_hostname", str | None, "Name in NATS' certificate, if not its address.", "NAME"),
+    _option("nats_nkey", Path | None, "File with an nkey seed.", "FILE"),
+    _option("nats_user", str | None, "NATS user name.", "NAME"),
+    _option(
+        "nats_password",
+        str | None,
+        "Password of that user. Others on this machine can see it here, but not in the variable.",
+        "WORD",
+    ),
+    _option(
+        "nats_token", str | None, "NATS token. Others on this machine can see it here, but not in the variable.", "WORD"
+    ),
+    _option("nats_tls_ca", Path | None, "CA certificates to trust for NATS. Default: those of the system.", "FILE"),
+    _option("nats_tls_cert", Path | None, "Client certificate to present to NATS.", "FILE"),
+    _option("nats_tls_key", Path | None, "Key of the client certificate, unless it is in the same file.", "FILE"),
+    _option("nats_tls_hostname", str | None, "Host name in the certificate of NATS, if it is not its address.", "NAME"),
 ]
-ACCESS_VALUES: ContextVar[dict[str, object]] = ContextVar("ACCESS_VALUES", default={})  # noqa: B039 - nobody changes it
-"""Those of `ACCESS` that the command at work was given."""
+ACCESS_VALUES: ContextVar[dict[str, object]] = ContextVar("ACCESS_VALUES", default={})  # noqa: B039 - never mutated
+"""The values of `ACCESS_OPTIONS` for the command that runs, by setting."""
 
 
 def with_access(command: Callable[..., int]) -> Callable[..., int]:
-    """`command` with all options of `ACCESS`: who we are to NATS, and whom we trust."""
+    """`command` with `ACCESS_OPTIONS` added: how to log in to NATS, and which certificates to trust."""
     names = [option.name for option in ACCESS_OPTIONS]
 
     @wraps(command)
-    def run(**given: Any) -> int:
-        token = ACCESS_VALUES.set({name: given.pop(name) for name in names})
+    def run(**arguments: Any) -> int:
+        token = ACCESS_VALUES.set({name: arguments.pop(name) for name in names})
         try:
-            return command(**given)
+            return command(**arguments)
         finally:
             ACCESS_VALUES.reset(token)
 
@@ -72,12 +77,12 @@ def with_access(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help: what to type, never wrapped."""
+    """The examples at the end of a command's help; their lines are never wrapped."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def checked_key(workspace: str, change_set: str) -> ChangeSetKey:
-    """The change set that the arguments name; a usage error for names that cannot be one."""
+    """The change set that the arguments name. Raises a usage error if a name is invalid."""
     try:
         return ChangeSetKey.of(workspace, change_set)
     except UnprocessableError as error:

@@ -1,7 +1,7 @@
-"""Runs the asynchronous part of a command, on uvloop if it is there, and owns the signals.
+"""Runs the asynchronous part of a command, on uvloop if it is installed, and handles signals.
 
-Invariant: the first SIGINT or SIGTERM cancels the command's work and lets it clean up; a second one ends the process at
-once. A command never leaves a task behind.
+Invariant: the first SIGINT or SIGTERM cancels the work of the command and lets it clean up. A second one ends the
+process at once. No task outlives the command.
 """
 
 import os
@@ -23,9 +23,9 @@ Work = Callable[[], Awaitable[int | None]]
 
 
 def run_async(work: Work, *, daemon: bool = False) -> int:
-    """Run `work` to its end and return the exit code: its own, or 128 + the signal that stopped it.
+    """Run `work` and return the exit code: its result, or 128 plus the number of the signal that stopped it.
 
-    A daemon that SIGTERM stopped did what it was told: 0.
+    With `daemon`, SIGTERM is the regular end and gives 0.
     """
     if not structlog.is_configured():
         logs.configure("error", "console")  # structlog's own default would write to stdout
@@ -59,14 +59,14 @@ async def _supervised(work: Work) -> int:
 
 @asynccontextmanager
 async def best_effort(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Runs something that is nice to have: it ends with the body, and its failure is none."""
+    """Run `run` beside the body, and cancel it when the body ends. Its `RebaserError`s are ignored."""
 
-    async def try_it() -> None:
+    async def attempt() -> None:
         with suppress(RebaserError):
             await run()
 
     async with flat_task_group() as group:
-        group.start_soon(try_it)
+        group.start_soon(attempt)
         try:
             yield
         finally:

@@ -27,7 +27,7 @@ def with_closed(streams: str, *arguments: str) -> subprocess.CompletedProcess[st
 
 def test_a_closed_output_fails_in_one_line() -> None:
     done = with_closed(">&-", "functions")
-    assert (done.returncode, done.stderr) == (1, "rebaser: the output could not be written: Bad file descriptor\n")
+    assert (done.returncode, done.stderr) == (1, "rebaser: cannot write the output: Bad file descriptor\n")
 
 
 def test_no_socket_takes_the_place_of_a_closed_output() -> None:

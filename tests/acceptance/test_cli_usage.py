@@ -87,7 +87,7 @@ def test_version() -> None:
         (("get",), "WS"),
         (("get", "a.b", "c"), "'a.b'"),
         (("get", "w", "c", "--json", "--updates"), "choose one"),
-        (("enqueue", "w", "c"), "nothing to do"),
+        (("enqueue", "w", "c"), "no edits"),
         (("recompute", "w", "a.b"), "'a.b'"),
         (("recompute", "w", "c", "--function", ""), "--function"),
         (("tail", "a.b"), "'a.b'"),
@@ -120,6 +120,15 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: tuple[str, ...], wor
 def test_options_come_from_the_environment_too() -> None:
     assert "REBASER_ENQUEUE_WAIT" in rebaser("enqueue", "--help").stdout
     assert "'long'" in complaint("enqueue", "w", "c", "--set", "a=1", REBASER_ENQUEUE_WAIT="long")
+
+
+def test_a_variable_that_nothing_reads_is_warned_of_when_a_command_runs_but_not_in_its_help() -> None:
+    line = "warning: REBASER_SPRAK is not a setting and is ignored; did you mean REBASER_SPARK?"
+    assert rebaser("get", REBASER_SPRAK="1").stderr.splitlines()[0] == line
+    for arguments in (("--help",), ("--version",), ("get", "--help"), ("dlq", "list", "-h")):
+        done = rebaser(*arguments, REBASER_SPRAK="1")
+        assert (done.returncode, done.stderr) == (0, "")
+    assert rebaser(_REBASER_COMPLETE="source_bash", REBASER_SPRAK="1").stderr == ""
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -172,7 +181,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 def test_options_that_do_not_go_together() -> None:
     assert "--wait derived" in complaint("enqueue", "a", "b", "--set", "a=1", "--fail-on-error")
-    assert "one request" in complaint("enqueue", "a", "b", "--file", "-", "--request-id", "x")
+    assert "more than one request" in complaint("enqueue", "a", "b", "--file", "-", "--request-id", "x")
     assert "1 to 64 of" in complaint("enqueue", "a", "b", "--set", "a=1", "--request-id", "x y")
     assert "no formula" in complaint("enqueue", "a", "b", "--set", "a=1", "--input", "p=a")
 

@@ -78,7 +78,7 @@ async def test_values_follow_the_code_of_their_function_when_they_are_recomputed
             asked = ("recompute", WS, CS, "--wait", "derived", "--timeout", "150")
             done = await rebaser(*asked, "--function", "gross", nats_url=own_nats.url)
             assert (done.returncode, done.stderr) == (0, "")
-            assert done.stdout.startswith("applied the request to recompute values by gross, commit ")
+            assert done.stdout.startswith("applied the request to recompute values of gross, commit ")
             assert await shown(client) == (new, {State.OK})
 
             [report] = await rebaser_json(*asked, nats_url=own_nats.url)

@@ -68,7 +68,7 @@ async def test_a_file_waits_until_there_is_room(
     assert got == [(update,) for update in UPDATES]
     assert notes == ["the queue of ws.cs is full; waiting for room"]
     assert sender.waited > 0
-    assert sender.report()["waitedSeconds"] == round(sender.waited, 6)
+    assert sender.to_object()["waitedSeconds"] == round(sender.waited, 6)
     assert "for room" in sender.summary()
 
 
@@ -84,7 +84,7 @@ async def test_who_interrupts_a_file_is_told_what_is_in_and_what_may_be(
             while not sender.waited:  # noqa: ASYNC110 - for room for the second line; it tells nobody
                 await anyio.sleep(0.01)
             group.cancel_scope.cancel()
-    assert sender.interrupted_line() == "interrupted; lines 1 to 1 were sent, lines 2 to 2 may be sent"
+    assert sender.interrupted_line() == "interrupted; lines 1 to 1 were sent, lines 2 to 2 may have been sent"
 
 
 @pytest.mark.usefixtures("queue")

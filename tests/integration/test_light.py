@@ -102,8 +102,8 @@ async def test_commands_that_talk_to_servers_do_with_the_base_install(nats_url: 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("functions",), "this needs cel_expr_python, which is not installed: pip install 'rebaser[server]'"),
-        (("enqueue", "a", "b", "--derive", "x=a+1"), "this needs cel_expr_python, which is not installed"),
+        (("functions",), "this command needs cel_expr_python, which is not installed: pip install 'rebaser[server]'"),
+        (("enqueue", "a", "b", "--derive", "x=a+1"), "this command needs cel_expr_python, which is not installed"),
         (("demo",), "pip install 'rebaser[server]'"),
         (("dev", "--data", "/nowhere"), "pip install 'rebaser[server]'"),
         (("serve",), "pip install 'rebaser[server]'"),

@@ -126,5 +126,5 @@ def test_inputs_that_nothing_uses_or_that_are_none_are_refused() -> None:
 
 
 def test_a_wrong_formula_is_told_as_it_was_read() -> None:
-    with pytest.raises(typer.BadParameter, match=r"read as 'a_b \*': line 1"):
+    with pytest.raises(typer.BadParameter, match=r"read as 'a_b \*'\): line 1"):
         formula("t=`a/b` *")

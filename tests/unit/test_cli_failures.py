@@ -14,7 +14,7 @@ from rebaser_core.errors import ConfigError, TransientError
         (ConfigError("Java 17\nis missing"), "Java 17 is missing", 1),
         (typer.BadParameter("wrong", param_hint="--set"), "Invalid value for --set: wrong; see: rebaser --help", 2),
         (FileNotFoundError(2, "No such file", "f.jsonl"), "f.jsonl: No such file", 1),
-        (OSError(28, "No space left on device"), "the output could not be written: No space left on device", 1),
+        (OSError(28, "No space left on device"), "cannot write the output: No space left on device", 1),
         (BaseExceptionGroup("", [BaseExceptionGroup("", [ConfigError("deep")])]), "deep", 1),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_line_is_as_long_as_it_is_whatever_stood_before_it(lengths: list[int],
     if too_long is None:
         assert read(b"".join(lines), chunk, limits) == []
     else:
-        with pytest.raises(UnprocessableError, match=f"^line {too_long}: longer than 40 bytes"):
+        with pytest.raises(UnprocessableError, match=f"^line {too_long} is longer than 40 bytes"):
             read(b"".join(lines), chunk, limits)
 
 
@@ -78,7 +78,7 @@ def test_a_bad_line_is_named_and_ends_the_reading(bad: bytes) -> None:
 
 
 def test_a_line_without_an_end_is_bounded() -> None:
-    with pytest.raises(UnprocessableError, match=r"^line 1: longer than 1000 bytes"):
+    with pytest.raises(UnprocessableError, match=r"^line 1 is longer than 1000 bytes"):
         read(b"x" * 2000, 100, replace(DEFAULT_LIMITS, max_request_bytes=1000))
 
 
@@ -116,9 +116,9 @@ def test_values_come_from_csv() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,1\n", "line 1: the first line has to name the columns: id,value"),
-        ("id,value\na\n", "line 2: 1 cells, not 2"),
-        ('id,value\na,"1\n', "line 2: no line of CSV"),
+        ("a,1\n", "line 1: the first line has to be the column names: id,value"),
+        ("id,value\na\n", "line 2: 1 cells instead of 2"),
+        ('id,value\na,"1\n', "line 2: not valid CSV"),
         ("id,value\n,1\n", "line 2: id is missing"),
     ],
 )

@@ -18,8 +18,8 @@ def test_a_formula_that_names_nothing_is_told_what_was_meant() -> None:
     derive = Derive("cart/total", "cel", {"cart": "cart", "price": "price"}, {"expr": "cart/1/price * 2"})
     [line] = unknown_input_warnings([derive], state_of(Set("cart/1/price", 2), Set("price/of/milk", 1), derive))
     assert line == (
-        "cart/total names what does not exist: cart, price; "
-        "for the value cart/1/price write `cart/1/price`, in backticks"
+        "the formula of cart/total names ids that do not exist: cart, price; "
+        "to name the value cart/1/price, put backticks around it: `cart/1/price`"
     )
 
 
@@ -32,8 +32,8 @@ def test_many_formulas_are_told_in_few_lines() -> None:
     lines = unknown_input_warnings(
         [Derive(f"t{n}", "cel", {"a": "a"}, {"expr": "a"}) for n in range(9)], ChangeSetState()
     )
-    assert lines[0] == "t0 names what does not exist: a"
-    assert lines[3:] == ["and 6 more formulas name values that do not exist"]
+    assert lines[0] == "the formula of t0 names ids that do not exist: a"
+    assert lines[3:] == ["and 6 more formulas name ids that do not exist"]
 
 
 def test_a_tally_for_people() -> None:
@@ -41,7 +41,7 @@ def test_a_tally_for_people() -> None:
     assert tally_text(found) == "1,200 ok, 5 error"
     assert failure_lines(found) == [
         "error a: failed: no",
-        "and 1 more that fail by themselves",
-        "3 fail because an input does",
+        "and 1 more values with errors of their own",
+        "3 more failed because an input did",
     ]
     assert tally_text(Tally(dict.fromkeys(State, 0), (), 0)) == "no values"

@@ -70,7 +70,7 @@ def test_what_is_to_be_recomputed() -> None:
     assert entry_line(entry(asked), columns=False).endswith("\tR1; recompute all derived values")
     assert entry_object(entry(asked))["recompute"] == {"function": None}
     commit = replace(COMMIT, requests=(), delta=(), recompute=(Recompute(), Recompute("tax\x1b[31m")))
-    assert "\trecompute all derived values, values by tax\\x1b[31m; by server-1" in entry_line(
+    assert "\trecompute all derived values, values of tax\\x1b[31m; by server-1" in entry_line(
         entry(commit), columns=False
     )
     assert entry_object(entry(commit))["recompute"][1] == {"function": "tax\x1b[31m"}

@@ -21,10 +21,10 @@ def test_every_setting_and_option_is_known() -> None:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("REBASER_SPRAK", "REBASER_SPRAK is no setting, did you mean REBASER_SPARK?"),
-        ("REBASER_NATS", "REBASER_NATS is no setting, did you mean REBASER_NATS_URL?"),
-        ("REBASER_XYZZY", "REBASER_XYZZY is no setting"),
-        ("REBASER_ENQUEUE_SET", "REBASER_ENQUEUE_SET is no setting"),
+        ("REBASER_SPRAK", "REBASER_SPRAK is not a setting and is ignored; did you mean REBASER_SPARK?"),
+        ("REBASER_NATS", "REBASER_NATS is not a setting and is ignored; did you mean REBASER_NATS_URL?"),
+        ("REBASER_XYZZY", "REBASER_XYZZY is not a setting and is ignored"),
+        ("REBASER_ENQUEUE_SET", "REBASER_ENQUEUE_SET is not a setting and is ignored"),
     ],
 )
 def test_others_are_told(name: str, line: str) -> None:

@@ -1,4 +1,4 @@
-"""`rebaser enqueue`: the options, and what they mean together."""
+"""`rebaser enqueue`: edits a change set, from options or a file."""
 
 from functools import partial
 from typing import Annotated
@@ -20,14 +20,14 @@ def enqueue(
     *,
     sets: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="ID=JSON", help="Give ID a value.", allow_from_autoenv=False),
+        typer.Option("--set", metavar="ID=JSON", help="Set ID to a JSON value.", allow_from_autoenv=False),
     ] = None,
     derives: Annotated[
         list[str] | None,
         typer.Option(
             "--derive",
             metavar="ID=EXPR",
-            help="Compute ID by a formula; its names are value ids, any other id or pattern goes in backticks.",
+            help="Derive ID by a CEL formula. Names in it are ids of values; put other ids and patterns in backticks.",
             allow_from_autoenv=False,
         ),
     ] = None,
@@ -36,50 +36,55 @@ def enqueue(
         typer.Option(
             "--input",
             metavar="NAME=ID",
-            help="What NAME is in formulas of --derive; with a * in it, a pattern; more than once, a list.",
+            help="Define NAME for the formulas of --derive. ID may be a pattern with *. Repeat NAME to make it a list.",
             allow_from_autoenv=False,
         ),
     ] = None,
     unsets: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="ID", help="Take ID's value or formula away.", allow_from_autoenv=False),
+        typer.Option(
+            "--unset", metavar="ID", help="Delete the value or formula of ID, but keep ID.", allow_from_autoenv=False
+        ),
     ] = None,
     removes: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="ID", help="Remove ID.", allow_from_autoenv=False)
+        list[str] | None, typer.Option("--remove", metavar="ID", help="Delete ID.", allow_from_autoenv=False)
     ] = None,
     file: Annotated[
         str | None,
         typer.Option(
-            "--file", "-f", metavar="F|-", help="JSON Lines of updates, or FILE.csv with columns id,value; - is stdin."
+            "--file",
+            "-f",
+            metavar="F|-",
+            help="File with one update a line as JSON, or *.csv with the columns id,value. - is stdin.",
         ),
     ] = None,
     wait: Annotated[
-        WaitUntil, typer.Option(help="End when it is sent, applied, or when derived values are true again.")
+        WaitUntil, typer.Option(help="End when the edits are sent, applied, or all derived values are up to date.")
     ] = WaitUntil.APPLIED,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for each answer; for a file, also for room in a full queue.")
+        float, typer.Option(min=0.1, help="Seconds to wait for each answer, and with a file for room in a full queue.")
     ] = 60.0,
-    batch: Annotated[int, typer.Option(min=1, max=100_000, help="Updates of a file in one request, at most.")] = 5000,
-    content_type: Annotated[
-        str, typer.Option(metavar="cbor|json", help="What the request is written in, and its answer.")
-    ] = "cbor",
+    batch: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Maximum number of updates of a file in one request.")
+    ] = 5000,
+    content_type: Annotated[str, typer.Option(metavar="cbor|json", help="Encoding of requests and answers.")] = "cbor",
     unchecked: Annotated[
         bool,
-        typer.Option("--unchecked", help="Send formulas of a file that cannot be read, too; their values are errors."),
+        typer.Option("--unchecked", help="Also send formulas of a file with syntax errors; their values are errors."),
     ] = False,
     request_id: Annotated[
         str | None,
         typer.Option(
             "--request-id",
             metavar="ID",
-            help="Of the one request of the options; sent again with the same one, it is applied once.",
+            help="Id of the request. Requests with the same id are applied once. Not with --file.",
             allow_from_autoenv=False,
         ),
     ] = None,
     fail_on_error: Annotated[
         bool,
         typer.Option(
-            "--fail-on-error", help="With --wait derived: exit code 1 if any value of the change set is an error."
+            "--fail-on-error", help="With --wait derived: exit with 1 if any value of the change set is an error."
         ),
     ] = False,
     json: Json = False,
@@ -88,9 +93,10 @@ def enqueue(
 ) -> int:
     """Edit a change set.
 
-    What the options of one call ask for is one request: all of it is applied, or none. A file follows, in order, in
-    batches that are each applied whole. A regular file is checked to its end before anything is sent. With --wait
-    derived it says how the values of the change set stand then, and the first reasons of those that are errors.
+    The edits of all options are one request: either all of them are applied or none. The edits of a file follow, in
+    order, in batches; each batch is applied completely or not at all. A regular file is checked to its end before
+    anything is sent. With --wait derived, the command ends with the number of values in each state and the first
+    errors.
     """
     from rebaser.cli.runner import run_async
     from rebaser.cli.sending.edits import parse_edits
@@ -98,9 +104,9 @@ def enqueue(
     key = checked_key(workspace, change_set)
     edits = parse_edits(sets or (), derives or (), unsets or (), removes or (), _names_in, inputs=inputs or ())
     if not edits and file is None:
-        raise usage_error("nothing to do: give --set, --derive, --unset, --remove or --file")
+        raise usage_error("no edits: give --set, --derive, --unset, --remove or --file")
     if fail_on_error and wait is not WaitUntil.DERIVED:
-        raise usage_error("goes with --wait derived: before that nobody knows", "--fail-on-error")
+        raise usage_error("needs --wait derived: errors are known only then", "--fail-on-error")
     if request_id is not None:
         _check_request_id(request_id, file)
     with open_source(file, checked=not unchecked) as source:
@@ -117,10 +123,10 @@ def enqueue(
         )
         code = run_async(partial(sender.run, nats, prefix, edits, source))
     if code:
-        if told := sender.interrupted_line():
-            console.note(told)
+        if line := sender.interrupted_line():
+            console.note(line)
         return code
-    sender.tell(json=json)
+    sender.show_result(json=json)
     return code
 
 
@@ -130,12 +136,12 @@ def _content_type(text: str) -> str:
     try:
         return ContentType.of(text if "/" in text else f"application/{text}").value
     except UnprocessableError as error:
-        raise usage_error(f"{error.message}: cbor or json") from None
+        raise usage_error(f"{error.message}; use cbor or json") from None
 
 
 def _check_request_id(request_id: str, file: str | None) -> None:
     if file is not None:
-        raise usage_error("is of one request, and a file may be sent in several: leave one of them out", "--request-id")
+        raise usage_error("cannot be used with --file, which may be sent as more than one request", "--request-id")
     try:
         check_token(request_id, "request id")
     except UnprocessableError as error:

@@ -1,4 +1,4 @@
-"""`rebaser recompute`: have derived values computed anew, though nothing they rest on changed."""
+"""`rebaser recompute`: has derived values computed again although their inputs did not change."""
 
 from functools import partial
 from typing import Annotated
@@ -17,32 +17,33 @@ def recompute(
     change_set: ChangeSet,
     *,
     function: Annotated[
-        str | None, typer.Option(metavar="F", help="Only values that this function computes; default: all.")
+        str | None, typer.Option(metavar="F", help="Only values of this function. Default: all derived values.")
     ] = None,
     wait: Annotated[
-        WaitUntil, typer.Option(help="End when it is sent, applied, or when derived values are true again.")
+        WaitUntil, typer.Option(help="End when the request is sent, applied, or all derived values are up to date.")
     ] = WaitUntil.APPLIED,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")] = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Compute the derived values of a change set anew.
+    """Compute the derived values of a change set again.
 
-    For when the code of a function changed: nothing else makes values be computed again that are true. What depends on
-    them follows where they turn out different. Until then they show as stale.
+    Use it after the code of a function has changed: values that are up to date are not computed again by themselves.
+    Until they are, they are shown as stale. If a value turns out different, the values that depend on it are computed
+    again, too.
     """
     from rebaser.cli.runner import run_async
 
     key = checked_key(workspace, change_set)
-    asked = Recompute(function)
+    request = Recompute(function)
     try:
-        parse_recompute(asked.to_wire())
+        parse_recompute(request.to_wire())
     except UnprocessableError as error:
         raise usage_error(error.message, "--function") from None
-    sender = EditSender(key, wait, timeout, recompute=asked)
+    sender = EditSender(key, wait, timeout, recompute=request)
     code = run_async(partial(sender.run, nats, prefix, [], None))
     if code:
         return code
-    sender.tell(json=json)
+    sender.show_result(json=json)
     return code

@@ -1,7 +1,7 @@
-"""Updates from command-line options: `--set a=1 --derive b='a * 2' --unset c --remove d`.
+"""Parses updates from command-line options: `--set a=1 --derive b='a * 2' --unset c --remove d`.
 
-Invariant: what comes out is valid (`rebaser_core.updates`), and no id is edited twice, because options of different
-names have no order among themselves.
+Invariant: the updates are valid (`rebaser_core.updates`), and no id is edited twice, because options with different
+names have no order among each other.
 """
 
 import json
@@ -24,9 +24,9 @@ def parse_edits(
     *,
     inputs: Sequence[str] = (),
 ) -> list[Update]:
-    """The updates that the options ask for; `names_in` gives the free names of a formula.
+    """The updates that the options describe. `free_names` returns the names that a formula uses.
 
-    Raises a usage error that names the option and what would be right.
+    Raises a usage error that names the option and says how to write it.
     """
     from rebaser.settings import load_settings
 
@@ -35,7 +35,7 @@ def parse_edits(
     seen: set[str] = set()
     for option, update in _each(sets, _derives(derives, inputs, free_names), unsets, removes):
         if update.id in seen:
-            raise usage_error(f"{update.id!r} is edited twice; put edits that need an order into a --file", option)
+            raise usage_error(f"{update.id!r} is edited twice; put edits whose order matters into a --file", option)
         seen.add(update.id)
         try:
             updates.append(parse_update(update.to_wire(), limits))
@@ -60,30 +60,31 @@ def _each(
 def _set(text: str) -> Set:
     id_, equals, raw = text.partition("=")
     if not equals:
-        raise usage_error(f"{text!r} has no '='; write ID=JSON, as in --set price=9.5", "--set")
+        raise usage_error(f"{text!r} has no '='; write ID=JSON, for example --set price=9.5", "--set")
     try:
         value = loads(ContentType.JSON, raw.encode())
     except (UnprocessableError, UnicodeEncodeError) as error:
         suggestion = f"--set {shlex.quote(id_)}={shlex.quote(json.dumps(raw, ensure_ascii=False))}"
-        raise usage_error(
-            f"{raw!r} is no value: {error}; text needs quotes of its own: {suggestion}", "--set"
-        ) from None
-    return Set(id_, value)  # type: ignore[arg-type]  # checked with all else of the update
+        message = f"{raw!r} is not a JSON value: {error}; text needs quotes inside the argument: {suggestion}"
+        raise usage_error(message, "--set") from None
+    return Set(id_, value)  # type: ignore[arg-type]  # `parse_update` checks it
 
 
 def _derives(texts: Sequence[str], inputs: Sequence[str], free_names: FreeNames) -> list[Derive]:
-    given = parse_named_inputs(inputs)
-    found = [_derive(text, free_names, given) for text in texts]
-    used = {name for derive in found for name in derive.inputs}
-    for name in given:
+    named_inputs = parse_named_inputs(inputs)
+    derives = [_derive(text, free_names, named_inputs) for text in texts]
+    used = {name for derive in derives for name in derive.inputs}
+    for name in named_inputs:
         if name not in used:
             raise usage_error(f"no formula of --derive uses {name!r}", "--input")
-    return found
+    return derives
 
 
-def _derive(text: str, free_names: FreeNames, given: NamedInputs) -> Derive:
+def _derive(text: str, free_names: FreeNames, named_inputs: NamedInputs) -> Derive:
     id_, equals, expression = text.partition("=")
     expression = expression.strip()
     if not equals or not expression or expression.startswith("="):
-        raise usage_error(f"{text!r} has no formula; write ID=EXPR, as in --derive total='price * qty'", "--derive")
-    return TypedFormula.read(expression, given).derive(id_, free_names, given)
+        raise usage_error(
+            f"{text!r} has no formula; write ID=EXPR, for example --derive total='price * qty'", "--derive"
+        )
+    return TypedFormula.read(expression, named_inputs).derive(id_, free_names, named_inputs)

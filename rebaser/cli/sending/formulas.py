@@ -1,6 +1,6 @@
-"""Formulas as they are typed: any id in backticks, names that `--input` explains.
+"""Parses formulas of `--derive`: ids in backticks, and names that `--input` defines.
 
-Invariant: what stands in text constants and comments of a formula is left alone.
+Invariant: text constants and comments of a formula are left unchanged.
 """
 
 import re
@@ -14,7 +14,7 @@ from rebaser_core.updates import Derive, Input, Match
 FreeNames = Callable[[str], Sequence[str]]
 NamedInputs = Mapping[str, Input | tuple[Input, ...]]
 
-# In this order: comments, raw text, text, a quoted field (`a.`b-c``, which is CEL's own), an id.
+# In this order: a comment, raw text, text, a quoted field (`a.`b-c``, which is CEL syntax), an id in backticks.
 _QUOTED_ID = re.compile(
     r"""//[^\n]*
     | \b[bB]?[rR] (?: '''.*?''' | \"{3}.*?\"{3} | '[^'\n]*' | "[^"\n]*" )
@@ -28,56 +28,61 @@ _NO_WORD = re.compile(r"\W+", re.ASCII)
 
 
 def parse_named_inputs(texts: Sequence[str]) -> NamedInputs:
-    """What `--input NAME=ID` says, by name; a name that is given more than once stands for a list."""
-    found: dict[str, list[Input]] = {}
+    """The inputs that `--input NAME=ID` defines, by name. A name that occurs more than once is a list."""
+    inputs: dict[str, list[Input]] = {}
     for text in texts:
         name, equals, id_ = text.partition("=")
         if not equals or not id_:
-            raise usage_error(f"{text!r} names no value; write NAME=ID, as in --input p=cart/1/price", "--input")
+            raise usage_error(
+                f"{text!r} has no name or no id; write NAME=ID, for example --input p=cart/1/price", "--input"
+            )
         if _WORD.fullmatch(name) is None:
-            raise usage_error(f"{name!r} is no name that a formula can use: letters, digits and _ only", "--input")
-        found.setdefault(name, []).append(_input(id_))
-    return {name: ids[0] if len(ids) == 1 else tuple(ids) for name, ids in found.items()}
+            raise usage_error(f"{name!r} cannot be used in a formula: a name has letters, digits and _ only", "--input")
+        inputs.setdefault(name, []).append(_input(id_))
+    return {name: ids[0] if len(ids) == 1 else tuple(ids) for name, ids in inputs.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TypedFormula:
-    """`expression` as CEL reads it, with the inputs that were in backticks by the names that they have there."""
+    """A formula of `--derive`. `expression`: the CEL expression, with a name in place of each id in backticks.
+
+    `quoted`: those ids (or patterns) by name.
+    """
 
     expression: str
     quoted: Mapping[str, Input]
 
     @classmethod
-    def read(cls, text: str, given: NamedInputs) -> "TypedFormula":
-        """`text` with a name for each id in backticks that nothing else in it has."""
-        ids = list(dict.fromkeys(found[1] for found in _QUOTED_ID.finditer(text) if found[1] is not None))
-        taken = {*_WORD.findall(_QUOTED_ID.sub(_blank, text)), *given}
+    def read(cls, text: str, named_inputs: NamedInputs) -> "TypedFormula":
+        """Parse `text`. Each id in backticks gets a name that occurs nowhere else in it."""
+        ids = list(dict.fromkeys(match[1] for match in _QUOTED_ID.finditer(text) if match[1] is not None))
+        taken = {*_WORD.findall(_QUOTED_ID.sub(_blank, text)), *named_inputs}
         names: dict[str, str] = {}
         for id_ in ids:
             stem = _NO_WORD.sub("_", id_).strip("_") or "input"
-            stem = stem if "_" in stem else f"{stem}_value"  # no word that the language has has an underscore
+            stem = stem if "_" in stem else f"{stem}_value"  # CEL keywords have no underscore
             name = stem = stem if _WORD.match(stem) else f"_{stem}"
             number = 2
             while name in taken:
                 name, number = f"{stem}_{number}", number + 1
             taken.add(name)
             names[id_] = name
-        expression = _QUOTED_ID.sub(lambda one: one[0] if one[1] is None else names[one[1]], text)
+        expression = _QUOTED_ID.sub(lambda match: match[0] if match[1] is None else names[match[1]], text)
         return cls(expression, {name: _input(id_) for id_, name in names.items()})
 
-    def derive(self, id_: str, free_names: FreeNames, given: NamedInputs) -> Derive:
-        """The update; what is neither in backticks nor given is the id of a value."""
+    def derive(self, id_: str, free_names: FreeNames, named_inputs: NamedInputs) -> Derive:
+        """The update. A name that is neither from backticks nor from `named_inputs` is itself the id of a value."""
         try:
             names = free_names(self.expression)
         except UnprocessableError as error:
-            read = f", read as {self.expression!r}" if self.quoted else ""
-            raise usage_error(f"formula of {id_!r}{read}: {error.message}", "--derive") from None
-        known = {**given, **self.quoted}
+            rewritten = f" (read as {self.expression!r})" if self.quoted else ""
+            raise usage_error(f"formula of {id_!r}{rewritten}: {error.message}", "--derive") from None
+        known = {**named_inputs, **self.quoted}
         return Derive(id_, "cel", {name: known.get(name, name) for name in names}, {"expr": self.expression})
 
 
-def _blank(found: re.Match[str]) -> str:
-    return found[0] if found[1] is None else " "
+def _blank(match: re.Match[str]) -> str:
+    return match[0] if match[1] is None else " "
 
 
 def _input(id_: str) -> Input:

@@ -1,7 +1,7 @@
-"""Updates from JSON Lines, one object a line, as `rebaser get --updates` writes them.
+"""Parses updates from JSON Lines (one object a line, as `rebaser get --updates` writes them) and from CSV.
 
-Invariant: memory is bounded by one line and one batch, whatever the size of the input; a line is either in a batch or
-in an error that names its number, and nothing after a bad line is looked at. No I/O here: bytes come in by `feed`.
+Invariant: memory is bounded by one line and one batch, whatever the size of the input. A line ends up in a batch or in
+an error with its number, and nothing after a bad line is parsed. There is no I/O here: callers pass bytes to `feed`.
 """
 
 import csv
@@ -20,7 +20,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class UpdateLine:
-    """One update, the number of its line (from 1), and how many bytes of input it took."""
+    """One update, the number of its line (from 1), and its size in the input, in bytes."""
 
     number: int
     size: int
@@ -28,34 +28,34 @@ class UpdateLine:
 
 
 class JsonLinesParser:
-    """Turns chunks of bytes into updates. Raises `UnprocessableError`, line number in front, for a bad line."""
+    """Parses chunks of bytes into updates. Raises `UnprocessableError` with the line number for a bad line."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, check: Check | None = None) -> None:
-        """`check` may raise `UnprocessableError` as well."""
+        """`check` is called with each update and may raise `UnprocessableError`, too."""
         self._limits = limits
         self._check = check
-        self._parts: list[bytes] = []  # of the line that is not complete yet
-        self._held = 0
-        self._number = 0
+        self._parts: list[bytes] = []  # of the line that is incomplete
+        self._buffered = 0  # bytes in `_parts`
+        self._number = 0  # of the last complete line
 
     def feed(self, chunk: bytes) -> Iterator[UpdateLine]:
         """The updates that `chunk` completes."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
-            self._hold(chunk[start:end])
+            self._buffer(chunk[start:end])
             yield from self._complete(1)
             start = end + 1
-        self._hold(chunk[start:])
+        self._buffer(chunk[start:])
 
     def finish(self) -> Iterator[UpdateLine]:
-        """The last line, if it had no line end."""
+        """The update of the last line, if that has no line end."""
         yield from self._complete(0)
 
-    def _hold(self, part: bytes) -> None:
-        self._held += len(part)
-        if self._held > self._limits.max_request_bytes:
+    def _buffer(self, part: bytes) -> None:
+        self._buffered += len(part)
+        if self._buffered > self._limits.max_request_bytes:
             raise UnprocessableError(
-                f"line {self._number + 1}: longer than {self._limits.max_request_bytes} bytes", code="too_large"
+                f"line {self._number + 1} is longer than {self._limits.max_request_bytes} bytes", code="too_large"
             )
         if part:
             self._parts.append(part)
@@ -63,7 +63,7 @@ class JsonLinesParser:
     def _complete(self, newline: int) -> Iterator[UpdateLine]:
         raw = b"".join(self._parts)
         self._parts.clear()
-        self._held = 0
+        self._buffered = 0
         self._number += 1
         size = len(raw) + newline
         if self._number == 1:
@@ -80,13 +80,15 @@ class JsonLinesParser:
             yield UpdateLine(self._number, size, update)
 
     def _read(self, raw: bytes) -> Update | None:
-        """The update of a line, if it has one."""
+        """The update of a line; None if the line has none."""
         return parse_update(loads(ContentType.JSON, raw, self._limits), self._limits)
 
 
 class CsvParser(JsonLinesParser):
-    """Values from CSV (RFC 4180) with columns `id` and `value`: a cell is a JSON value if it reads as one, else text;
-    an empty one unsets. A cell holds no line end."""
+    """Parses CSV (RFC 4180) with the columns `id` and `value`.
+
+    A value that is valid JSON is that, any other is text, and an empty one unsets. Cells cannot contain line ends.
+    """
 
     _columns: tuple[str, ...] = ()
 
@@ -94,16 +96,16 @@ class CsvParser(JsonLinesParser):
         try:
             cells = next(csv.reader([raw.decode().rstrip("\r")], strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise UnprocessableError(f"no line of CSV: {error}", code="invalid_update") from None
+            raise UnprocessableError(f"not valid CSV: {error}", code="invalid_update") from None
         if not self._columns:
             if sorted(cells) != ["id", "value"]:
-                raise UnprocessableError("the first line has to name the columns: id,value", code="invalid_update")
+                raise UnprocessableError("the first line has to be the column names: id,value", code="invalid_update")
             self._columns = tuple(cells)
             return None
         if len(cells) != 2:
-            raise UnprocessableError(f"{len(cells)} cells, not 2", code="invalid_update")
-        found = dict(zip(self._columns, cells, strict=True))
-        id_, cell = found["id"], found["value"]
+            raise UnprocessableError(f"{len(cells)} cells instead of 2", code="invalid_update")
+        row = dict(zip(self._columns, cells, strict=True))
+        id_, cell = row["id"], row["value"]
         raw_update: dict[str, object] = {"op": "unset", "id": id_}
         if cell:
             raw_update |= {"op": "set", "value": self._value(cell)}
@@ -118,7 +120,7 @@ class CsvParser(JsonLinesParser):
 
 @dataclass(slots=True)
 class UpdateBatch:
-    """Updates of consecutive lines, bounded in count and bytes; a line larger than the bound goes alone."""
+    """Updates of consecutive lines, bounded in number and bytes. A line above the byte limit is a batch of its own."""
 
     max_count: int
     max_bytes: int
@@ -128,7 +130,7 @@ class UpdateBatch:
     size: int = 0
 
     def has_room(self, line: UpdateLine) -> bool:
-        """Whether `line` may join."""
+        """Whether `line` fits."""
         return not self.updates or (len(self.updates) < self.max_count and self.size + line.size <= self.max_bytes)
 
     def add(self, line: UpdateLine) -> None:
@@ -139,5 +141,5 @@ class UpdateBatch:
         self.size += line.size
 
     def empty(self) -> "UpdateBatch":
-        """A fresh batch with the same bounds."""
+        """An empty batch with the same limits."""
         return UpdateBatch(self.max_count, self.max_bytes)

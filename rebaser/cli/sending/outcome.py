@@ -1,4 +1,4 @@
-"""What became of an edit: how values stand, and what its formulas name that does not exist."""
+"""Describes the result of an edit: values by state, errors, and formulas that name ids which do not exist."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,37 +10,37 @@ if TYPE_CHECKING:
     from rebaser_core.state.change_set import ChangeSetState
     from rebaser_core.state.tally import Tally
 
-SHOWN = 3  # reasons, warnings, names of one warning
+SHOWN = 3  # errors, warnings, or names in one warning
 
 
-def tally_text(found: "Tally") -> str:
-    """`3 ok, 1 error`: what there is of every state."""
-    told = ", ".join(f"{count:,} {state.value}" for state, count in found.counts.items() if count)
-    return told or "no values"
+def tally_text(tally: "Tally") -> str:
+    """The number of values in each state: `3 ok, 1 error`."""
+    counts = ", ".join(f"{count:,} {state.value}" for state, count in tally.counts.items() if count)
+    return counts or "no values"
 
 
-def failure_lines(found: "Tally") -> list[str]:
-    """A line for each of the first causes, and how many more there are."""
-    lines = [f"error {id_}: {fault.code}: {fault.message}" for id_, fault in found.causes]
-    more = found.failing - len(found.causes)
+def failure_lines(tally: "Tally") -> list[str]:
+    """A line for each of the first values that failed by themselves, and how many others failed."""
+    lines = [f"error {id_}: {fault.code}: {fault.message}" for id_, fault in tally.causes]
+    more = tally.failing - len(tally.causes)
     if more:
-        lines.append(f"and {more:,} more that fail by themselves")
-    follow = found.errors - found.failing
-    if follow:
-        lines.append(f"{follow:,} fail because an input does")
+        lines.append(f"and {more:,} more values with errors of their own")
+    dependents = tally.errors - tally.failing
+    if dependents:
+        lines.append(f"{dependents:,} more failed because an input did")
     return lines
 
 
-def tally_object(found: "Tally") -> dict[str, Any]:
-    """The same for machines."""
+def tally_object(tally: "Tally") -> dict[str, Any]:
+    """The same as an object for `--json`."""
     return {
-        "values": {state.value: count for state, count in found.counts.items()},
-        "errors": [{"id": id_, "code": fault.code, "message": fault.message} for id_, fault in found.causes],
+        "values": {state.value: count for state, count in tally.counts.items()},
+        "errors": [{"id": id_, "code": fault.code, "message": fault.message} for id_, fault in tally.causes],
     }
 
 
 def unknown_input_warnings(updates: Sequence[Update], state: "ChangeSetState") -> list[str]:
-    """A line for each formula among `updates` that names what `state` does not have."""
+    """A line for each formula among `updates` that names ids which `state` does not have."""
     lines = []
     for update in updates:
         if isinstance(update, Derive) and update.function == "cel":
@@ -48,16 +48,18 @@ def unknown_input_warnings(updates: Sequence[Update], state: "ChangeSetState") -
             if missing:
                 lines.append(_unknown(update, missing, state.cells))
     more = len(lines) - SHOWN
-    return [*lines[:SHOWN], f"and {more:,} more formulas name values that do not exist"] if more > 0 else lines
+    return [*lines[:SHOWN], f"and {more:,} more formulas name ids that do not exist"] if more > 0 else lines
 
 
 def _unknown(update: Derive, missing: Sequence[str], ids: Iterable[str]) -> str:
     names = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
-    line = f"{update.id} names what does not exist: {names}"
+    line = f"the formula of {update.id} names ids that do not exist: {names}"
     expression = str(update.params.get("expr"))
-    meant = [id_ for id_ in ids if id_ in expression and any(_is_part(name, id_) for name in missing)]
-    if meant:
-        return f"{line}; for the value {max(meant, key=len)} write `{max(meant, key=len)}`, in backticks"
+    intended = [id_ for id_ in ids if id_ in expression and any(_is_part(name, id_) for name in missing)]
+    if intended:
+        return (
+            f"{line}; to name the value {max(intended, key=len)}, put backticks around it: `{max(intended, key=len)}`"
+        )
     return line
 
 

@@ -1,10 +1,9 @@
-"""What `rebaser enqueue` does with its edits, and `rebaser recompute` with its wish: sends them, keeps count of what
-became of them.
+"""Sends the edits of `rebaser enqueue` and the request of `rebaser recompute`, and reports the result.
 
-Invariant: requests go out strictly one after the other, so a batch is sent only after the one before it was accepted;
-when one fails, the message says which lines it held and which are in, and no later line was sent.
+Invariant: requests are sent strictly one after the other, a batch only after the previous one was accepted. If one
+fails, the message says which lines it contained and which lines were sent before it, and no later line is sent.
 
-A full queue is no failure of a file: its next batch waits until there is room, for as long as `--timeout` allows.
+If the queue is full while a file is sent, the next batch waits for room, for as long as `--timeout` allows.
 """
 
 import time
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
     from rebaser_core.state.change_set import ChangeSetState
     from rebaser_core.state.tally import Tally
 
-# Bytes of lines in one request: the message stays well below what a NATS server takes, without a blob.
+# Bytes of lines in one request. This keeps the message well below the limit of a NATS server, so it needs no blob.
 BATCH_BYTES = 256 * 1024
 
 
 class WaitUntil(StrEnum):
-    """How far an edit has to be before the command ends."""
+    """What the command waits for before it ends."""
 
     NONE = "none"
     APPLIED = "applied"
@@ -45,10 +44,11 @@ class WaitUntil(StrEnum):
 
 @dataclass(slots=True)
 class EditSender:
-    """Sends one call's edits. `timeout` is seconds for each answer, `batch` updates of a file in one request.
+    """Sends the edits of one command and keeps the result.
 
-    `recompute`: what is to be computed anew instead; the edits are none then. `request_id`: of the one request that
-    there is, if it is given. `fail_on_error`: a value that is an error makes it a failure.
+    `timeout`: seconds to wait for each answer. `batch`: updates of a file in one request, at most. `recompute`: what to
+    recompute; there are no edits then. `request_id`: id of the only request, None to make one. `fail_on_error`: fail if
+    any value of the change set is an error.
     """
 
     key: ChangeSetKey
@@ -59,24 +59,24 @@ class EditSender:
     content_type: str = "application/cbor"
     request_id: str | None = None
     fail_on_error: bool = False
-    requests: int = 0
-    updates: int = 0
-    performed: int = 0
-    commit: int | None = None
-    last_request: str | None = None
+    requests: int = 0  # accepted
+    updates: int = 0  # accepted
+    performed: int = 0  # updates that were applied
+    commit: int | None = None  # of the last request
+    last_request: str | None = None  # its id
     waited: float = 0.0  # seconds, for room in a full queue
     applied_after: float = 0.0  # seconds
-    derived_after: float | None = None
+    derived_after: float | None = None  # seconds
     error: RebaserError | None = None
-    tally: "Tally | None" = None  # of all values, once they are derived
+    tally: "Tally | None" = None  # of all values of the change set, once they are derived
     warnings: list[str] = field(default_factory=list)
-    _place: str = ""  # in the input, for an error
+    _location: str = ""  # in the input, to put before an error message
     _last_line: int = 0  # of the file, accepted
-    _under_way: str = ""  # lines of the file
+    _in_flight: str = ""  # the lines of the file that were sent but not yet accepted
     _started: float = field(default_factory=time.perf_counter)
 
     async def run(self, nats: str, prefix: str, edits: list[Update], source: UpdateSource | None) -> None:
-        """Send everything. An expected failure ends up in `error`, with the counts as they stand."""
+        """Send everything. An expected failure is kept in `error`; the counts are those up to it."""
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix, content_type=self.content_type) as client:
@@ -85,7 +85,7 @@ class EditSender:
                 if self.recompute is not None:
                     await self._check_exists(client)
                 if edits or self.recompute is not None:
-                    missing = await self._missing(client, edits)
+                    missing = await self._missing_ids(client, edits)
                     await self._send(client, edits)
                     self.warnings += missing
                 if source is not None:
@@ -93,10 +93,10 @@ class EditSender:
                 self.applied_after = time.perf_counter() - self._started
                 if self.wait is WaitUntil.DERIVED and self.commit is not None:
                     await self._wait_derived(client, self.commit)
-                    await self._count_values(await self._look(client, edits))
+                    await self._count_values(await self._load_state(client, edits))
                 elif self.wait is WaitUntil.APPLIED and any(isinstance(edit, Derive) for edit in edits):
-                    with suppress(RebaserError):  # it was applied, and that is what was asked for
-                        await self._look(client, edits)
+                    with suppress(RebaserError):  # the edits are applied; only warnings are missing
+                        await self._load_state(client, edits)
             except RebaserError as error:
                 self.error = error
                 self.last_request = getattr(error, "request_id", self.last_request)
@@ -105,16 +105,16 @@ class EditSender:
         if not await client.exists(self.key.workspace, self.key.change_set):
             raise UnprocessableError(f"there is no change set {self.key.change_set} in workspace {self.key.workspace}")
 
-    async def _missing(self, client: "RebaserClient", edits: list[Update]) -> list[str]:
-        """What is to be unset or removed, and does not exist."""
+    async def _missing_ids(self, client: "RebaserClient", edits: list[Update]) -> list[str]:
+        """A warning for each id to be unset or removed that does not exist."""
         ids = [edit.id for edit in edits if isinstance(edit, (Unset, Remove))]
         if not ids:
             return []
         state = await client.state(self.key.workspace, self.key.change_set)
         return [f"{id_} did not exist" for id_ in ids if id_ not in state.cells]
 
-    async def _look(self, client: "RebaserClient", edits: list[Update]) -> "ChangeSetState":
-        """What it is like now; formulas of options that name nothing become warnings."""
+    async def _load_state(self, client: "RebaserClient", edits: list[Update]) -> "ChangeSetState":
+        """The current state. Formulas of `edits` that name unknown ids are added to the warnings."""
         state = await client.state(self.key.workspace, self.key.change_set)
         self.warnings += unknown_input_warnings(edits, state)
         return state
@@ -134,8 +134,8 @@ class EditSender:
                 await client.wait_covered(self.key.workspace, self.key.change_set, commit, timeout=self.timeout)
         except TimeoutError:
             raise TransientError(
-                f"applied as commit {commit}, but derived values were not true within {self.timeout:g} s; "
-                "they will be: `rebaser status` shows whether a server works on it",
+                f"applied as commit {commit}, but the derived values are not up to date after {self.timeout:g} s; "
+                "`rebaser status` shows whether a server is computing them",
                 code="timeout",
             ) from None
         self.derived_after = time.perf_counter() - self._started
@@ -167,7 +167,7 @@ class EditSender:
         with console.progress("sending", source.size) as bar:
             async with aclosing(source.chunks()) as chunks:
                 while True:
-                    self._place = f"{source.name}, "
+                    self._location = f"{source.name}, "
                     chunk = await anext(chunks, b"")
                     for line in lines.feed(chunk) if chunk else lines.finish():
                         if not batch.has_room(line):
@@ -179,52 +179,52 @@ class EditSender:
                         break
             if batch.updates:
                 await self._send_batch(client, source, batch, bar)
-        self._place = ""
+        self._location = ""
 
     async def _send_batch(
         self, client: "RebaserClient", source: UpdateSource, batch: "UpdateBatch", bar: "Progress"
     ) -> None:
-        self._place = f"{source.name}, lines {batch.first_line} to {batch.last_line}: "
-        self._under_way = f"lines {batch.first_line} to {batch.last_line}"
+        self._location = f"{source.name}, lines {batch.first_line} to {batch.last_line}: "
+        self._in_flight = f"lines {batch.first_line} to {batch.last_line}"
         await self._send_when_there_is_room(client, batch.updates, bar)
-        self._under_way = ""
+        self._in_flight = ""
         self._last_line = batch.last_line
-        self._place = f"{source.name}, "
+        self._location = f"{source.name}, "
 
     async def _send_when_there_is_room(self, client: "RebaserClient", updates: list[Update], bar: "Progress") -> None:
         import anyio
 
         from rebaser_client import QueueFull
 
-        give_up = time.perf_counter() + self.timeout
+        deadline = time.perf_counter() + self.timeout
         while True:
             try:
                 await self._send(client, updates)
             except QueueFull as full:
-                left = give_up - time.perf_counter()
-                if left <= 0:
+                remaining = deadline - time.perf_counter()
+                if remaining <= 0:
                     raise
                 if not self.waited and bar.disable:
-                    whose = full.key if full.scope == "change set" else "all requests"
-                    console.note(f"the queue of {whose} is full; waiting for room")
+                    queue = full.key if full.scope == "change set" else "all requests"
+                    console.note(f"the queue of {queue} is full; waiting for room")
                 bar.update(bar.task_ids[0], description="waiting for room")
-                pause = min(full.retry_after, left)
+                pause = min(full.retry_after, remaining)
                 await anyio.sleep(pause)
                 self.waited += pause
             else:
                 bar.update(bar.task_ids[0], description="sending")
                 return
 
-    # -- telling ---------------------------------------------------------------------------------------------------
+    # -- the result ------------------------------------------------------------------------------------------------
 
     @property
     def _verb(self) -> str:
         return "sent" if self.wait is WaitUntil.NONE else "applied"
 
-    def tell(self, *, json: bool) -> None:
-        """Say how it went. Raises `CommandFailed` if it did not go well."""
+    def show_result(self, *, json: bool) -> None:
+        """Print the result. Raises `CommandFailed` for a failure."""
         if json:
-            console.write_json(self.report())
+            console.write_json(self.to_object())
         if self.error is not None:
             raise CommandFailed(self.error_line())
         if not json:
@@ -239,24 +239,24 @@ class EditSender:
             raise CommandFailed(f"{count:,} value{' is an error' if count == 1 else 's are errors'}")
 
     def error_line(self) -> str:
-        """What went wrong, where in the input, and what is in already."""
-        assert self.error is not None  # noqa: S101 - asked for only then
-        line = self._place + self.error.message
+        """What went wrong, where in the input, and what was sent before."""
+        assert self.error is not None  # noqa: S101 - called only then
+        line = self._location + self.error.message
         if self._last_line:
             line += f"; lines 1 to {self._last_line} were {self._verb}"
-        elif self.requests and self._place:
+        elif self.requests and self._location:
             line += f"; the edits of the options were {self._verb}"
-        return f"{line}; nothing after that was sent" if self._place else line
+        return f"{line}; nothing after that was sent" if self._location else line
 
     def interrupted_line(self) -> str:
-        """What is in, and what may be, when a file was interrupted; empty if nothing is."""
-        told = [f"lines 1 to {self._last_line} were {self._verb}"] if self._last_line else []
-        if self._under_way:
-            told.append(f"{self._under_way} may be {self._verb}")
-        return f"interrupted; {', '.join(told)}" if told else ""
+        """Which lines of a file were sent, and which may have been, when it was interrupted; empty if none."""
+        parts = [f"lines 1 to {self._last_line} were {self._verb}"] if self._last_line else []
+        if self._in_flight:
+            parts.append(f"{self._in_flight} may have been {self._verb}")
+        return f"interrupted; {', '.join(parts)}" if parts else ""
 
     def summary(self) -> str:
-        """One line for people."""
+        """The result as one line for people."""
         if not self.requests:
             return "no updates: nothing sent"
         what = f"{self.updates:,} update{'' if self.updates == 1 else 's'}"
@@ -271,11 +271,11 @@ class EditSender:
         line = f"applied {what}, commit {self.commit}, {console.duration_text(self.applied_after)}"
         if self.derived_after is None:
             return line
-        line += f"; derived values true after {console.duration_text(self.derived_after)}"
+        line += f"; derived values up to date after {console.duration_text(self.derived_after)}"
         return line if self.tally is None else f"{line}: {tally_text(self.tally)}"
 
-    def report(self) -> dict[str, Any]:
-        """The same for machines."""
+    def to_object(self) -> dict[str, Any]:
+        """The result as an object for `--json`."""
         out: dict[str, Any] = {
             "workspaceId": self.key.workspace,
             "changeSetId": self.key.change_set,
@@ -300,8 +300,8 @@ class EditSender:
 
 
 async def _show_progress(client: "RebaserClient", key: ChangeSetKey) -> None:
-    """On a terminal, a bar tells how far the update is that is waited for, if it takes its time."""
+    """On a terminal, show the progress of the update as a bar. Short updates report none."""
     with console.progress("computing", None, counted=True) as bar:
-        async with aclosing(client.watch_progress(key.workspace, key.change_set)) as told:
-            async for one in told:
-                bar.update(bar.task_ids[0], completed=one.done, total=one.total)
+        async with aclosing(client.watch_progress(key.workspace, key.change_set)) as reports:
+            async for progress in reports:
+                bar.update(bar.task_ids[0], completed=progress.done, total=progress.total)
