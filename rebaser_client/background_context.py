@@ -1,7 +1,8 @@
-"""Holds an asynchronous context manager open in a task of its own, so that any task may open it and any other close it.
+"""Keeps an asynchronous context manager open in a background task, so that one task may open it and another close it.
 
-Cancel scopes and task groups have to be left by the task that entered them. Notebooks, fixtures and web frameworks
-often open in one task and close in another. What is raised in the caller's own body passes through no task group, then.
+Cancel scopes and task groups have to be exited by the task that entered them, but notebooks, fixtures and web
+frameworks often open a client in one task and close it in another. A background task also keeps the caller's exceptions
+away from the task groups of the context manager.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 class BackgroundContext(Generic[T]):
-    """Opens and closes `manager` once."""
+    """Enters and exits `manager` once, both in the same background task."""
 
     def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
         self._manager = manager
@@ -25,8 +26,8 @@ class BackgroundContext(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> T:
-        """Enter it; raises what entering it raises."""
-        task = self._task = asyncio.create_task(self._hold(), name=f"holds {self._manager!r}")
+        """Enter the context manager and return its value. Raises what the manager raises on entry."""
+        task = self._task = asyncio.create_task(self._run(), name=f"holds {self._manager!r}")
         try:
             await asyncio.wait((self._opened, task), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -39,27 +40,30 @@ class BackgroundContext(Generic[T]):
         return self._opened.result()
 
     async def close(self) -> None:
-        """Leave it, and return when that is done; raises what ended it early. A second call does nothing more."""
+        """Exit the context manager, and wait until it has exited. Raises what ended it early.
+
+        A second call does nothing.
+        """
         self._closing.set()
         task = self._task
         if task is not None:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait((task,))
             self._task = None
-            if not task.cancelled():  # as a loop does at its end to all tasks
+            if not task.cancelled():  # an event loop cancels all its tasks when it ends
                 task.result()
 
-    async def _hold(self) -> None:
+    async def _run(self) -> None:
         async with self._manager as value:
             self._opened.set_result(value)
             await self._closing.wait()
 
 
 def require_asyncio() -> None:
-    """Raise `ConfigError` under anything but asyncio."""
+    """Raise `ConfigError` unless the caller runs on asyncio."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         raise ConfigError(
-            "rebaser_client runs on asyncio (uvloop, too), and there is no asyncio event loop here"
+            "rebaser_client needs asyncio (uvloop works, too), but no asyncio event loop is running"
         ) from None

@@ -1,48 +1,61 @@
-"""Where the library's log events go: where the application wants them, and nowhere until it says so.
+"""Sends the library's log events to the logging of the application, or nowhere if the application configured none.
 
-An application that configured structlog gets them there, as events with fields; any other by the standard `logging`,
-under the logger `rebaser_client`, one line an event.
+If the application configured structlog, events go there, with their fields. Otherwise they go to the standard
+`logging`, one line for each event, under the logger `rebaser_client`.
 """
 
 import logging
-from typing import Any
+from typing import Any, Self
 
 import structlog
 
-# Without a handler of its own, the standard library would write warnings to stderr.
+from rebaser_core.ids import ChangeSetKey
+
+# Without a handler, the standard library would write warnings to stderr.
 logging.getLogger("rebaser_client").addHandler(logging.NullHandler())
 
 
 class Logger:
-    """What a module logs with."""
+    """Logs the events of one module. An event is a short name plus fields."""
 
-    __slots__ = ("_plain", "_structured")
+    __slots__ = ("_fields", "_name", "_plain", "_structured")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, **fields: Any) -> None:
+        self._name = name
+        self._fields = fields
         self._plain = logging.getLogger(name)
         self._structured: Any = structlog.get_logger(name)
 
+    def bind(self, **fields: Any) -> Self:
+        """Return a logger that adds `fields` to each event."""
+        return type(self)(self._name, **self._fields, **fields)
+
+    def for_change_set(self, key: ChangeSetKey) -> Self:
+        """Return a logger that adds the workspace and the change set to each event."""
+        return self.bind(workspace=key.workspace, change_set=key.change_set)
+
     def debug(self, event: str, **fields: Any) -> None:
-        self._tell(logging.DEBUG, event, fields)
+        self._emit(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        self._tell(logging.INFO, event, fields)
+        self._emit(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        self._tell(logging.WARNING, event, fields)
+        self._emit(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        self._tell(logging.ERROR, event, fields)
+        self._emit(logging.ERROR, event, fields)
 
     def exception(self, event: str, **fields: Any) -> None:
-        """An error, with the traceback of the exception that is being handled."""
-        self._tell(logging.ERROR, event, fields, exc_info=True)
+        """Log an error with the traceback of the exception that is being handled."""
+        self._emit(logging.ERROR, event, fields, exc_info=True)
 
     def log(self, level: int, event: str, **fields: Any) -> None:
-        self._tell(level, event, fields)
+        self._emit(level, event, fields)
 
-    def _tell(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
-        if structlog.is_configured():  # at each event: applications do so after their imports
+    def _emit(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
+        fields = self._fields | fields
+        if structlog.is_configured():  # checked at each event: applications configure logging after their imports
             if exc_info:
                 fields["exc_info"] = True
             self._structured.log(level, event, **fields)
@@ -52,5 +65,5 @@ class Logger:
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of the module `name`."""
+    """Return the logger of the module `name`."""
     return Logger(name)

@@ -1,4 +1,4 @@
-"""What `RebaserClient.connect` and `RebaserClient.open` can be told."""
+"""The options of `RebaserClient.connect` and `RebaserClient.open`."""
 
 from typing import cast
 
@@ -9,13 +9,15 @@ from rebaser_core.limits import Limits
 
 
 class ClientOptions(Access, total=False):
-    """Those of `Access`: who we are to NATS and whom we trust; and the following, all of them optional.
+    """The options of `Access` (credentials and TLS of the NATS connection), and the following. All are optional.
 
-    `prefix`, `blobs` and `limits` must be those of the servers. `prefix`: in front of the names of streams and
-    subjects. `blobs`: URL of the blob store; in NATS if not given. `inbox_prefix`: of the subjects that answers come
-    on. `limits`: what a request may be. `content_type`: what requests are written in, and answers then, too: CBOR, or
-    JSON (`application/json`). `check_formulas` (usually yes): whether updates with a formula that cannot be read are
-    refused; it takes 0.1 ms for each formula the first time, and needs `cel-expr-python`, without which nobody looks.
+    - `prefix`: prefix of the names of streams and subjects. Must be that of the servers.
+    - `blobs`: URL of the blob store; by default, blobs are in NATS. Must be that of the servers.
+    - `limits`: limits for requests. Must be those of the servers.
+    - `inbox_prefix`: prefix of the subjects on which answers arrive.
+    - `content_type`: encoding of requests, and thereby of their answers: CBOR (default), or JSON (`application/json`).
+    - `check_formulas`: refuse updates whose formula does not parse (default). A formula takes 0.1 ms to parse the first
+      time. Needs `cel-expr-python`; without this package, formulas are not checked.
     """
 
     prefix: str
@@ -27,13 +29,13 @@ class ClientOptions(Access, total=False):
 
 
 def access_options(options: ClientOptions) -> Access:
-    """The part of `options` that the connection is opened with."""
+    """Return those of `options` that the NATS connection takes."""
     ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type", "check_formulas")
     return cast("Access", {name: value for name, value in options.items() if name not in ours})
 
 
 def content_type_option(options: ClientOptions) -> ContentType:
-    """Raises `ConfigError` for one that no server reads."""
+    """Return the content type. Raises `ConfigError` if servers cannot read it."""
     try:
         return ContentType.of(options.get("content_type", CBOR))
     except UnprocessableError as error:

@@ -1,6 +1,6 @@
-"""Waits until a DVU has covered a commit, whoever owns the change set by then: it follows the log.
+"""Waits until a DVU has covered a commit. It follows the log, so it does not matter which server owns the change set.
 
-Invariant: what one follower of a change set sees serves every waiter of this client, and it lives as long as they do.
+Invariant: per change set, one follower serves all waiters of this client. It ends with the last waiter.
 """
 
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.log.reader import LogReader
 from rebaser_client.logs import get_logger
@@ -17,26 +18,28 @@ from rebaser_core.ids import ChangeSetKey
 
 log = get_logger(__name__)
 
-RETRY = 0.2  # seconds
+RETRY_MIN, RETRY_MAX = 0.2, 1.0  # seconds between attempts to follow a log, before jitter
 
 
 @dataclass(eq=False)
 class _Follower:
+    """`covers`: derived values are correct as of this log sequence. `waiters`: each with the sequence it waits for."""
+
     covers: int = 0
     waiters: dict[anyio.Event, int] = field(default_factory=dict)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     ended: bool = False
     denied: NotAllowed | None = None
 
-    def saw(self, commit: Commit) -> None:
+    def record(self, commit: Commit) -> None:
         self.covers = max(self.covers, commit.sequence if commit.covers is None else commit.covers)
-        for event, wanted in self.waiters.items():
-            if wanted <= self.covers:
+        for event, sequence in self.waiters.items():
+            if sequence <= self.covers:
                 event.set()
 
 
 class CoverageWaiter:
-    """Followers run in `group`."""
+    """Runs its followers in `group`."""
 
     def __init__(self, reader: LogReader, group: TaskGroup) -> None:
         self._reader = reader
@@ -44,7 +47,11 @@ class CoverageWaiter:
         self._followers: dict[ChangeSetKey, _Follower] = {}
 
     async def wait(self, key: ChangeSetKey, commit: int) -> None:
-        """Return when derived values are true as of log sequence `commit`. Waits for ever; cancel it."""
+        """Return when the derived values of `key` are correct as of log sequence `commit`.
+
+        Has no timeout: the caller cancels it. Raises `NotAllowed` if NATS does not let the client read the log, and
+        `ClientClosedError` if the client is closed meanwhile.
+        """
         follower = self._followers.get(key)
         if follower is None:
             follower = self._followers[key] = _Follower()
@@ -75,17 +82,19 @@ class CoverageWaiter:
                 event.set()
 
     async def _read(self, key: ChangeSetKey, follower: _Follower) -> None:
+        backoff = Backoff(RETRY_MIN, RETRY_MAX)
         while True:
             try:
                 last = await self._reader.last(key)
                 if last is not None:
-                    follower.saw(last)
+                    follower.record(last)
+                backoff.reset()
                 async for commit in self._reader.follow(key, 0 if last is None else last.sequence):
-                    follower.saw(commit)
+                    follower.record(commit)
             except NotAllowed as error:
                 self._followers.pop(key, None)
                 follower.denied = error
                 return
             except RebaserError as error:
-                log.warning("follow_failed", workspace=key.workspace, change_set=key.change_set, reason=str(error))
-            await anyio.sleep(RETRY)
+                log.for_change_set(key).warning("follow_failed", reason=str(error))
+            await anyio.sleep(backoff.next_delay())

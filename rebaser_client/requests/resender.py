@@ -1,10 +1,11 @@
-"""Has requests answered whose answer was lost: it is a core NATS message, and goes down with any connection on its way.
+"""Sends a request again if its answer was lost. Answers are core NATS messages, so a lost connection loses them.
 
-Invariant: a request is sent again only when it has left the queue, so that a long queue does not grow by those who
-wait in it. The log knows the request by its id, and the new message is answered with the outcome of the first.
+Invariant: a request is sent again only after it has left the queue, so that callers who wait for a long queue do not
+make it longer. The log knows the request by its id, and the new message is answered with the outcome of the first.
 
-A change set is looked at when a request has waited for `PATIENCE` or the connection was replaced, then ever more seldom
-while its requests still queue: with a slow server, what this costs does not depend on how many wait.
+The queue of a change set is checked when a request has waited for `PATIENCE`, and when the connection was replaced.
+While its requests stay queued, it is checked less and less often. So with a slow server, the cost of the checks does
+not depend on how many requests wait.
 """
 
 import asyncio
@@ -22,12 +23,12 @@ from rebaser_core.subjects import Subjects
 
 log = get_logger(__name__)
 
-PATIENCE = 2.0  # seconds that a request waits before its queue is looked at
-PAUSE_MAX = 16.0  # seconds between looks at one queue
+PATIENCE = 2.0  # seconds that a request waits before its queue is checked
+PAUSE_MAX = 16.0  # seconds between checks of one queue
 
 
 class _Queue:
-    """Requests of one change set, in the order in which they were stored, each with the time of that."""
+    """The unanswered requests of one change set with the time at which each was stored, oldest first."""
 
     __slots__ = ("due", "pause", "stored_at")
 
@@ -38,15 +39,19 @@ class _Queue:
 
 
 class Resender:
-    """Looks in `group`, while there is anything to look for; `again` stores a request once more."""
+    """Checks queues in a task of `group`, as long as requests are unanswered. `send_again` stores a request again."""
 
     def __init__(
-        self, js: JetStream, subjects: Subjects, group: TaskGroup, again: Callable[[OutgoingRequest], Awaitable[None]]
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        group: TaskGroup,
+        send_again: Callable[[OutgoingRequest], Awaitable[None]],
     ) -> None:
         self._js = js
         self._subjects = subjects
         self._group = group
-        self._again = again
+        self._send_again = send_again
         self._queues: dict[ChangeSetKey, _Queue] = {}
         self._running = False
         self._reconnected = anyio.Event()
@@ -54,7 +59,7 @@ class Resender:
         js.connection.on_reconnect(self._check_soon)  # for as long as the connection lives
 
     def add(self, request: OutgoingRequest) -> None:
-        """Look after a request that was stored."""
+        """Watch a request that was just stored."""
         now = self._loop.time()
         queue = self._queues.get(request.key)
         if queue is None:
@@ -66,7 +71,7 @@ class Resender:
             self._group.start_soon(self._run)
 
     def remove(self, request: OutgoingRequest) -> None:
-        """It was answered, or nobody waits any more."""
+        """Stop watching a request, because it was answered or its caller no longer waits."""
         queue = self._queues.get(request.key)
         if queue is not None and queue.stored_at.pop(request, None) is not None and not queue.stored_at:
             del self._queues[request.key]
@@ -79,45 +84,44 @@ class Resender:
             with anyio.move_on_after(PATIENCE):
                 await self._reconnected.wait()
             patience = PATIENCE
-            if self._reconnected.is_set():  # what was said meanwhile was said to nobody
+            if self._reconnected.is_set():  # answers that were sent meanwhile are lost
                 self._reconnected = anyio.Event()
                 patience = 0.0
                 for queue in self._queues.values():
                     queue.due, queue.pause = 0.0, PATIENCE
             now = self._loop.time()
-            async with anyio.create_task_group() as looks:
+            async with anyio.create_task_group() as checks:
                 for key, queue in self._queues.items():
                     stored_by = now - patience
                     if queue.due <= now and next(iter(queue.stored_at.values())) <= stored_by:
-                        looks.start_soon(self._check_queue, key, queue, stored_by)
+                        checks.start_soon(self._check_queue, key, queue, stored_by)
         self._running = False
 
     async def _check_queue(self, key: ChangeSetKey, queue: _Queue, stored_by: float) -> None:
-        """Send what was stored until `stored_by` (of the loop's clock) and has left the queue since."""
+        """Send again the requests that were stored until `stored_by` (loop time) and have left the queue since."""
         try:
-            # Its first message tells of all: what has a lower sequence has left.
+            # Requests with a lower sequence than the first message in the queue have left it.
             first = await self._js.next(self._subjects.requests_stream, self._subjects.requests(key), 1)
-            left: list[OutgoingRequest] = []
-            for request in [request for request, since in queue.stored_at.items() if since <= stored_by]:
+            dequeued: list[OutgoingRequest] = []
+            for request in [request for request, time in queue.stored_at.items() if time <= stored_by]:
                 if first is None or request.sequence < first.sequence:
-                    left.append(request)
+                    dequeued.append(request)
                 else:
                     request.note_undecided(self._loop.time())
-            queue.pause = PATIENCE if left else min(queue.pause * 2, PAUSE_MAX)
-            for request in left:
-                if request in queue.stored_at:
-                    await self._send_again(queue, request)
+            queue.pause = PATIENCE if dequeued else min(queue.pause * 2, PAUSE_MAX)
+            for request in dequeued:
+                if request in queue.stored_at:  # still unanswered
+                    await self._resend(queue, request)
         except (RebaserError, TimeoutError) as error:
-            log.debug("answer_look_failed", workspace=key.workspace, change_set=key.change_set, reason=str(error))
+            log.for_change_set(key).debug("answer_look_failed", reason=str(error))
         queue.due = self._loop.time() + queue.pause
 
-    async def _send_again(self, queue: _Queue, request: OutgoingRequest) -> None:
-        key = request.key
-        log.info("answer_lost", workspace=key.workspace, change_set=key.change_set, seq=request.sequence)
+    async def _resend(self, queue: _Queue, request: OutgoingRequest) -> None:
+        log.for_change_set(request.key).info("answer_lost", seq=request.sequence)
         if self._loop.time() > request.repeat_until:
-            self.remove(request)  # servers may have forgotten it, and would apply it again
+            self.remove(request)  # servers may have forgotten the request, and would apply it a second time
             return
         request.mark_as_copy()
-        await self._again(request)
+        await self._send_again(request)
         if request in queue.stored_at:
             queue.stored_at[request] = self._loop.time()

@@ -130,9 +130,7 @@ class TaskPublisher:
             try:
                 await publish_task(self._js, self._subjects, key)
             except RebaserError as error:
-                log.warning(
-                    "task_publish_failed", workspace=key.workspace, change_set=key.change_set, reason=error.message
-                )
+                log.for_change_set(key).warning("task_publish_failed", reason=error.message)
                 refused = isinstance(error, NotAllowed) or (isinstance(error, ApiError) and is_full(error))
                 if refused or self._loop.time() > give_up_at:
                     return
