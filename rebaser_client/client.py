@@ -1,7 +1,7 @@
-"""The client: sends updates, waits for what becomes of them, reads values, follows commits.
+"""`RebaserClient`: sends updates, waits until they are applied or derived, reads values, follows commits.
 
-Invariant: a request is durable (its ack awaited) before its change set is woken, and a request id that was handed out
-stays good: sending the same one again is answered, never applied twice.
+Invariant: a request is durable (its ack was awaited) before a task is published for its change set. A request can be
+sent again under the same id: it is answered, and never applied twice.
 """
 
 import asyncio
@@ -37,18 +37,18 @@ from rebaser_core.updates import Recompute, Update
 Wait: TypeAlias = Literal["applied", "derived"]
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
-SEND_AGAIN_BOUND = 5.0  # seconds; after that it waits for the next look
+RESEND_TIMEOUT = 5.0  # seconds; if it expires, the resender tries again at its next check
 
 
 class RebaserClient(ReadOperations):
-    """A connection to one installation. Safe to share between the tasks of an event loop.
+    """A connection to one installation. The tasks of one event loop can share a client.
 
-    Make one with `connect`:
+    Create a client with `connect`:
 
         async with RebaserClient.connect("nats://127.0.0.1:4222") as client:
             await client.enqueue_updates("shop", "main", [Set("price", 9.5)])
 
-    It needs asyncio (uvloop, too).
+    The client needs asyncio; uvloop works, too.
     """
 
     def __init__(
@@ -77,34 +77,35 @@ class RebaserClient(ReadOperations):
     @classmethod
     @asynccontextmanager
     async def connect(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> AsyncGenerator[Self, None]:
-        """Connect to NATS at `url` (several: separated by commas), for as long as the body runs.
+        """Connect to NATS at `url` (or several URLs, separated by commas) for as long as the body runs.
 
-        `options` are those of `ClientOptions`. Raises `NotConnectedError` if nobody answers, `ConfigError` for options
-        that cannot be right. What the body raises leaves as it is.
+        See `ClientOptions` for `options`. Raises `NotConnectedError` if no NATS server answers, and `ConfigError` for
+        invalid options. Exceptions of the body are raised unchanged.
         """
         client = await cls.open(url, **options)
         try:
             yield client
         except BaseException:
-            with suppress(Exception):  # what the body raised is what the caller has to see
+            with suppress(Exception):  # the caller has to see the exception of the body
                 await client.aclose()
             raise
         await client.aclose()
 
     @classmethod
     async def open(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> Self:
-        """As `connect`, for those who cannot hold one task, as in notebooks and frameworks: end it with `aclose`.
+        """Connect as `connect` does, without a context manager, for example in notebooks and web frameworks.
 
-        Any task of the event loop may do so. Who forgets leaves a connection behind until the loop ends.
+        The caller closes the client with `aclose`, from any task of the event loop. Without `aclose`, the connection
+        stays open until the loop ends.
         """
         require_asyncio()
         context = BackgroundContext(cls._connected(url, **options))
         client = await context.open()
-        client._context = context  # noqa: SLF001 - of its own class
+        client._context = context  # noqa: SLF001 - of the same class
         return client
 
     async def aclose(self) -> None:
-        """Close it. What still waits for something raises `ClientClosedError`, as all later calls do."""
+        """Close the client. Calls that still wait raise `ClientClosedError`, as all later calls do."""
         if self._context is not None:
             await self._context.close()
 
@@ -145,15 +146,22 @@ class RebaserClient(ReadOperations):
         recompute: Recompute | None = None,
         timeout: float = 30.0,  # noqa: ASYNC109 - the error must carry the request id
     ) -> RequestId:
-        """Store a request, durably, and wake its change set; returns its id. `timeout` is seconds.
+        """Store a request durably, publish a task for its change set, and return the request id.
 
-        The id may be given, to send a request again that may or may not have arrived. `recompute`: derived values to be
-        computed anew after the updates, all or those of a function, though nothing that they rest on changed.
+        - `request_id`: sends a request again that may or may not have arrived. By default, the id is new.
+        - `from_change_set`: the change set that the updates come from. They are checked for conflicts.
+        - `recompute`: computes derived values again after the updates, all or those of one function, even if their
+          inputs did not change.
+        - `timeout`: seconds.
 
-        Raises `UnprocessableError` for an invalid update, by position and id (`TooLarge` for too much at once),
-        `QueueFull`, `NotReadyError`, `NotConnectedError` (there was no connection for all of `timeout`; nothing was
-        stored), or `RequestTimeout` (with the id: it may still be applied). That nobody could be woken is no error: the
-        request is stored, and the sweeper will find it.
+        Raises:
+
+        - `UnprocessableError` for an invalid update; the message has its position and id. `TooLarge` if the request is
+          too large.
+        - `QueueFull`, `NotReadyError`, or `NotConnectedError` (no connection within `timeout`): nothing was stored.
+        - `RequestTimeout`, with the id: the request may still be applied.
+
+        If no task can be published, no error is raised: the request is stored, and the sweeper will find it.
         """
         key = ChangeSetKey.of(workspace, change_set)
         id_ = self._request_id(request_id)
@@ -181,11 +189,15 @@ class RebaserClient(ReadOperations):
         from_change_set: str | None = None,
         recompute: Recompute | None = None,
     ) -> EnqueueUpdatesResponse:
-        """Send a request and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
+        """Send a request, and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
-        Raises as `enqueue_updates`; `RequestRejected` if the request cannot be processed, `RequestIdReused` if its id
-        was that of another, `RequestConflicts` if updates of `from_change_set` do not fit here. What is returned is a
-        success. A `RequestTimeout` has the commit if the request was applied, and only its DVU is still to come.
+        Always returns a success. Raises the errors of `enqueue_updates`, and:
+
+        - `RequestRejected` if the request cannot be processed.
+        - `RequestIdReused` if another request had the same id.
+        - `RequestConflicts` if updates from `from_change_set` conflict with the change set.
+
+        A `RequestTimeout` has the commit if the request was applied and only its DVU is missing.
         """
         if wait not in get_args(Wait):
             raise UnprocessableError(f"wait is 'applied' or 'derived', not {wait!r}", code="invalid_argument")
@@ -205,7 +217,7 @@ class RebaserClient(ReadOperations):
             self._task_publisher.start_unless_answered(key, reply)
             self._resender.add(request)
             message = await reply
-            self._resender.remove(request)  # a DVU may take its time
+            self._resender.remove(request)  # now, because waiting for a DVU may take long
             self._task_publisher.record_answer(key)
             response = decode(message.headers, message.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):
@@ -236,20 +248,19 @@ class RebaserClient(ReadOperations):
         timeout: float = 60.0,  # noqa: ASYNC109 - the error must carry the request id
         request_id: str | None = None,
     ) -> EnqueueUpdatesResponse:
-        """Have all derived values computed anew, or those of `function` (say, because its code changed), and wait.
+        """Compute all derived values again, or those of `function` (for example after its code changed), and wait.
 
-        What depends on them follows if they turn out different. Raises as `enqueue_updates_with_reply`;
-        `RequestRejected` with code `nothing_to_recompute` where nothing is so derived.
+        Values that depend on them are computed again only if their inputs changed. Raises the errors of
+        `enqueue_updates_with_reply`; `RequestRejected` with code `nothing_to_recompute` if there is no such value.
         """
-        asked = Recompute(function)
         return await self.enqueue_updates_with_reply(
-            workspace, change_set, (), wait=wait, timeout=timeout, request_id=request_id, recompute=asked
+            workspace, change_set, (), wait=wait, timeout=timeout, request_id=request_id, recompute=Recompute(function)
         )
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
     def _request_id(self, given: str | None) -> RequestId:
-        """`given`, checked, or a new ULID; within a millisecond its random part counts up, as the format has it."""
+        """Return `given`, checked, or a new ULID. Within a millisecond its random part counts up, as ULIDs specify."""
         if given is not None:
             return check_request_id(given)
         now = time.time_ns() // 1_000_000
@@ -259,7 +270,7 @@ class RebaserClient(ReadOperations):
         return RequestId(ulid(self._id_time, self._id_random.to_bytes(10, "big")))
 
     async def _send_again(self, request: OutgoingRequest) -> None:
-        await self._sender.store(request, self._loop.time() + SEND_AGAIN_BOUND)
+        await self._sender.store(request, self._loop.time() + RESEND_TIMEOUT)
         self._task_publisher.start(request.key)
 
 

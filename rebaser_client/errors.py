@@ -1,4 +1,4 @@
-"""What the client can tell its caller, beyond the classes of `rebaser_core.errors`."""
+"""The errors that the client raises, beyond the classes of `rebaser_core.errors`."""
 
 from typing import ClassVar, Literal, TypeAlias
 
@@ -11,25 +11,25 @@ Operation: TypeAlias = Literal["publish", "subscribe"]
 
 
 class NotConnectedError(TransientError):
-    """There is no connection to NATS just now, or there never was one. Nothing was sent."""
+    """The client is not connected to NATS, or never was. Nothing was sent."""
 
     default_code = "not_connected"
 
 
 class NotAuthorized(NotConnectedError):  # noqa: N818 - a state of the connection
-    """NATS does not know who we say we are: the credentials are missing or wrong."""
+    """NATS refused the client: its credentials are missing or wrong."""
 
     default_code = "not_authorized"
 
 
 class NotSecure(NotConnectedError):  # noqa: N818 - as above
-    """The server cannot be talked to as securely as it was asked for: no TLS, or a certificate that is not trusted."""
+    """The NATS server does not offer TLS as required, or its certificate is not trusted."""
 
     default_code = "not_secure"
 
 
 class NotAllowed(RebaserError):  # noqa: N818 - as above
-    """NATS knows us, and does not let us `publish` to `subject`, or `subscribe` to it. Nothing was sent."""
+    """NATS accepted the credentials, but they lack the right to `operation` on `subject`. Nothing was sent."""
 
     default_code = "not_allowed"
 
@@ -44,16 +44,16 @@ class NotAllowed(RebaserError):  # noqa: N818 - as above
 
 
 class NotReadyError(TransientError):
-    """NATS is there, but nobody stores requests: no server has set up the streams yet."""
+    """NATS answers, but the streams do not exist: no server has created them yet."""
 
     default_code = "not_ready"
 
     def __init__(self) -> None:
-        super().__init__("NATS answers, but Rebaser's streams are not there: has a server been started?")
+        super().__init__("NATS answers, but Rebaser's streams do not exist: has a server been started?")
 
 
 class ClientClosedError(RebaserError):
-    """The client, or its connection, was closed. What was sent before may have been stored and applied."""
+    """The client, or its connection, was closed. Requests sent before may have been stored and applied."""
 
     default_code = "closed"
 
@@ -65,57 +65,60 @@ Scope: TypeAlias = Literal["change set", "all"]
 
 
 class QueueFull(TransientError):  # noqa: N818 - a state of the queue
-    """No more requests may wait, in this change set or in `all`. Nothing was stored.
+    """The queue of the change set (`scope` is "change set") or of the installation ("all") is full. Nothing was stored.
 
-    `retry_after` (seconds) is when to try again: it grows for as long as the queue stays full, and differs from caller
-    to caller, so that they do not all come back at once.
+    Try again after `retry_after` seconds. It grows for as long as the queue stays full, and has jitter, so that callers
+    do not all return at once.
     """
 
     default_code = "queue_full"
 
     def __init__(self, key: ChangeSetKey, scope: Scope, retry_after: float, reason: str) -> None:
-        whose = f"the queue of {key} is full" if scope == "change set" else "the queue of all requests is full"
-        super().__init__(f"{whose} ({reason}); try again in {retry_after:.1f} s")
+        problem = f"the queue of {key} is full" if scope == "change set" else "the queue of all requests is full"
+        super().__init__(f"{problem} ({reason}); try again in {retry_after:.1f} s")
         self.key = key
         self.scope = scope
         self.retry_after = retry_after
 
 
 class TooLarge(UnprocessableError):  # noqa: N818 - a state of the request
-    """The request is larger than the installation takes. Nothing was stored; send it in parts. Sizes are bytes."""
+    """The request is larger than the installation accepts. Nothing was stored. Split the request.
+
+    `size` and `limit` are bytes; `limit` is None if NATS refused the request and did not say its limit.
+    """
 
     default_code = "too_large"
 
     def __init__(self, size: int, limit: int | None) -> None:
-        most = "than the stream of requests takes" if limit is None else f"than {limit:,} bytes"
-        super().__init__(f"the request has {size:,} bytes, more {most}; send it in parts")
+        allowed = "than the request stream accepts" if limit is None else f"than {limit:,} bytes"
+        super().__init__(f"the request has {size:,} bytes, more {allowed}; split it into several requests")
         self.size = size
         self.limit = limit
 
 
 class RequestTimeout(TransientError):  # noqa: N818 - as above
-    """Not all that was asked for happened in time; `commit` says what did.
+    """The request did not complete within the timeout.
 
-    None: there was no answer, and the request may still be applied; send it again with the same `request_id` to find
-    out. A log sequence: it was applied in that commit, but derived values were not up to date yet; `wait_covered`
-    waits for them.
+    `commit` is None if no answer arrived. The request may still be applied; to find out, send it again with the same
+    `request_id`. Otherwise `commit` is the log sequence of the commit that applied the request, but derived values were
+    not up to date yet; `wait_covered` waits for them.
     """
 
     default_code = "request_timeout"
 
     def __init__(self, request_id: RequestId, timeout: float, commit: int | None = None) -> None:
-        became = (
+        outcome = (
             f"was not answered within {timeout:g} s; it may still be applied"
             if commit is None
             else f"was applied in commit {commit}, but derived values were not up to date within {timeout:g} s"
         )
-        super().__init__(f"request {request_id} {became}")
+        super().__init__(f"request {request_id} {outcome}")
         self.request_id = request_id
         self.commit = commit
 
 
 class RequestRejected(RebaserError):  # noqa: N818 - as above
-    """Nothing was applied, and sending it again changes nothing; `response` says why."""
+    """The request was rejected, and nothing was applied. Sending it again does not help; `response` says why."""
 
     disposition: ClassVar[Disposition] = Disposition.REJECT
     default_code = "rejected"
@@ -130,9 +133,10 @@ class RequestRejected(RebaserError):  # noqa: N818 - as above
 
 
 class RequestConflicts(RequestRejected):
-    """Updates from another change set (`from_change_set`) do not fit here: they remove what is not here any more.
+    """Updates from another change set (`from_change_set`) conflict with this one: they remove values that it lacks.
 
-    `conflicts`: which values do not fit, and why: the first 100. Empty in an answer given again; the message names ten.
+    `conflicts` has the first 100 values that conflict, each with the reason. It is empty if the answer was repeated;
+    the message names ten values.
     """
 
     default_code = "conflicts"
@@ -144,6 +148,6 @@ class RequestConflicts(RequestRejected):
 
 
 class RequestIdReused(RequestRejected):
-    """Another request, with other content, was decided under this id before; it keeps its outcome."""
+    """A request with the same id but other content was decided before. Its outcome stands."""
 
     default_code = REQUEST_ID_REUSED

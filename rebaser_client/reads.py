@@ -1,4 +1,4 @@
-"""The half of the client that changes nothing: values, definitions, commits, progress, status."""
+"""The read-only operations of the client: values, definitions, commits, progress, status."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -26,7 +26,7 @@ from rebaser_core.values import Value
 
 
 class ReadOperations:
-    """Part of `RebaserClient`."""
+    """The read-only operations of `RebaserClient`, its subclass."""
 
     def __init__(
         self, connection: Connection, subjects: Subjects, blobs: BlobStore, limits: Limits, group: TaskGroup
@@ -39,56 +39,58 @@ class ReadOperations:
         self._coverage = CoverageWaiter(self._reader, group)
 
     async def exists(self, workspace: str, change_set: str) -> bool:
-        """Whether anything was ever asked of the change set."""
+        """Return whether a request was ever sent to the change set."""
         key, subjects = ChangeSetKey.of(workspace, change_set), self._subjects
         with translate_missing_stream():
-            # In this order: a request leaves the queue after its commit.
+            # In this order, because a request leaves the queue only after its commit is stored.
             waiting = await self._js.next(subjects.requests_stream, subjects.requests(key), 1)
             return (
                 waiting is not None or await self._js.last(subjects.commits_stream, subjects.commits(key)) is not None
             )
 
     async def change_sets(self, workspace: str | None = None) -> list[ChangeSetKey]:
-        """All that anything was ever asked of, in order; of one workspace, or of all."""
+        """List the change sets that ever got a request, sorted, of one workspace or of all."""
         if workspace is not None:
             check_token(workspace, "workspace")
         js, subjects = self._js, self._subjects
         with translate_missing_stream():
             waiting = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
-            written = await key_counts(js, subjects, subjects.commits_stream, "commits", workspace)
-        return sorted({*waiting, *written})
+            committed = await key_counts(js, subjects, subjects.commits_stream, "commits", workspace)
+        return sorted({*waiting, *committed})
 
     async def value(self, workspace: str, change_set: str, id_: str) -> Value | None:
-        """The value at `id_` as of the newest commit; None if there is none. Costs as much as reading all."""
+        """Return the value with the id `id_` as of the newest commit, or None. Costs as much as reading all values."""
         state = await self.state(workspace, change_set)
         return state.value(id_, state.stale())
 
     async def values(self, workspace: str, change_set: str, match: str | None = None) -> dict[str, Value]:
-        """All values by id, as of the newest commit; empty for a change set that nobody wrote to.
+        """Return all values by id, as of the newest commit. A change set without commits has none.
 
-        With `match` those whose id matches the pattern (`cart/*/price`; `cart/**` for all that begin with `cart/`).
+        With `match`, only those whose id matches the pattern: `cart/*/price`, or `cart/**` for all ids that begin with
+        `cart/`.
         """
         return select_values(await self.state(workspace, change_set), match)
 
     async def items(
         self, workspace: str, change_set: str, match: str | None = None, *, after: str = "", limit: int | None = None
     ) -> list[Item]:
-        """Values with their definitions, in the order of their ids, as of the newest commit; `match` as in `values`.
+        """Return a page of values with their definitions, sorted by id, as of the newest commit.
 
-        A page at a time: `limit` says how many, `after` is the last id of the page before. Each page is as of its own
-        newest commit; who wants all of one commit takes `state`, once.
+        `limit` is the size of a page, `after` the last id of the page before; `match` as in `values`. Each page is as of
+        the commit that is newest when it is read. To read everything as of one commit, call `state` once.
         """
         return select_items(await self.state(workspace, change_set), match, after=after, limit=limit)
 
     async def state(self, workspace: str, change_set: str) -> ChangeSetState:
-        """The folded state as of the newest commit: values with their definitions, and what is owed."""
+        """Return the folded state as of the newest commit: values, their definitions, and the debt."""
         with translate_missing_stream():
             return (await self._reader.load(ChangeSetKey.of(workspace, change_set))).state
 
     async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncGenerator[Commit, None]:
-        """Commits as they are appended, their deltas included: those behind log sequence `after`, or from now on.
+        """Yield commits with their deltas as they are appended: those after log sequence `after`, or from now on.
 
-        Commits below the checkpoint before the current one are purged; a watcher that comes later begins behind them.
+        Commits below the checkpoint before the current one are purged. A watcher that starts below them begins after
+        them.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
@@ -102,18 +104,19 @@ class ReadOperations:
     async def watch_progress(
         self, workspace: str | None = None, change_set: str | None = None
     ) -> AsyncGenerator[DvuProgress, None]:
-        """How far updates are that take some seconds or more; of one change set, of a workspace, or of all.
+        """Yield the progress of DVUs that take seconds or longer, of one change set, of one workspace, or of all.
 
-        Best effort: told now and then by who computes, and kept nowhere. That one has ended is told by its commit.
+        Best effort: servers publish progress from time to time, and it is not stored. When a DVU ends, only its commit
+        says so.
         """
         names = (workspace, "workspace"), (change_set, "change set")
         tokens = ["*" if name is None else check_token(name, what) for name, what in names]
-        async with self._connection.subscribe(self._subjects.progress(*tokens)) as told:
-            async for message in told:
+        async with self._connection.subscribe(self._subjects.progress(*tokens)) as messages:
+            async for message in messages:
                 try:
                     yield decode(message.headers, message.data, self._limits, expect=DvuProgress)
                 except RebaserError:
-                    continue  # of a newer server, or none of ours
+                    continue  # from a newer server, or not a message of Rebaser
             self._connection.check_open()
 
     async def wait_covered(
@@ -122,9 +125,9 @@ class ReadOperations:
         change_set: str,
         commit: int,
         *,
-        timeout: float = 60.0,  # noqa: ASYNC109 - part of the client's vocabulary
+        timeout: float = 60.0,  # noqa: ASYNC109 - as in the client's other calls
     ) -> None:
-        """Return when derived values are true as of the commit at log sequence `commit`; raises `TimeoutError`."""
+        """Return when derived values are correct as of log sequence `commit`. Raises `TimeoutError` after `timeout` s."""
         self._connection.check_open()
         with anyio.fail_after(timeout):
             await self._coverage.wait(ChangeSetKey.of(workspace, change_set), commit)
@@ -139,7 +142,10 @@ class ReadOperations:
         follow: bool = False,
         replay: EntryReplay = "instant",
     ) -> AsyncGenerator[Entry, None]:
-        """What a stream holds (commits, requests that wait, dead letters), as `rebaser tail` shows it; see there."""
+        """Yield the messages of a stream: commits, queued requests, or dead letters, as `rebaser tail` shows them.
+
+        See `rebaser_client.log.entries.read_entries` for the arguments.
+        """
         with translate_missing_stream():
             async for entry in read_entries(
                 self._js, self._subjects, kind, workspace, change_set, start=start, follow=follow, replay=replay
@@ -147,12 +153,15 @@ class ReadOperations:
                 yield entry
 
     async def status(self, workspace: str | None = None) -> Overview:
-        """Servers that answer, change sets with what they wait for, and the streams."""
+        """Return an overview: servers that answer, change sets with their queues, and the streams."""
         if workspace is not None:
             check_token(workspace, "workspace")
         return await read_overview(self._connection, self._js, self._subjects, self._reader, workspace)
 
     async def task_acks(self, seconds: float) -> TaskAcks:
-        """Listen for `seconds` to what NATS tells about finished tasks; the setting `ack_sample` has it told."""
+        """Collect for `seconds` the ack samples that NATS publishes about finished tasks.
+
+        The server setting `ack_sample` makes NATS publish them.
+        """
         with translate_missing_stream():
             return await watch_task_acks(self._js, self._subjects, seconds)

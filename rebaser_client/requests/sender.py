@@ -1,8 +1,9 @@
-"""Stores requests: what `enqueue_updates` sends, tried again until NATS confirms it.
+"""Stores requests in the request stream, and retries until NATS confirms.
 
-Invariant: each try of a request carries its id, and a digest of its content. The duplicate window of the stream drops
-most repetitions, and the log of the change set knows the rest, for as long as it remembers outcomes; nothing is
-repeated for longer than that. Another request under the same id is no repetition to the stream: the log refuses it.
+Invariant: each attempt carries the request id and a digest of the content. The duplicate window of the stream drops
+most repetitions. The log of the change set recognizes the others, for as long as it remembers outcomes, and no request
+is repeated for longer than that. The stream does not take another request under the same id for a repetition; the log
+refuses it.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
@@ -30,17 +32,19 @@ from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Recompute, Update, check_updates, parse_recompute
 
-PUBLISH_TIMEOUT = 5.0  # seconds for one try
-RETRY_MAX = 1.0  # seconds between tries
-REPEAT_FOR = 300.0  # seconds; a third of the time for which servers remember outcomes, unless told otherwise
-FORMULAS_HERE = 2000  # characters of formulas that are read on the event loop: some 10 ms
-NOT_READY_AFTER = 2.0  # seconds without anybody to store requests, until we ask whether there is a stream
+PUBLISH_TIMEOUT = 5.0  # seconds for one attempt
+RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
+REPEAT_FOR = 300.0  # seconds; a third of the time for which servers remember outcomes by default
+MAX_FORMULAS_ON_LOOP = 2000  # characters of formulas that are parsed on the event loop: some 10 ms
+NOT_READY_AFTER = 2.0  # seconds without responders, after which the client checks whether the stream exists
 
 
 class OutgoingRequest:
-    """A request as it is stored. `sequence` is its newest place in the stream, 0 before it has one.
+    """An encoded request.
 
-    `repeat_until` (of the loop's clock, 0 before the first try) is when it is sent for the last time.
+    - `inbox`: where its answer is awaited; empty if it is not awaited.
+    - `sequence`: the stream sequence of its newest message; 0 before it is stored.
+    - `repeat_until`: the loop time until which it may be sent; 0 before the first attempt.
     """
 
     __slots__ = ("_copies", "_message_id", "headers", "inbox", "key", "payload", "repeat_until", "sequence")
@@ -48,7 +52,6 @@ class OutgoingRequest:
     def __init__(
         self, key: ChangeSetKey, request_id: RequestId, inbox: str, headers: dict[str, str], payload: bytes
     ) -> None:
-        """`inbox`: where the answer is awaited; empty if it is not."""
         self.key = key
         self.inbox = inbox
         self.payload = payload
@@ -66,18 +69,21 @@ class OutgoingRequest:
         return self._copies > 0
 
     def mark_as_copy(self) -> None:
-        """Have the stream take the next one for another message. The log still knows it by the request's id."""
+        """Change the message id, so that the stream stores the request again. The log recognizes the request id."""
         self._copies += 1
         self.headers[MESSAGE_ID] = f"{self._message_id}#{self.inbox}#{self._copies}"
 
     def note_undecided(self, now: float) -> None:
-        """Note that its message still waits. Of a copy that tells nothing."""
+        """Extend `repeat_until`, because the request is still queued.
+
+        If a copy is queued, this does nothing: the first message may have been decided long ago.
+        """
         if not self.is_copy:
             self.repeat_until = now + REPEAT_FOR
 
 
 class RequestSender:
-    """Belongs to a client."""
+    """Encodes and stores the requests of one client."""
 
     def __init__(
         self,
@@ -110,9 +116,9 @@ class RequestSender:
         recompute: Recompute | None = None,
         inbox: str = "",
     ) -> OutgoingRequest:
-        """Updates too large for a message go to the blob store.
+        """Check and encode a request. Updates too large for a message are put in the blob store.
 
-        Raises `UnprocessableError`, `TooLarge`, and `TimeoutError` at `deadline` (of the loop's clock).
+        Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
         checked = check_updates(updates, self._limits)
         await self._check_definitions(checked)
@@ -132,27 +138,27 @@ class RequestSender:
         return OutgoingRequest(key, request_id, inbox, headers, payload)
 
     async def _check_definitions(self, updates: Sequence[Update]) -> None:
-        look = partial(check_definitions, updates, formulas=self._check_formulas)
-        if self._check_formulas and sum(map(_formula_length, updates)) > FORMULAS_HERE:
-            await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+        check = partial(check_definitions, updates, formulas=self._check_formulas)
+        if self._check_formulas and sum(map(_formula_length, updates)) > MAX_FORMULAS_ON_LOOP:
+            await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
         else:
-            look()
+            check()
 
     async def store(self, request: OutgoingRequest, deadline: float) -> None:
-        """Store it, confirmed, before `deadline` (of the loop's clock).
+        """Store the request, and return when NATS has confirmed it.
 
-        Raises `TimeoutError`: it may be stored. After `NotConnectedError`, which comes only then, too, and `QueueFull`,
-        `TooLarge` and `NotReadyError` it is not.
+        Raises `TimeoutError` at `deadline` (loop time); the request may be stored. After the other errors it is not
+        stored: `QueueFull`, `TooLarge`, `NotReadyError`, and `NotConnectedError`, which is raised at the deadline, too.
         """
         subject = self._subjects.requests(request.key)
-        pause, started = 0.05, self._loop.time()
-        maybe_stored, unsent = False, None
+        backoff, started = Backoff(RETRY_MIN, RETRY_MAX), self._loop.time()
+        maybe_stored, not_connected = False, None
         request.repeat_until = request.repeat_until or started + REPEAT_FOR
         deadline = min(deadline, request.repeat_until)
-        while (left := deadline - self._loop.time()) > 0:
+        while (remaining := deadline - self._loop.time()) > 0:
             try:
                 ack = await self._js.publish(
-                    subject, request.payload, request.headers, timeout=min(left, PUBLISH_TIMEOUT)
+                    subject, request.payload, request.headers, timeout=min(remaining, PUBLISH_TIMEOUT)
                 )
             except ApiError as error:
                 if is_full(error) and not maybe_stored:
@@ -161,10 +167,10 @@ class RequestSender:
                     raise TooLarge(len(request.payload), None) from error
             except NoRespondersError:
                 if self._loop.time() - started > NOT_READY_AFTER and not maybe_stored:
-                    with anyio.move_on_after(left):
+                    with anyio.move_on_after(remaining):
                         await self._check_ready()
             except NotConnectedError as error:
-                unsent = error
+                not_connected = error
             except TransientError:
                 maybe_stored = True
             else:
@@ -172,17 +178,17 @@ class RequestSender:
                 request.sequence = ack.sequence
                 if not ack.duplicate or not request.inbox or request.is_copy:
                     return
-                # Sent before, perhaps long decided: only a message of its own brings this inbox its answer.
+                # An earlier call stored this request, and it may have been decided long ago. Only a message of its own
+                # makes the server answer to this inbox.
                 request.mark_as_copy()
                 continue
-            await anyio.sleep(pause)
-            pause = min(pause * 2, RETRY_MAX)
-        if unsent is not None and not maybe_stored:
-            raise unsent
+            await anyio.sleep(backoff.next_delay())
+        if not_connected is not None and not maybe_stored:
+            raise not_connected
         raise TimeoutError
 
     async def _check_ready(self) -> None:
-        """Raise `NotReadyError` if the streams are not there; they may just be without a leader for some seconds."""
+        """Raise `NotReadyError` if the streams do not exist. They may only lack a leader for some seconds."""
         try:
             with translate_missing_stream():
                 await self._js.stream_info(self._subjects.requests_stream)
@@ -193,13 +199,13 @@ class RequestSender:
 
 
 def _formula_length(update: Update) -> int:
-    """Characters of its formula, of which each has some; 0 if it is none."""
+    """Return the characters of the formula in `update`, at least 20 for its fixed cost; 0 if it has no formula."""
     return max(20, len(str(update.params.get("expr")))) if isinstance(update, Derive) and is_formula(update) else 0
 
 
 @contextmanager
 def translate_missing_stream() -> Iterator[None]:
-    """A stream that is not there was never made: no server has run yet."""
+    """Raise `NotReadyError` where NATS reports that a stream does not exist: no server has run yet."""
     try:
         yield
     except ApiError as error:

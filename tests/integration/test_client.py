@@ -21,7 +21,7 @@ from rebaser_client import (
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import ApiError, Connection, JetStream
-from rebaser_client.requests.sender import FORMULAS_HERE
+from rebaser_client.requests.sender import MAX_FORMULAS_ON_LOOP
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
@@ -192,7 +192,7 @@ async def test_an_invalid_update_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.usefixtures("topology")
-@pytest.mark.parametrize("before", [1, FORMULAS_HERE // 10])
+@pytest.mark.parametrize("before", [1, MAX_FORMULAS_ON_LOOP // 10])
 async def test_a_definition_that_can_only_fail_is_refused_before_anything_is_sent(
     client: RebaserClient, js: JetStream, nats_url: str, subjects: Subjects, before: int
 ) -> None:
