@@ -76,8 +76,8 @@ class ReadOperations:
     ) -> list[Item]:
         """Return a page of values with their definitions, sorted by id, as of the newest commit.
 
-        `limit` is the size of a page, `after` the last id of the page before; `match` as in `values`. Each page is as of
-        the commit that is newest when it is read. To read everything as of one commit, call `state` once.
+        `limit` is the size of a page, `after` the last id of the page before; `match` as in `values`. Each page is as
+        of the commit that is newest when it is read. To read everything as of one commit, call `state` once.
         """
         return select_items(await self.state(workspace, change_set), match, after=after, limit=limit)
 
@@ -127,7 +127,10 @@ class ReadOperations:
         *,
         timeout: float = 60.0,  # noqa: ASYNC109 - as in the client's other calls
     ) -> None:
-        """Return when derived values are correct as of log sequence `commit`. Raises `TimeoutError` after `timeout` s."""
+        """Return when derived values are correct as of log sequence `commit`. `timeout` is seconds.
+
+        Raises `TimeoutError`.
+        """
         self._connection.check_open()
         with anyio.fail_after(timeout):
             await self._coverage.wait(ChangeSetKey.of(workspace, change_set), commit)
