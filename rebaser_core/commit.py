@@ -1,6 +1,7 @@
-"""The entry of a change set's log: the only way its state changes.
+"""Commits: the entries of a change set's log, and the only way its state changes.
 
-Invariant: a commit is complete in itself. Folding the same commits in the same order gives the same state, anywhere.
+Invariant: a commit needs nothing else to be folded. Folding the same commits in the same order gives the same state in
+every process.
 """
 
 from collections.abc import Sequence
@@ -14,28 +15,28 @@ from rebaser_core.values import Fault, Json
 
 
 class Kind(StrEnum):
-    """Why a commit was written. A reader that meets another word must not go on."""
+    """Why a commit was written. A reader that meets an unknown kind must stop."""
 
     REBASE = "rebase"  # requests were decided
     DVU = "dvu"  # derived values were brought up to date
-    ATTEMPT = "attempt"  # a request, or a DVU, is being tried again; the count bounds it
-    CHECKPOINT = "checkpoint"  # nothing changed; names a checkpoint
+    ATTEMPT = "attempt"  # a request or a DVU is being tried again; its count is bounded
+    CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
 
 
 class Outcome(StrEnum):
-    """How a request was decided, for ever."""
+    """How a request was decided. The outcome is final."""
 
     SUCCESS = "success"
-    CONFLICTS = "conflicts"  # nothing was applied: edits taken from another change set do not fit here
-    ERROR = "error"  # nothing was applied: the request itself asks for what cannot be
-    DEAD = "dead"  # cannot be processed; a copy is in the dead letters
+    CONFLICTS = "conflicts"  # nothing was applied: edits from another change set do not fit this one
+    ERROR = "error"  # nothing was applied: the request asks for something impossible
+    DEAD = "dead"  # the request cannot be processed; a copy is in the dead letters
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One request as a commit records it. `request_id` is `@<sequence>` where the message gave no readable one.
+    """One request as a commit records it. `request_id` is `@<sequence>` if the message gave no readable id.
 
-    `redrive`: the how-manieth return from the dead letters this was, 0 for none. `attempts`: tries that failed before.
+    `redrive`: how many times the request had been redriven from the dead letters. `attempts`: how many tries failed.
     """
 
     sequence: int
@@ -46,14 +47,14 @@ class Decision:
     message: str = ""
     redrive: int = 0
     attempts: int = 0
-    gone: tuple[str, ...] = field(default=(), compare=False)  # ids in conflict, for the first answer; not in the log
-    # Of what was asked for (`rebaser_core.content_digest`), empty if that is not known; in a header, and may be missed.
+    conflicts: tuple[str, ...] = field(default=(), compare=False)  # ids in conflict; first reply only, not in the log
+    # `content_digest` of the request, empty if it is unknown. It travels in a header, which readers may ignore.
     digest: bytes = field(default=b"", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How far the request stream is decided: its creation time (an opaque word) and the highest decided sequence."""
+    """How far the request stream is decided: the stream's creation time (opaque), the highest decided sequence."""
 
     stream: str
     sequence: int
@@ -61,22 +62,22 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRef:
-    """Where the newest checkpoint is, and the log sequence it stands for."""
+    """Address and size (bytes) of the newest checkpoint, and the log sequence whose state it holds."""
 
     address: str
     sequence: int
     size: int
 
 
-DVU_ATTEMPT = 0  # the `sequence` of an `Attempt` at the DVU: no request has it
+DVU_ATTEMPT = 0  # `Attempt.sequence` of attempts at the DVU; no request has this sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request that could not be decided yet: how often it was held back, and when first (Unix ms).
+    """A request that could not be decided yet: how often it was deferred, and when for the first time (Unix ms).
 
-    `deaths`: tries of which no end is known. The one at work now is one of them; its end takes it back. For a DVU
-    `first_ms` is when it was tried last.
+    `deaths`: tries that have not ended as far as the log knows. A try in progress counts; when it ends, a commit
+    subtracts it again. For a DVU, `first_ms` is the time of the last try.
     """
 
     sequence: int
@@ -87,7 +88,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A derived value as a DVU found it: `value`, or `fault`."""
+    """The result of a DVU for one derived value: `value`, or `fault`."""
 
     id: str
     value: Json = None
@@ -99,7 +100,7 @@ Delta: TypeAlias = Sequence[Update] | Sequence[Computed]
 
 @dataclass(frozen=True, slots=True)
 class BlobRef:
-    """A delta that was too large to stand in its commit."""
+    """Address and size (bytes) of a delta that was too large for its commit."""
 
     address: str
     size: int
@@ -109,10 +110,10 @@ class BlobRef:
 class Commit:
     """One log entry.
 
-    `delta` holds `Update`s in a `rebase`, `Computed` in a `dvu`. If `delta_blob` is set the delta is there, and a
-    commit that was only decoded has an empty `delta` until somebody loads it. `covers` is the log sequence up to
-    which derived values are true; None says "this commit's own", which its writer could not know. `recompute`: derived
-    values that are owed from here on, though nothing they rest on changed.
+    `delta` holds `Update`s in a `rebase` commit and `Computed`s in a `dvu` commit. If `delta_blob` is set, the delta is
+    in that blob, and `delta` of a decoded commit is empty until the caller loads it. `covers` is the log sequence up to
+    which derived values are correct. None stands for the commit's own sequence, which its writer could not know.
+    `recompute`: derived values to be computed again although none of their inputs changed.
     """
 
     id: str
@@ -129,7 +130,8 @@ class Commit:
     attempt: Attempt | None = None
     forget_before_ms: int = 0  # outcomes recorded before this Unix time (ms) are no longer kept
     recompute: tuple[Recompute, ...] = ()
-    debt: int = field(default=0, compare=False)  # what is owed after it; a header repeats it for the sweeper
-    sequence: int = field(default=0, compare=False)  # its log sequence, where a reader knows it
-    # Functions that values are derived by and its writer has not got: in a header only, for the sweeper of who has.
+    debt: int = field(default=0, compare=False)  # roots and recomputes due after this commit; a header repeats it
+    sequence: int = field(default=0, compare=False)  # its log sequence, if the reader knows it
+    # Functions that definitions name and that the writer of this commit does not have. In a header only, for the
+    # sweepers of servers that have them.
     unknown: tuple[str, ...] = field(default=(), compare=False)

@@ -1,7 +1,7 @@
-"""What a request asks for, as a few bytes, so that another one under the same id is told apart.
+"""A digest of what a request asks for. It tells a resent request from another request with the same id.
 
-Invariant: the same for the same updates, however they travelled: in CBOR or JSON, in the message or in a blob, maps in
-any order.
+Invariant: the same updates have the same digest, whether they came as CBOR or JSON, in the message or in a blob, and
+whatever the order of the keys in their maps.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from typing import Final
 from rebaser_core.updates import Derive, Recompute, Set, Unset, Update
 from rebaser_core.values import Json, canonical
 
-SIZE: Final = 8  # bytes; no defence against who looks for two of the same, which is their own loss
+SIZE: Final = 8  # bytes; a sender who searches for a collision only harms its own requests
 
 
 def digest_of(updates: Sequence[Update], from_change_set: str | None, recompute: Recompute | None) -> bytes:
@@ -25,12 +25,12 @@ def digest_of(updates: Sequence[Update], from_change_set: str | None, recompute:
 
 
 def _bytes_of(update: Update) -> bytes:
-    """Bytes that begin no others: each part tells its length."""
+    """Bytes of one update. Each part gives its length, so no update is a prefix of another."""
     id_ = update.id.encode()
     if type(update) is Set:
         return b"set%d:%b" % (len(id_), id_) + canonical(update.value)
-    if type(update) is Derive:  # the order of inputs means something, that of parameters does not
+    if type(update) is Derive:  # the order of inputs matters, that of parameters does not
         wire = update.to_wire()
-        inputs: list[Json] = [[name, given] for name, given in wire["inputs"].items()]
+        inputs: list[Json] = [[name, source] for name, source in wire["inputs"].items()]
         return b"derive" + canonical([update.id, update.function, inputs, wire["params"]])
     return (b"unset%d:%b" if type(update) is Unset else b"remove%d:%b") % (len(id_), id_)

@@ -1,7 +1,7 @@
-"""A dead letter: the copy of a request that could not be processed, with the reason in its headers.
+"""Dead letters: copies of requests that could not be processed, with the reason in their headers.
 
-Invariant: nothing a request carries can pass for something we say about it, and nothing in a copy has a meaning to
-NATS: headers of the original with such names get `X-Original-` in front, and lose it on the way back.
+Invariant: no header of a request can be mistaken for a header that Rebaser adds, and no header of a copy means anything
+to NATS. Headers of the request with such names get the prefix `X-Original-`, and lose it when they are redriven.
 """
 
 import re
@@ -15,7 +15,7 @@ from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, is_seque
 
 MAX_HEADERS = 64
 MAX_HEADER_VALUE = 1024  # characters
-HEADER_ROOM = 64 * 1024  # bytes of a message that are left to its headers
+HEADER_ROOM = 64 * 1024  # bytes of a message that are reserved for its headers
 
 _REASON_CODE = "X-Reason-Code"
 _REASON = "X-Reason"
@@ -38,13 +38,13 @@ _REDRIVE = re.compile(r"[1-9][0-9]{0,5}")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What the headers of a dead letter say.
+    """A dead letter as its headers describe it.
 
-    `sequence` is that of the dead letter in its stream, `request_sequence` the one the request had; `request_id` is
-    `@<request_sequence>` where the request gave none, neither in what could be read nor as its `Nats-Msg-Id`;
-    `attempts`: how often it was tried; `redrive`: how often it had come back from the dead letters; `dead_at_ms`: Unix
-    time. `size` (bytes) is that of the payload, unless it stands in a blob (`payload_address`); `headers` are the
-    request's own.
+    `sequence`: of the dead letter in its stream. `request_sequence`: of the request in the request stream.
+    `request_id`: `@<request_sequence>` if neither the readable part of the request nor its `Nats-Msg-Id` gave an id.
+    `attempts`: how often the request was tried. `redrive`: how often it had been redriven. `dead_at_ms`: Unix time.
+    `size`: bytes of the payload in this message; a larger payload is in a blob (`payload_address`). `headers`: those of
+    the request.
     """
 
     sequence: int
@@ -63,15 +63,15 @@ class DeadLetter:
 
 
 def read_redrive(headers: Mapping[str, str] | None) -> int:
-    """How often a request says that it came back from the dead letters; 0 for anything but a count."""
+    """How often a request claims to have been redriven; 0 if the header is missing or no count."""
     text = (headers or {}).get(REDRIVE, "")
     return int(text) if _REDRIVE.fullmatch(text) else 0
 
 
 def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
-    """The request id in the `Nats-Msg-Id` of a request whose payload must or can not be read; None if there is none.
+    """The request id in the `Nats-Msg-Id` of a request whose payload cannot or must not be read; None if there is none.
 
-    It is the id itself, or stands behind the change set's key, as ours do.
+    The header holds the id itself, or the id behind the key of the change set, as Rebaser's own clients write it.
     """
     id_ = (headers or {}).get(MESSAGE_ID, "").removeprefix(f"{key}.").partition("#")[0]
     try:
@@ -80,10 +80,10 @@ def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestI
         return None
 
 
-def told_id(request_id: RequestId, headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
-    """The id to call a request by, recorded as `request_id`, to those who sent it; None if they gave none.
+def reported_id(request_id: RequestId, headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
+    """The id that replies give for a request recorded as `request_id`; None if its sender gave none.
 
-    It may differ from the recorded one: what could not be read must not pass for the request that has this id.
+    It may differ from the recorded id: an unreadable request must not be mistaken for the request that has that id.
     """
     return claimed_id(headers, key) if is_sequence_id(request_id) else request_id
 
@@ -97,17 +97,17 @@ def dead_headers(
     server: str,
     at_ms: int,
 ) -> dict[str, str]:
-    """Headers of the copy of a request that was decided `dead`."""
+    """Headers of the dead letter of a request that was decided `dead`."""
     headers: dict[str, str] = {}
     for name, value in list((original or {}).items())[:MAX_HEADERS]:
         if _HEADER_NAME.fullmatch(name):
-            low = name.lower()
-            renamed = low.startswith(("nats-", _ORIGINAL.lower())) or low in _OURS
+            lower = name.lower()
+            renamed = lower.startswith(("nats-", _ORIGINAL.lower())) or lower in _OURS
             headers[_ORIGINAL + name if renamed else name] = clean(value)
     headers |= {
         _REASON_CODE: clean(decision.code),
         _REASON: clean(decision.message),
-        _REQUEST_ID: clean(told_id(decision.request_id, original, key) or decision.request_id),
+        _REQUEST_ID: clean(reported_id(decision.request_id, original, key) or decision.request_id),
         _SEQUENCE: str(decision.sequence),
         _SUBJECT: clean(subject),
         _SERVER: clean(server),
@@ -121,7 +121,7 @@ def dead_headers(
 
 
 def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], size: int) -> DeadLetter:
-    """The dead letter in a message of their stream; what its headers do not say is empty or 0."""
+    """Read a message of the dead letter stream; fields that its headers do not give are empty or 0."""
     own = {
         name.removeprefix(_ORIGINAL): value
         for name, value in headers.items()
@@ -145,21 +145,22 @@ def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], si
 
 
 def redriven_headers(letter: DeadLetter) -> dict[str, str]:
-    """Headers that send the request of `letter` again: its own, without those that mean something to NATS, and without
-    the inbox of a caller who had an answer long ago."""
+    """Headers to send the request of `letter` again: its own, except those that mean something to NATS, and except the
+    inbox of the caller, which had its reply long ago.
+    """
     number = letter.redrive + 1
-    kept = {
+    headers = {
         name: value
         for name, value in letter.headers.items()
         if not name.lower().startswith("nats-") and name.lower() not in (REPLY_INBOX.lower(), REDRIVE.lower())
     }
-    # From other dead letters with the same request id, which may have had its sequence, too: in a stream that is gone.
-    told_apart = f"#{number}@{letter.sequence}"
-    return kept | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{told_apart}"}
+    # Another dead letter may have the same request id, and even the same request sequence if its stream was recreated.
+    suffix = f"#{number}@{letter.sequence}"
+    return headers | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{suffix}"}
 
 
 def clean(text: str) -> str:
-    """`text` as a header value can carry it: printable ASCII, bounded."""
+    """`text` as a header value: printable ASCII of at most `MAX_HEADER_VALUE` characters."""
     return "".join(char if " " <= char <= "~" else "?" for char in text[:MAX_HEADER_VALUE]).strip()
 
 

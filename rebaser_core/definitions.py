@@ -1,7 +1,8 @@
-"""What the built-in functions take, and what is wrong with a definition that gives them anything else.
+"""The inputs and parameters of the built-in functions, and the check of definitions against them.
 
-Invariant: this is asked of requests, by who sends one and by who decides it; never of what a log holds, which may come
-from a release that did not ask. A function that is not listed here may be a plug-in, and takes whatever it is given.
+Invariant: only requests are checked, by the client that sends them and by the server that decides them. Definitions in
+a log are never checked, because they may come from a release that did not check. A function that is not listed may be
+a plug-in; its inputs and parameters are not checked.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,20 +15,20 @@ from rebaser_core.cel import INVALID_FORMULA
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.updates import Derive, Update
 
-AllowedNames = tuple[str, ...] | None  # None: any will do
-INVALID: Final = "invalid_definition"  # the code of the error
+AllowedNames = tuple[str, ...] | None  # None: any name
+INVALID: Final = "invalid_definition"  # error code
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSignature:
-    """The names of inputs and parameters that a function knows, and whether it takes a `pattern` at least."""
+    """The names of a function's inputs and parameters, and whether it needs a `pattern` among its inputs."""
 
     inputs: AllowedNames = None
     params: AllowedNames = ()
     pattern: bool = False
 
 
-BY_ID: Final = "by_id"  # who plans gives it ids
+BY_ID: Final = "by_id"  # the planner makes an `object` of it, whose names are the ids
 NO_PATTERN: Final = "takes a pattern among its inputs (object takes ids, by name)"
 _OF_VALUES = "abs concat count keys length list max mean merge min product sum union values"
 
@@ -48,21 +49,21 @@ BUILTINS: Final[Mapping[str, FunctionSignature]] = MappingProxyType(
 
 
 def is_formula(update: Update) -> bool:
-    """Whether it derives by a formula."""
+    """Whether `update` defines a value by a formula."""
     return type(update) is Derive and update.function == "cel"
 
 
 def check_definition(update: Update, *, formulas: bool = False) -> None:
-    """Raises `UnprocessableError` that names the id of what is wrong; `formulas`: also of one that cannot be read.
+    """Raises `UnprocessableError` for an invalid definition, naming its id. `formulas`: whether to check formulas, too.
 
-    Of formulas nothing is said where the library for them is not installed.
+    Formulas are not checked if the CEL library is not installed.
     """
     if type(update) is Derive:
         _check(update, "", formulas)
 
 
 def check_definitions(updates: Iterable[Update], *, formulas: bool = False) -> None:
-    """As `check_definition`, naming the first that is wrong by its position (from 0) as well."""
+    """`check_definition` for each of `updates`; the error also names the position (from 0) of the first invalid one."""
     for position, update in enumerate(updates):
         if type(update) is Derive:
             _check(update, f"update {position} of ", formulas)
@@ -73,23 +74,23 @@ def _check(derive: Derive, where: str, formulas: bool) -> None:
     if signature is None:
         return
     code = INVALID
-    wrong = _unknown(function, "input", derive.inputs, signature.inputs) or _unknown(
+    problem = _unknown(function, "input", derive.inputs, signature.inputs) or _unknown(
         function, "parameter", derive.params, signature.params
     )
-    if not wrong and signature.pattern and not derive.has_match:
-        wrong = f"{function} {NO_PATTERN}"
-    if not wrong and formulas and is_formula(derive):
+    if not problem and signature.pattern and not derive.has_match:
+        problem = f"{function} {NO_PATTERN}"
+    if not problem and formulas and is_formula(derive):
         code = INVALID_FORMULA
-        wrong = _reader()(derive.params.get("expr"), tuple(derive.inputs))
-    if wrong:
-        raise UnprocessableError(f"{where}{derive.id[:80]!r}: {wrong}", code=code)
+        problem = _formula_check()(derive.params.get("expr"), tuple(derive.inputs))
+    if problem:
+        raise UnprocessableError(f"{where}{derive.id[:80]!r}: {problem}", code=code)
 
 
 @cache
-def _reader() -> Callable[[object, tuple[str, ...]], str]:
-    """Says what is wrong with a formula that has inputs of these names."""
+def _formula_check() -> Callable[[object, tuple[str, ...]], str]:
+    """`cel.formulas.problem`, or a check that finds nothing if the CEL library is not installed."""
     try:
-        from rebaser_core.cel.formulas import problem  # noqa: PLC0415 - it needs what is not always there
+        from rebaser_core.cel.formulas import problem  # noqa: PLC0415 - needs an optional library
     except ModuleNotFoundError as error:
         if error.name != "cel_expr_python":
             raise
@@ -97,17 +98,18 @@ def _reader() -> Callable[[object, tuple[str, ...]], str]:
     return problem
 
 
-def _unknown(function: str, what: str, given: Collection[str], known: AllowedNames) -> str:
-    if known is None or not given:
+def _unknown(function: str, what: str, names: Collection[str], allowed: AllowedNames) -> str:
+    """The problem with the first of `names` that is not `allowed`; empty if there is none."""
+    if allowed is None or not names:
         return ""
-    other = next((name for name in given if name not in known), None)
-    return "" if other is None else f"{function} has no {what} {other[:80]!r}{_meant(other, known)}"
+    unknown = next((name for name in names if name not in allowed), None)
+    return "" if unknown is None else f"{function} has no {what} {unknown[:80]!r}{_suggestion(unknown, allowed)}"
 
 
-def _meant(other: str, known: tuple[str, ...]) -> str:
+def _suggestion(unknown: str, allowed: tuple[str, ...]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - each Spark worker imports this module
 
-    close = get_close_matches(other, known, 1)
+    close = get_close_matches(unknown, allowed, 1)
     if close:
         return f", did you mean {close[0]}?"
-    return f", only {', '.join(known)}" if known else ", nor any other"
+    return f", only {', '.join(allowed)}" if allowed else ", nor any other"

@@ -1,6 +1,6 @@
-"""Names that travel as subject tokens: workspaces, change sets, requests.
+"""Names that are subject tokens: workspaces, change sets and requests.
 
-Invariant: a `ChangeSetKey` that exists is safe to put into a NATS subject.
+Invariant: every `ChangeSetKey` is safe in a NATS subject.
 """
 
 import re
@@ -17,23 +17,23 @@ _VALUES = {char: number for number, char in enumerate(_CROCKFORD)}
 
 
 RequestId = NewType("RequestId", str)
-"""The name of a request: a subject token (a ULID where Rebaser makes it), or `@<sequence>` where it gave none."""
+"""The name of a request: a subject token (a ULID if Rebaser made it), or `@<sequence>` if the request gave none."""
 
 
 def check_token(token: object, what: str) -> str:
-    """`token` if it is a subject token (`[A-Za-z0-9_-]{1,64}`), else raises `UnprocessableError`."""
+    """Return `token`; raises `UnprocessableError` if it is not a subject token (`[A-Za-z0-9_-]{1,64}`)."""
     if type(token) is not str or _TOKEN.fullmatch(token) is None:
         raise UnprocessableError(f"{what} {str(token)[:80]!r} is not 1 to 64 of A-Z a-z 0-9 _ -", code="invalid_id")
     return token
 
 
 def check_request_id(id_: object) -> RequestId:
-    """`id_` if a request can have it, else raises `UnprocessableError`."""
+    """Return `id_`; raises `UnprocessableError` if it is not a valid request id."""
     return RequestId(check_token(id_, "request id"))
 
 
 def sequence_id(sequence: int) -> RequestId:
-    """What a request is recorded as that gives no readable id: by its place in the stream. No request can have it."""
+    """The id under which a request without a readable id is recorded: its stream sequence. No request can send it."""
     return RequestId(f"@{sequence}")
 
 
@@ -43,14 +43,14 @@ def is_sequence_id(id_: RequestId) -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChangeSetKey:
-    """The key of all ordering: a branch (`change_set`) of a `workspace`."""
+    """A change set: a branch (`change_set`) of a `workspace`. Requests with the same key are applied in order."""
 
     workspace: str
     change_set: str
 
     @classmethod
     def of(cls, workspace: object, change_set: object) -> "ChangeSetKey":
-        """A checked key; raises `UnprocessableError` for a name that cannot be a subject token."""
+        """Make a key of unchecked names; raises `UnprocessableError` for a name that is not a subject token."""
         return cls(check_token(workspace, "workspace"), check_token(change_set, "change set"))
 
     def __str__(self) -> str:
@@ -58,14 +58,14 @@ class ChangeSetKey:
 
 
 def is_key(text: str) -> bool:
-    """Whether `text` is a `ChangeSetKey` as it stands in subjects."""
+    """Whether `text` is a `ChangeSetKey` as subjects spell it: `<workspace>.<change_set>`."""
     return _KEY.fullmatch(text) is not None
 
 
 def ulid(timestamp_ms: int, randomness: bytes) -> str:
     """A ULID (github.com/ulid/spec): 26 characters from 48 bits of milliseconds and 80 random bits.
 
-    Clock and randomness come in as values, because this package has neither.
+    The caller passes time and randomness, because this package has neither a clock nor a random source.
     """
     number = (timestamp_ms << 80) | int.from_bytes(randomness[:10], "big")
     pairs = _PAIRS
@@ -73,7 +73,7 @@ def ulid(timestamp_ms: int, randomness: bytes) -> str:
 
 
 def ulid_time_ms(text: str) -> int:
-    """The milliseconds in a ULID; raises `UnprocessableError` if it is none."""
+    """The Unix milliseconds in a ULID; raises `UnprocessableError` if `text` is not one."""
     if len(text) != 26 or text[0] > "7" or any(char not in _VALUES for char in text):
         raise UnprocessableError(f"{text[:40]!r} is not a ULID", code="invalid_id")
     number = 0

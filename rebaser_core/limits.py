@@ -1,31 +1,31 @@
-"""Bounds on what a request may be. Every one can be hit by a hostile sender, so every one is enforced."""
+"""Limits of requests and commits. A hostile sender can reach every one of them, so every one is enforced."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes are bytes, depths are nested containers, counts are elements."""
+    """Sizes are bytes, depths are nested containers, other limits are counts."""
 
     max_id_length: int = 512  # characters of a value id, input name or function name
     max_depth: int = 64  # nested arrays and maps of one message
     max_value_bytes: int = 256 * 1024  # one value, as CBOR or JSON text
     max_updates: int = 100_000  # updates of one request
     max_inputs: int = 1_000_000  # input ids of one derived value
-    max_matches: int = 100  # patterns among the inputs of one derived value; 0: a pattern is no input
-    max_request_bytes: int = 16 * 1024 * 1024  # one request, blob included; decoding a hostile one takes 70 times that
+    max_matches: int = 100  # patterns among the inputs of one derived value; 0: none are accepted
+    max_request_bytes: int = 16 * 1024 * 1024  # one request with its blob; decoding a hostile one takes 70 times that
 
     @property
     def without_matches(self) -> "Limits":
-        """For what was written before there were matches."""
+        """The limits for messages of versions that had no matches."""
         return replace(self, max_matches=0) if self.max_matches else self
 
 
 DEFAULT_LIMITS = Limits()
 
-# A commit gathers what many requests brought, and was checked when they came in: these bounds only keep a damaged or
-# foreign one from taking all memory, whatever limits the servers that wrote the log were run with. So no server may be
-# run with larger ones.
+# A commit gathers the updates of many requests, which were checked when they arrived. These limits only keep a damaged
+# or foreign commit from taking all memory, whatever limits the servers had that wrote the log. So no server may be
+# configured with larger limits than these.
 COMMIT_LIMITS = Limits(
     max_id_length=64 * 1024,
     max_depth=256,

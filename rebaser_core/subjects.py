@@ -1,6 +1,6 @@
-"""Subjects and stream names: built here, parsed here, nowhere else.
+"""NATS subjects and stream names. No other module builds or parses them.
 
-With a prefix `p`, streams are `p_REBASER_REQUESTS` and subjects `p.rebaser.…`.
+With the prefix `p`, streams are called `p_REBASER_REQUESTS` and subjects `p.rebaser.…`.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Subjects:
         return f"{self.prefix}.rebaser" if self.prefix else "rebaser"
 
     def stream(self, name: str) -> str:
-        """`REBASER_TASKS` as it is called in this installation."""
+        """The name of a stream in this installation, given its name without prefix (`REBASER_TASKS`)."""
         return f"{self.prefix}_{name}" if self.prefix else name
 
     @cached_property
@@ -69,33 +69,33 @@ class Subjects:
 
     @cached_property
     def sweep(self) -> str:
-        """Subject of the one message whose holder sweeps."""
+        """Subject of the one sweep message. The server that holds it sweeps."""
         return f"{self.root}.sweep"
 
     @cached_property
     def sweep_before(self) -> str:
-        """The same in releases that kept it in the tasks stream."""
+        """Subject of the sweep message in releases that kept it in the tasks stream."""
         return f"{self.root}.tasks.sweep"
 
     @cached_property
     def ping(self) -> str:
-        """Core-NATS subject on which every server answers who it is."""
+        """Core-NATS subject on which every server replies with its identity."""
         return f"{self.root}.servers.ping"
 
     def progress(self, workspace: str, change_set: str) -> str:
-        """Core-NATS subject of how far the update of a change set is; each name may be `*`."""
+        """Core-NATS subject for the progress of a dependent values update; each name may be `*`."""
         return f"{self.root}.progress.{workspace}.{change_set}"
 
     def parse(self, subject: str) -> tuple[str, ChangeSetKey]:
-        """`(kind, key)` of a subject, kind being `requests`, `tasks`, `commits` or `dlq`.
+        """`(kind, key)` of a subject; the kind is `requests`, `tasks`, `commits` or `dlq`.
 
-        Raises `UnprocessableError` for anything this installation would not have built.
+        Raises `UnprocessableError` for a subject that this installation does not build.
         """
         head, _, rest = subject.partition(self.root + ".")
         parts = rest.split(".")
         if not head and len(parts) >= 3:
             kind, workspace, change_set, *tail = parts
-            wanted = ["process"] if kind == "tasks" else []
-            if kind in ("requests", "tasks", "commits", "dlq") and tail == wanted:
+            suffix = ["process"] if kind == "tasks" else []
+            if kind in ("requests", "tasks", "commits", "dlq") and tail == suffix:
                 return kind, ChangeSetKey.of(workspace, change_set)
         raise UnprocessableError(f"{subject[:120]!r} is not a Rebaser subject", code="invalid_subject")

@@ -1,6 +1,6 @@
-"""The four edits, their wire form, and the checks that make them safe to apply.
+"""The four edits (`Update`), their wire format, and their validation.
 
-Invariant: an `Update` object that exists is valid; applying it to any state succeeds.
+Invariant: every `Update` that `parse_update` or `check_updates` returns can be applied to any state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,17 +11,17 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.values import Json, JsonInput, check_json
 
-# In front of a pattern where it stands among ids: no id has it, because it is not printable.
+# Marks a pattern among ids. No id begins with it, because it is not printable.
 PATTERN_PREFIX: Final = "\0"
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """All values whose id matches `glob`, now and later, as a list in the order of their ids.
+    """An input by pattern: all values whose ids match `glob`, now and later, as a list in the order of their ids.
 
-    `*` stands for any run of characters but `/`, `**` for any run at all, either for an empty one too. There is no
-    other special character. What exists matches, unset or not, and derived values too: one that matches its own inputs
-    depends on itself.
+    `*` matches any run of characters except `/`, `**` any run at all; both match the empty run. No other character is
+    special. Every existing value can match, also an unset or a derived one. A value whose id matches a pattern among
+    its own inputs depends on itself.
     """
 
     glob: str
@@ -31,7 +31,7 @@ class Match:
 
     @property
     def key(self) -> str:
-        """What stands for it among ids."""
+        """The key that represents this pattern among ids."""
         return PATTERN_PREFIX + self.glob
 
 
@@ -41,12 +41,12 @@ Inputs: TypeAlias = Mapping[str, Input | Sequence[Input]]
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Give `id` a value by hand. A definition that stood there is gone."""
+    """Set the value of `id`, and remove its definition if it has one."""
 
     id: str
     value: Json
 
-    if TYPE_CHECKING:  # what may be given is more than what is read: `check_updates` makes JSON of it
+    if TYPE_CHECKING:  # callers may pass more types than readers get: `check_updates` converts them
 
         def __init__(self, id: str, value: JsonInput) -> None: ...  # noqa: A002 - the field's name
 
@@ -56,9 +56,9 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Derive:
-    """Let `function` compute `id` from `inputs` and constant `params`.
+    """Define `id` as the result of `function` on `inputs` and constant `params`.
 
-    `inputs` gives each name a value id, a `Match`, or a list of ids and matches.
+    `inputs` maps each name to the id of a value, a `Match`, or a list of ids and matches.
     """
 
     id: str
@@ -81,34 +81,34 @@ class Derive:
             "op": "derive",
             "id": self.id,
             "function": self.function,
-            "inputs": {name: _input_to_wire(given) for name, given in self.inputs.items()},
+            "inputs": {name: _input_to_wire(source) for name, source in self.inputs.items()},
             "params": dict(self.params),
         }
 
     def input_ids(self) -> Iterator[str]:
-        """Every input id in declared order, repeats included; for a match, its key."""
-        for given in self.inputs.values():
-            if isinstance(given, str):
-                yield given
-            elif isinstance(given, Match):
-                yield given.key
-            elif Match in map(type, given):
-                yield from [one if isinstance(one, str) else one.key for one in given]
+        """The ids of all inputs in declared order, with repetitions; for a match, its key."""
+        for source in self.inputs.values():
+            if isinstance(source, str):
+                yield source
+            elif isinstance(source, Match):
+                yield source.key
+            elif Match in map(type, source):
+                yield from [item if isinstance(item, str) else item.key for item in source]
             else:
-                yield from given  # type: ignore[misc] # ids alone
+                yield from source  # type: ignore[misc] # ids only
 
     @property
     def has_match(self) -> bool:
         """Whether any input is a match."""
         return any(
-            not isinstance(given, str) and (isinstance(given, Match) or Match in map(type, given))
-            for given in self.inputs.values()
+            not isinstance(source, str) and (isinstance(source, Match) or Match in map(type, source))
+            for source in self.inputs.values()
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Unset:
-    """Keep `id` but take its value and its definition away. Creates it, unset, where it did not exist."""
+    """Remove the value and the definition of `id`, but keep `id`. Creates it, unset, if it does not exist."""
 
     id: str
 
@@ -118,7 +118,7 @@ class Unset:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take `id` out of the graph. What depends on it becomes an error until it comes back."""
+    """Remove `id` from the graph. Values that depend on it are errors until it exists again."""
 
     id: str
 
@@ -132,7 +132,10 @@ _UPDATES = (Set, Derive, Unset, Remove)
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Compute derived values anew, though no input changed: all, or those of one `function`. No edit: it has no id."""
+    """Compute derived values again although no input changed: all, or those of one `function`.
+
+    This is not an edit: it has no id.
+    """
 
     function: str | None = None
 
@@ -148,20 +151,20 @@ _FIELDS = {
 }
 
 
-def functions_of(asked: Iterable[Recompute]) -> frozenset[str] | None:
-    """The functions whose values are asked for, None for all there are."""
-    functions = {one.function for one in asked}
-    return None if None in functions else frozenset(functions - {None})  # type: ignore[arg-type] # texts only, then
+def functions_of(recomputes: Iterable[Recompute]) -> frozenset[str] | None:
+    """The functions whose values are to be computed again; None for all functions."""
+    functions = {recompute.function for recompute in recomputes}
+    return None if None in functions else frozenset(functions - {None})  # type: ignore[arg-type] # only text is left
 
 
-def _input_to_wire(given: Input | Sequence[Input]) -> object:
-    if isinstance(given, str):
-        return given
-    if isinstance(given, Match):
-        return given.to_wire()
-    if Match in map(type, given):
-        return [one if isinstance(one, str) else one.to_wire() for one in given]
-    return list(given)
+def _input_to_wire(source: Input | Sequence[Input]) -> object:
+    if isinstance(source, str):
+        return source
+    if isinstance(source, Match):
+        return source.to_wire()
+    if Match in map(type, source):
+        return [item if isinstance(item, str) else item.to_wire() for item in source]
+    return list(source)
 
 
 def any_match(updates: Iterable[object]) -> bool:
@@ -170,7 +173,7 @@ def any_match(updates: Iterable[object]) -> bool:
 
 
 def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
-    """The update that a wire object stands for; raises `UnprocessableError` (code `invalid_update`) with the reason."""
+    """Parse the wire form of an update; raises `UnprocessableError` (usual code `invalid_update`) with the reason."""
     if type(raw) is not dict:
         raise _invalid(f"an update is a map, not {type(raw).__name__}")
     op = raw.get("op")
@@ -191,7 +194,7 @@ def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
 
 
 def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """All updates of a request; the error names the position (from 0) of the one that is wrong."""
+    """Parse all updates of a request; the error names the position (from 0) of the invalid update."""
     if not isinstance(raw, (list, tuple)):
         raise _invalid(f"updates are a list, not {type(raw).__name__}")
     if len(raw) > limits.max_updates:
@@ -206,14 +209,17 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
 
 
 def of_id(raw: object, message: str) -> str:
-    """`message` about what stands in `raw`, with its id in front where it does not say so itself."""
+    """`message` about the wire object `raw`, with the id of the object in front unless `message` contains it."""
     id_ = raw.get("id") if type(raw) is dict else None
-    told = repr(id_[:40]) if type(id_) is str and id_ else ""
-    return f" of {told}: {message}" if told and told not in message else f": {message}"
+    name = repr(id_[:40]) if type(id_) is str and id_ else ""
+    return f" of {name}: {message}" if name and name not in message else f": {message}"
 
 
 def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Updates made in a program, checked as the server will check them."""
+    """Updates made by a program, checked and converted as the server will check them.
+
+    Raises `UnprocessableError`, naming the position (from 0) of the invalid update.
+    """
     if not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping)):
         raise _invalid(f"updates are an iterable of Set, Derive, Unset and Remove, not {_named(updates)}")
     raw = []
@@ -224,21 +230,21 @@ def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) ->
     return parse_updates(raw, limits)
 
 
-def _named(thing: object) -> str:
-    """What a thing of the wrong type is."""
-    kind = type(thing).__name__
+def _named(value: object) -> str:
+    """The type of a value, with its article, for an error message."""
+    kind = type(value).__name__
     return f"a {kind}" if kind in {"Set", "Derive", "Unset", "Remove", "dict", "list", "tuple", "str"} else kind
 
 
 def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
-    """What a wire object asks to compute anew; raises `UnprocessableError` (code `invalid_update`) with the reason."""
+    """Parse the wire form of a `Recompute`; raises `UnprocessableError` (code `invalid_update`) with the reason."""
     if type(raw) is not dict or not raw.keys() <= {"function"}:
-        raise _invalid("recompute is a map with a function in it, or nothing")
+        raise _invalid("recompute is a map with a function, or an empty map")
     return Recompute(check_id(raw["function"], limits, "function") if raw else None)
 
 
 def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> str:
-    """A value id: text of 1 to `max_id_length` printable characters."""
+    """Return `id_`; raises `UnprocessableError` if it is not text of 1 to `max_id_length` printable characters."""
     if type(id_) is not str or not id_:
         raise _invalid(f"{what} is not text" if id_ is not None and type(id_) is not str else f"{what} is missing")
     if len(id_) > limits.max_id_length:
@@ -255,18 +261,19 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
         raise _invalid(f"inputs of {id_!r} are not a map")
     inputs: dict[str, Input | tuple[Input, ...]] = {}
     count = matches = 0
-    for name, given in raw_inputs.items():
+    for name, source in raw_inputs.items():
         check_id(name, limits, "input name")
-        if type(given) is str:
-            inputs[name] = check_id(given, limits, "input id")
+        if type(source) is str:
+            inputs[name] = check_id(source, limits, "input id")
             count += 1
-        elif isinstance(given, (list, tuple)):
-            some = tuple(_parse_input(one, limits) for one in given)
-            inputs[name] = some[0] if len(some) == 1 and type(some[0]) is Match else some  # which is the same
-            count += len(some)
-            matches += list(map(type, some)).count(Match)
-        elif type(given) is dict and limits.max_matches and given.keys() == {"match"}:
-            inputs[name] = _parse_input(given, limits)
+        elif isinstance(source, (list, tuple)):
+            items = tuple(_parse_input(item, limits) for item in source)
+            # A list of one match means the same as the match alone.
+            inputs[name] = items[0] if len(items) == 1 and type(items[0]) is Match else items
+            count += len(items)
+            matches += list(map(type, items)).count(Match)
+        elif type(source) is dict and limits.max_matches and source.keys() == {"match"}:
+            inputs[name] = _parse_input(source, limits)
             count += 1
             matches += 1
         else:

@@ -1,7 +1,7 @@
-"""JSON values with a state: what a change set is made of.
+"""JSON values and their states: the content of a change set.
 
-Invariant: every stored value is JSON that any reader can hold - `null`, booleans, 64-bit integers, finite doubles,
-Unicode text, arrays, and maps with text keys - and "the same" means the same type and the same bytes.
+Invariant: every stored value is JSON that any reader can hold: `null`, booleans, 64-bit integers, finite doubles,
+Unicode text, arrays, and maps with text keys. Two values are the same if their types and their bytes are.
 """
 
 import math
@@ -20,12 +20,12 @@ Json: TypeAlias = Union[bool, int, float, str, list["Json"], dict[str, "Json"], 
 
 
 class Scalar(Protocol):
-    """A NumPy scalar: what makes a Python object of itself."""
+    """A NumPy scalar, or any object that converts itself to a Python object."""
 
     def item(self, /) -> Any: ...
 
 
-# What a program may give for a value. Sequences become lists, mappings maps, NumPy's numbers and texts Python's.
+# What a program may pass as a value. Sequences become lists, mappings become maps, and NumPy scalars Python objects.
 JsonInput: TypeAlias = Union[bool, int, float, str, Sequence["JsonInput"], Mapping[str, "JsonInput"], Scalar, None]
 
 INT64_MIN = -(2**63)
@@ -34,10 +34,10 @@ _SIMPLE = frozenset({bool, int, float, str, type(None)})
 
 
 class State(StrEnum):
-    """What can be said of a value.
+    """The state of a value.
 
-    `ok`: true as of `covers`. `stale`: something it depends on changed and no update has covered that yet.
-    `error`: it cannot be computed, and its `Fault` says why. `unset`: known, but nobody gave it a value.
+    `ok`: correct as of `covers`. `stale`: a value that it depends on changed, and no update has covered that yet.
+    `error`: it cannot be computed, and its `Fault` says why. `unset`: it exists, but has no value.
     """
 
     OK = "ok"
@@ -51,7 +51,7 @@ class Fault:
     """Why a value is in state `error`.
 
     `code` is one of `cycle`, `failed`, `unknown_function`, `missing_input`, `failed_input`, `not_finite`,
-    `overflow`, `too_large`; `origin` is the id of the value where the trouble started (its own id if here).
+    `overflow`, `too_large`; `origin` is the id of the value that failed first (its own id if it is that value).
     """
 
     code: str
@@ -61,7 +61,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value as a reader sees it. `value` is None in states `error` and `unset`; a stale value shows its last one."""
+    """A value as a reader sees it. `value` is None in states `error` and `unset`; a stale one is the last known."""
 
     value: Json
     state: State
@@ -69,9 +69,9 @@ class Value:
 
 
 def check_json(value: object, limits: Limits = DEFAULT_LIMITS) -> Json:
-    """Return the storable JSON value that `value` is or stands for; `UnprocessableError` if there is none in `limits`.
+    """Return `value` as storable JSON; raises `UnprocessableError` if it is not JSON or exceeds `limits`.
 
-    What a program may have in place of a list, a map, a number or a text (`JsonInput`) is replaced by that.
+    Objects that a program may pass instead of a list, map, number or text (`JsonInput`) are converted.
     """
     kind = type(value)
     if kind is int:
@@ -85,44 +85,44 @@ def check_json(value: object, limits: Limits = DEFAULT_LIMITS) -> Json:
     try:
         _check_nested(value, limits)
     except _Foreign:
-        value = _Plain(limits).of(value)
+        value = _Converter(limits).convert(value)
         _check_nested(value, limits)
     return value  # type: ignore[return-value]
 
 
 class _Foreign(UnprocessableError):  # noqa: N818 - what it is
-    """This is no JSON type, but may stand for a value of one."""
+    """The type is not a JSON type, but may be convertible to one."""
 
 
-class _Plain:
-    """Makes JSON types of others that stand for them, as many as a value may have; what stands for none it leaves."""
+class _Converter:
+    """Converts objects to JSON types, at most as many as a value may have; leaves those that it cannot convert."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._room = limits.max_value_bytes
 
-    def of(self, value: object, depth: int = 0) -> object:
+    def convert(self, value: object, depth: int = 0) -> object:
         self._room -= 1
         if self._room < 0:
             raise UnprocessableError(f"value is larger than {self._limits.max_value_bytes} bytes", code="too_large")
         if type(value) in _SIMPLE or depth > self._limits.max_depth:
             return value
         if isinstance(value, np.generic):
-            stands = isinstance(value, (np.number, np.bool_, np.str_)) and not isinstance(value, np.timedelta64)
-            return value.item() if stands else value
+            convertible = isinstance(value, (np.number, np.bool_, np.str_)) and not isinstance(value, np.timedelta64)
+            return value.item() if convertible else value
         if isinstance(value, str):
             return str.__str__(value)
         if isinstance(value, (int, float)):
             return int(value) if isinstance(value, int) else float(value)
         if isinstance(value, Mapping):
-            return {self.of(key, depth + 1): self.of(child, depth + 1) for key, child in value.items()}
+            return {self.convert(key, depth + 1): self.convert(child, depth + 1) for key, child in value.items()}
         if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
-            return [self.of(child, depth + 1) for child in value]
+            return [self.convert(child, depth + 1) for child in value]
         return value
 
 
 def _check_nested(value: object, limits: Limits) -> None:
-    """Iterative, so that depth is bounded by `limits` and never by the interpreter's stack."""
+    """Check a value with its children. Iterative, so that `limits` bounds the depth, not the interpreter's stack."""
     room = limits.max_value_bytes
     stack: list[tuple[object, int]] = [(value, 0)]
     while stack:
@@ -144,7 +144,7 @@ def _check_nested(value: object, limits: Limits) -> None:
 
 
 def _check_one(item: object) -> int:
-    """Check one node, children apart; return about how many bytes it takes."""
+    """Check one node without its children; returns its approximate size in bytes."""
     kind = type(item)
     if kind is str:
         try:
@@ -167,9 +167,9 @@ def _check_one(item: object) -> int:
 
 
 def canonical(value: Json) -> bytes:
-    """Typed bytes of a value, equal exactly when the values are the same.
+    """Bytes of a value with its types, equal exactly if two values are the same.
 
-    `1`, `1.0` and `true` differ; NaN equals NaN; map order does not count.
+    `1`, `1.0` and `true` differ, NaN equals NaN, and the order of map keys does not matter.
     """
     out: list[bytes] = []
     _canonical(value, out)

@@ -7,7 +7,7 @@ prefix; otherwise a client could make the server write to the log, the tasks or 
 from collections.abc import Mapping
 
 from rebaser_core.commit import Decision, Outcome
-from rebaser_core.dead_letter import told_id
+from rebaser_core.dead_letter import reported_id
 from rebaser_core.encoding.envelope import MESSAGE_ID, content_type_of
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Success, encode
@@ -41,9 +41,9 @@ def response(
     if decision.outcome is Outcome.SUCCESS:
         status = Success(decision.performed, commit)
     elif decision.outcome is Outcome.CONFLICTS:
-        conflicts = tuple(Conflict(id_, "is not here any more") for id_ in decision.gone)
+        conflicts = tuple(Conflict(id_, "no longer exists here") for id_ in decision.conflicts)
         status = Conflicts(decision.message, commit, conflicts)
     else:
         status = Failure(decision.code, decision.message, commit)
-    request_id = told_id(decision.request_id, request_headers, key) or RequestId("")
+    request_id = reported_id(decision.request_id, request_headers, key) or RequestId("")
     return EnqueueUpdatesResponse(request_id, key.workspace, key.change_set, status)

@@ -27,10 +27,10 @@ def deadly_decode(headers: Any, data: bytes, *arguments: Any, **more: Any) -> An
     return decode(headers, data, *arguments, **more)
 
 
-def broken_decide(state: Any, epoch: Any, incoming: Sequence[QueuedRequest]) -> DecidedBatch:
-    if any(update.id == "BREAK" for request in incoming for update in request.updates):
+def broken_decide(state: Any, epoch: Any, requests: Sequence[QueuedRequest]) -> DecidedBatch:
+    if any(update.id == "BREAK" for request in requests for update in request.updates):
         raise ZeroDivisionError
-    return decide(state, epoch, incoming)
+    return decide(state, epoch, requests)
 
 
 def deadly_plan(view: Any, *arguments: Any) -> Any:
