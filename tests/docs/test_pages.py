@@ -2,11 +2,17 @@
 
 import importlib.util
 import re
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
-from tests.docs.pages import DOCS, MAPS, PAGES, ROOT, anchors, links, map_of, split
+from rebaser.cli.app import app
+from rebaser.settings import Settings
+from rebaser_core.limits import Limits
+from tests.docs.pages import DOCS, GUIDE, MAPS, PAGES, ROOT, anchors, links, map_of, split
 
 TOPS = ("rebaser", "rebaser_client", "rebaser_core", "tests", "deploy")
 
@@ -44,6 +50,37 @@ def test_files_modules_and_names_in_them_exist(page: Path) -> None:
         top, room = module.split(".")[:2]
         if any((ROOT / top / room).with_suffix(suffix).exists() for suffix in ("", ".py")):  # else it is a subject
             assert importlib.util.find_spec(module), f"{name(page)} names {module}, which is no module"
+
+
+def variables() -> set[str]:
+    streams = {f"REBASER_{stream}" for stream in ("REQUESTS", "TASKS", "COMMITS", "DLQ", "BLOBS", "SWEEP")}
+    settings = {f"REBASER_{field.upper()}" for field in Settings.model_fields}
+    return streams | settings | {f"REBASER_LIMITS__{bound.name.upper()}" for bound in fields(Limits)}
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name)
+def test_variables_are_settings(page: Path) -> None:
+    if page.parent.name != "reference":
+        assert set(re.findall(r"(?<!\$)\bREBASER_[A-Z_]+[A-Z]\b", page.read_text())) <= variables()
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name)
+def test_commands_and_options_exist(page: Path) -> None:
+    """Those that stand in the text; what stands in blocks is run, or is somebody else's command."""
+    for text in re.findall(r"`rebaser ([a-z][^`]*)`", split(page)[0]):
+        words = text.split()
+        command: Any = typer.main.get_command(app)
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert command.name != "rebaser", f"{name(page)}: there is no command {text}"
+        options = {"--help", *(option for parameter in command.params for option in parameter.opts)}
+        assert {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)} <= options, f"{name(page)}: {text}"
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name)
+def test_programs_that_are_named_exist(page: Path) -> None:
+    for module in re.findall(r"python -m ([a-z_.]+[a-z_])", page.read_text()):
+        assert importlib.util.find_spec(module), f"{name(page)} names {module}, which is no module"
 
 
 @pytest.mark.parametrize("page", [page for page in MAPS if map_of(page)], ids=name)
