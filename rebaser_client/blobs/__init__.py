@@ -1,4 +1,9 @@
-"""Content-addressed blobs: batches, deltas and checkpoints too large for a message."""
+"""Content-addressed blob stores, for batches, deltas and checkpoints that are too large for a message.
+
+`store` is the protocol; `nats` implements it on JetStream, `object_store` on a folder or a cloud. `open_blobs` chooses.
+For the client, the log reader and the server. Of Rebaser, this package imports `rebaser_client.jetstream`, `logs`,
+`backoff` and `task_groups`, and `rebaser_core`.
+"""
 
 from rebaser_client.blobs.nats import JetStreamBlobs
 from rebaser_client.blobs.store import BlobCorrupt, BlobMissing, BlobStore
@@ -9,11 +14,14 @@ __all__ = ["BlobCorrupt", "BlobMissing", "BlobStore", "JetStreamBlobs", "open_bl
 
 
 def open_blobs(url: str | None, js: JetStream, bucket: str) -> BlobStore:
-    """The store at `url` (file://, s3://, gs://, az://), or the one in NATS; raises `ConfigError` for a bad url."""
+    """Open the store at `url` (file://, s3://, gs://, az://), or for None the store in NATS.
+
+    Raises `ConfigError` for an invalid url.
+    """
     if url is None:
         return JetStreamBlobs(js, bucket)
     try:
-        from rebaser_client.blobs.object_store import ObjectStoreBlobs  # noqa: PLC0415 - obstore is large, and seldom needed
+        from rebaser_client.blobs.object_store import ObjectStoreBlobs  # noqa: PLC0415 - obstore is large and rarely needed
     except ModuleNotFoundError as error:
-        raise ConfigError(f"this blob store needs {error.name}: pip install 'rebaser[blobs]'") from error
+        raise ConfigError(f"this blob store requires {error.name}: pip install 'rebaser[blobs]'") from error
     return ObjectStoreBlobs(url)

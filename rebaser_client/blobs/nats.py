@@ -1,8 +1,8 @@
-"""Blobs in NATS, in the layout of its object store (ADR-20), so that its tools can look inside.
+"""Blobs in NATS, in the layout of its object store (ADR-20), so that the tools of NATS can read them.
 
-Invariants: chunks go under a name that no other put uses and are never touched again, so that readers and writers of
-the same content cannot harm each other; they are read back while they are written; the description is published last,
-with its ack, once all chunks are there; only chunks of a put that failed are removed, and only one's own.
+Invariants: each put writes its chunks under a name of its own and never changes them, so that readers and writers of
+the same content cannot harm each other. Chunks are read back while they are written. The description is published last
+and confirmed, once all chunks are stored. A put that failed removes its own chunks, and no others.
 """
 
 import base64
@@ -25,21 +25,21 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
 log = get_logger(__name__)
 
-CHUNK = 128 * 1024  # bytes, as ADR-20 has it
-READ = 16  # chunks compared in one go: a millisecond
+CHUNK = 128 * 1024  # bytes, the size in ADR-20
+READ = 16  # chunks compared without a pause, which takes a millisecond
 ROLLUP = {"Nats-Rollup": "sub"}
-MAX_DESCRIPTION = 64 * 1024  # bytes; ours has some hundred
+MAX_DESCRIPTION = 64 * 1024  # bytes; ours have a few hundred
 TRIES = 5
 PUT_RETRY = 0.05  # seconds before the second attempt; doubled each time
 DESCRIPTION_RETRY = 0.1  # the same, for the description
-SILENCE = 10.0  # seconds without a chunk, until we say that one is missing
+SILENCE = 10.0  # seconds without a chunk after which it counts as missing
 
 _NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """What a put leaves to be found by its name."""
+    """The description of a blob, published under its address."""
 
     nuid: str
     size: int
@@ -70,16 +70,17 @@ class JetStreamBlobs:
             else:
                 return address
             await anyio.sleep(backoff.next_delay())
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
         check_address(address)
-        found = await self._describe(address)
-        if found is None:
+        description = await self._describe(address)
+        if description is None:
             raise BlobMissing(f"there is no blob {address}")
-        if found.size > max_bytes:
-            raise UnprocessableError(f"blob {address} has {found.size} bytes; at most {max_bytes}", code="too_large")
-        data = await self._read(address, found)
+        if description.size > max_bytes:
+            text = f"blob {address} has {description.size} bytes; at most {max_bytes} are allowed"
+            raise UnprocessableError(text, code="too_large")
+        data = await self._read(address, description)
         if len(data) > thresholds.now.hash_here:
             return await anyio.to_thread.run_sync(verify, address, data)
         return verify(address, data)
@@ -108,22 +109,21 @@ class JetStreamBlobs:
         try:
             await self._store(subject, data)
         except BaseException:
-            # Nobody knows of these chunks. A description that timed out may have landed: its chunks stay.
+            # No description names these chunks. Below, a description that timed out may be stored: its chunks stay.
             self._js.connection.spawn(self._remove, subject)
             raise
         await self._publish_description(address, json.dumps(description).encode())
-        found = await self._describe(address)
-        if found is None or found.nuid != nuid:  # somebody else's came meanwhile, or ours went
+        stored = await self._describe(address)
+        if stored is None or stored.nuid != nuid:  # another put was stored meanwhile, or ours was deleted
             await self.get(address, max_bytes=len(data))
 
     async def _store(self, subject: str, data: bytes) -> None:
-        """Publish the chunks, and see them stored as they are: what is written has been read when the last ack is
-        here, or soon after."""
+        """Publish the chunks and compare them with what is stored, which ends with the last ack or soon after."""
         if len(data) <= CHUNK:
             await self._js.publish_all(subject, _split(data))
             stored = await self._js.last(self._stream, subject) if data else None
             if (stored.data if stored else b"") != data:
-                raise BlobCorrupt(f"a chunk on {subject} is not what was stored")
+                raise BlobCorrupt(f"a chunk on {subject} differs from what was written")
             return
         written = anyio.Event()
 
@@ -131,27 +131,27 @@ class JetStreamBlobs:
             await self._js.publish_all(subject, _split(data))
             written.set()
 
-        # Made before anything is published: what it is asked for behind that, the server takes up behind that.
+        # Created before anything is published, so that the server delivers every chunk to it.
         async with OrderedConsumer(self._js, self._stream, subject) as consumer, flat_task_group() as group:
             group.start_soon(publish)
             await self._compare(consumer, data, written)
             consumer.close_soon()
 
     async def _compare(self, consumer: OrderedConsumer, data: bytes, written: anyio.Event) -> None:
-        """Return when all of `data` was read, chunk by chunk. They have to come once they are `written`, not before."""
-        at = 0
-        while at < len(data):
+        """Return when all of `data` was read, chunk by chunk. A missing chunk is an error once all are `written`."""
+        offset = 0
+        while offset < len(data):
             with anyio.move_on_after(SILENCE) as silence:
                 await consumer.wait()
             if silence.cancelled_caught and written.is_set():
-                raise BlobMissing(f"of {len(data)} bytes stored, {at} are there")
+                raise BlobMissing(f"only {offset} of {len(data)} bytes were stored")
             for message in consumer.take(READ):
-                if message.data != data[at : at + CHUNK]:
-                    raise BlobCorrupt("a chunk is not what was stored")
-                at += CHUNK
+                if message.data != data[offset : offset + CHUNK]:
+                    raise BlobCorrupt("a chunk differs from what was written")
+                offset += CHUNK
 
     async def _publish_description(self, address: str, description: bytes) -> None:
-        """Repeated until it is answered: it is the same each time, and replaces itself."""
+        """Publish until confirmed. Each attempt has the same content and replaces the one before."""
         backoff = Backoff(DESCRIPTION_RETRY)
         for attempt in range(1, TRIES + 1):
             try:
@@ -171,7 +171,7 @@ class JetStreamBlobs:
             log.warning("blob_chunks_left", subject=subject, reason=error.message)
 
     async def _describe(self, address: str) -> _Description | None:
-        # From the leader: a replica might not know of it yet.
+        # From the leader: a replica might not have it yet.
         stored = await self._js.last(self._stream, self._meta_of(address))
         if stored is None:
             return None
@@ -185,24 +185,24 @@ class JetStreamBlobs:
             raise BlobCorrupt(f"the description of blob {address} is damaged")
         return _Description(raw["nuid"], raw["size"], raw["chunks"], raw["digest"])
 
-    async def _read(self, address: str, found: _Description) -> bytes:
-        if found.chunks == 0:
+    async def _read(self, address: str, description: _Description) -> bytes:
+        if description.chunks == 0:
             return b""
-        subject = self._chunks_of(found.nuid)
-        if found.chunks == 1:
+        subject = self._chunks_of(description.nuid)
+        if description.chunks == 1:
             stored = await self._js.last(self._stream, subject)
             if stored is None:
-                raise BlobMissing(f"the chunk of blob {address} is not there")
+                raise BlobMissing(f"the chunk of blob {address} is missing")
             return stored.data
         chunks: list[bytes] = []
-        room = found.size
+        room = description.size
         async with OrderedConsumer(self._js, self._stream, subject) as consumer:
-            while len(chunks) < found.chunks:
+            while len(chunks) < description.chunks:
                 with anyio.move_on_after(SILENCE) as silence:
                     await consumer.wait()
                 if silence.cancelled_caught:
-                    raise BlobMissing(f"of blob {address}, {len(chunks)} of {found.chunks} chunks are there")
-                for message in consumer.take(found.chunks - len(chunks)):
+                    raise BlobMissing(f"blob {address} has only {len(chunks)} of {description.chunks} chunks")
+                for message in consumer.take(description.chunks - len(chunks)):
                     room -= len(message.data)
                     if room < 0:
                         raise BlobCorrupt(f"blob {address} is larger than its description says")

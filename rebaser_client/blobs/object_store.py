@@ -1,7 +1,7 @@
 """Blobs in a folder, or in S3, Google or Azure storage, through obstore.
 
-Invariants: a blob appears whole or not at all; one that is there and good is never written again. What a store says
-about a failure is not passed on: it may hold signed addresses.
+Invariants: a blob appears whole or not at all. A blob that exists and is intact is never written again. The error texts
+of a store are not passed on, because they may contain signed addresses.
 """
 
 import os
@@ -23,25 +23,27 @@ from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
 T = TypeVar("T")
 
 SCHEMES = ("file", "s3", "gs", "az")
-BOUND = 120.0  # seconds for one operation, its retries included
+BOUND = 120.0  # seconds for one operation, including its retries
 RETRY = {"max_retries": 5, "retry_timeout": timedelta(seconds=BOUND / 2)}
 
 
 class ObjectStoreBlobs:
     """A `BlobStore` at `url`: file:///folder, s3://bucket/prefix, gs://…, az://….
 
-    Credentials come from where each cloud's tools look for them. Raises `ConfigError` for a url that cannot be used.
+    Credentials come from the places where each cloud's tools look for them. Raises `ConfigError` for an unusable url.
     """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         if parts.scheme not in SCHEMES:
-            raise ConfigError(f"blob store {shown!r} is none of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+            raise ConfigError(
+                f"blob store {shown!r} must begin with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+            )
         local = parts.scheme == "file"
-        given: dict[str, Any] = {"mkdir": True} if local else {"retry_config": RETRY}
+        options: dict[str, Any] = {"mkdir": True} if local else {"retry_config": RETRY}
         try:
-            self._store = from_url(url, **given)
+            self._store = from_url(url, **options)
         except (BaseError, ValueError, OSError) as error:
             raise ConfigError(f"blob store {shown} cannot be opened ({type(error).__name__})") from None
         self._folder = Path(parts.path) if local and isinstance(self._store, LocalStore) else None
@@ -62,11 +64,13 @@ class ObjectStoreBlobs:
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
         path = path_of(check_address(address))
         try:
-            found = await _bounded(obstore.get_async(self._store, path), "read")
-            size = found.meta["size"]
+            stored = await _bounded(obstore.get_async(self._store, path), "read")
+            size = stored.meta["size"]
             if size > max_bytes:
-                raise UnprocessableError(f"blob {address} has {size} bytes; at most {max_bytes}", code="too_large")
-            data = bytes(await _bounded(found.bytes_async(), "read"))
+                raise UnprocessableError(
+                    f"blob {address} has {size} bytes; at most {max_bytes} are allowed", code="too_large"
+                )
+            data = bytes(await _bounded(stored.bytes_async(), "read"))
         except FileNotFoundError:
             raise BlobMissing(f"there is no blob {address}") from None
         return await anyio.to_thread.run_sync(verify, address, data)
@@ -76,28 +80,28 @@ class ObjectStoreBlobs:
         try:
             await _bounded(obstore.put_async(self._store, path, data, mode=mode, use_multipart=False), "written")
         except AlreadyExistsError:
-            return  # by somebody else, meanwhile; the caller reads it back
+            return  # another writer was faster; the caller reads the blob back
         except NotSupportedError:
             await _bounded(obstore.put_async(self._store, path, data, use_multipart=False), "written")
         if self._folder is not None:
             await anyio.to_thread.run_sync(_sync, self._folder / path)
 
 
-async def _bounded(work: Awaitable[T], what: str) -> T:
-    """Await `work`, its failures translated but for those that callers tell apart."""
+async def _bounded(operation: Awaitable[T], participle: str) -> T:
+    """Await `operation` for at most `BOUND`. Translate its errors, except those that callers distinguish."""
     try:
         with anyio.fail_after(BOUND):
-            return await work
+            return await operation
     except (FileNotFoundError, AlreadyExistsError, NotSupportedError):
         raise
     except (BaseError, OSError, ValueError) as error:
-        raise TransientError(f"a blob could not be {what} ({type(error).__name__})", code="blob_store") from None
+        raise TransientError(f"a blob could not be {participle} ({type(error).__name__})", code="blob_store") from None
 
 
 def _sync(path: Path) -> None:
-    """Have the disk keep the file and its name."""
-    for one in (path, path.parent):
-        descriptor = os.open(one, os.O_RDONLY)
+    """Sync the file and the folder that has its name to disk."""
+    for entry in (path, path.parent):
+        descriptor = os.open(entry, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

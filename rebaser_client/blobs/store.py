@@ -1,7 +1,7 @@
-"""What every blob store does: content in, address out; address in, the same content out.
+"""The protocol of blob stores: `put` takes content and returns its address, `get` takes the address.
 
-Invariant: an address that `put` returned can be read back, byte for byte; what `get` returns has the hash it was asked
-for. A blob never changes, so writing it twice is writing it once.
+Invariant: a blob whose address `put` returned can be read back, byte for byte. The bytes that `get` returns have the
+requested hash. A blob never changes, so writing it twice is the same as writing it once.
 """
 
 from typing import Protocol
@@ -12,34 +12,36 @@ from rebaser_core.errors import TransientError
 MAX_BLOB = 2**31  # bytes
 
 
-class BlobMissing(TransientError):  # noqa: N818 - what it says
-    """There is no blob of this address, or not yet: a store may be behind its writer."""
+class BlobMissing(TransientError):  # noqa: N818 - a state of the store
+    """There is no blob at this address, or not yet: a store may lag behind its writer."""
 
     default_code = "blob_missing"
 
 
 class BlobCorrupt(TransientError):  # noqa: N818 - as above
-    """What is stored under the address is something else. Another try may read it whole."""
+    """The content stored at the address does not have its hash. Another attempt may read it intact."""
 
     default_code = "blob_corrupt"
 
 
 class BlobStore(Protocol):
-    """A content-addressed store. Addresses are `sha256:<hex>`; sizes are bytes."""
+    """A content-addressed store. Addresses are `sha256:<hex>`. Sizes are bytes."""
 
     async def put(self, data: bytes) -> str:
-        """Store `data` and return its address, once it was read back. Raises `TransientError` if it cannot be."""
+        """Store `data`, read it back, and return its address. Raises `TransientError` if that fails."""
         ...
 
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
-        """The blob at `address`. Raises `UnprocessableError` for no address (code `invalid_address`) or a blob larger
-        than `max_bytes` (`too_large`), `BlobMissing`, `BlobCorrupt`, or `TransientError` if the store is away.
+        """Return the blob at `address`.
+
+        Raises `UnprocessableError` for an invalid address (code `invalid_address`) or a blob larger than `max_bytes`
+        (`too_large`), `BlobMissing`, `BlobCorrupt`, or `TransientError` if the store is not available.
         """
         ...
 
 
 def verify(address: str, data: bytes) -> bytes:
-    """`data` if it is what `address` names, else raises `BlobCorrupt`."""
+    """Return `data` if it has the hash in `address`; otherwise raise `BlobCorrupt`."""
     if address_of(data) != address:
         raise BlobCorrupt(f"blob {address} does not have its hash")
     return data

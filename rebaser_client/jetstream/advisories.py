@@ -1,6 +1,6 @@
-"""What nats-server tells about consumers while they work: pins that come and go, and samples of acknowledgements.
+"""Advisories and metrics that nats-server publishes about consumers: pins gained and lost, and sampled acks.
 
-Advisories are core messages: what was published while nobody listened, or the connection was away, is never seen.
+They are core messages: those published while there is no subscriber or no connection are never seen.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -23,9 +23,10 @@ ACK = "io.nats.jetstream.metric.v1.consumer_ack"
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """`group` of a consumer has a new pinned client, which knows itself by `pin`. `time` is RFC 3339, as below.
+    """A client was pinned for `group` of a consumer. `pin` is the id by which that client knows the pin.
 
-    `account` is that of the stream, `domain` the JetStream domain; empty where the server does not say.
+    `time` is RFC 3339 here and below. `account` is that of the stream, `domain` the JetStream domain; both are empty if
+    the server does not give them.
     """
 
     stream: str
@@ -39,7 +40,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Unpinned:
-    """`group` of a consumer lost its pin. `reason`: `admin` (somebody called `unpin`) or `timeout`."""
+    """`group` of a consumer lost its pin. `reason`: `admin` (`unpin` was called) or `timeout`."""
 
     stream: str
     consumer: str
@@ -55,9 +56,9 @@ PinEvent: TypeAlias = Pinned | Unpinned
 
 @dataclass(frozen=True, slots=True)
 class AckSample:
-    """A message was acknowledged `ack_time_ns` nanoseconds after its last delivery, the `deliveries`-th.
+    """A message was acknowledged `ack_time_ns` nanoseconds after its last delivery; `deliveries` counts them all.
 
-    Only consumers with a `sample_freq` (percent of the messages) publish these.
+    Samples exist only for consumers with a `sample_freq` (percent of the messages).
     """
 
     stream: str
@@ -73,7 +74,7 @@ class AckSample:
 async def watch_pins(
     connection: Connection, stream: str = "*", consumer: str = "*"
 ) -> AsyncIterator[AsyncIterator[PinEvent]]:
-    """Pins of the priority groups of `consumer` in `stream` (`*`: any), from now on."""
+    """Iterate over pins gained and lost in the priority groups of `consumer` in `stream` (`*`: any), from now on."""
     subject = f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.{consumer}"
     async with connection.subscribe(subject) as messages:
         yield _pins(messages)
@@ -83,7 +84,7 @@ async def watch_pins(
 async def watch_acks(
     connection: Connection, stream: str = "*", consumer: str = "*"
 ) -> AsyncIterator[AsyncIterator[AckSample]]:
-    """Sampled acknowledgements of `consumer` in `stream` (`*`: any), from now on."""
+    """Iterate over the sampled acknowledgements of `consumer` in `stream` (`*`: any), from now on."""
     async with connection.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{consumer}") as messages:
         yield _acks(messages)
 
@@ -92,11 +93,11 @@ async def _pins(messages: AsyncIterator[Msg]) -> AsyncIterator[PinEvent]:
     async for message in messages:
         event = _event(message)
         stream, consumer, group = (_text(event, name) for name in ("stream", "consumer", "group"))
-        where = [_text(event, name) for name in ("timestamp", "account", "domain")]
+        origin = [_text(event, name) for name in ("timestamp", "account", "domain")]
         if event.get("type") == PINNED:
-            yield Pinned(stream, consumer, group, _text(event, "pinned_id"), *where)
+            yield Pinned(stream, consumer, group, _text(event, "pinned_id"), *origin)
         elif event.get("type") == UNPINNED:
-            yield Unpinned(stream, consumer, group, _text(event, "reason"), *where)
+            yield Unpinned(stream, consumer, group, _text(event, "reason"), *origin)
 
 
 async def _acks(messages: AsyncIterator[Msg]) -> AsyncIterator[AckSample]:
@@ -119,7 +120,7 @@ def _text(event: Mapping[str, Any], name: str) -> str:
 
 
 def _event(message: Msg) -> Mapping[str, Any]:
-    """What the message says; nothing if it is not JetStream's (anybody may publish on these subjects)."""
+    """Return the content; empty if it is not from JetStream, because any client may publish on these subjects."""
     try:
         event = from_json(message.data)
     except ValueError:

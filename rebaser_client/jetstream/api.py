@@ -1,6 +1,6 @@
-"""What JetStream can be asked about messages, streams and consumers that are there, and what deletes them.
+"""The JetStream API calls that take names: read and delete messages, describe and delete streams and consumers.
 
-Invariant: every read asks the stream's leader, no replica.
+Invariant: every read is answered by the stream's leader, never by a replica.
 """
 
 import binascii
@@ -28,7 +28,10 @@ DELETE_GROUP = 64  # deletes behind one answer
 
 
 class JetStreamApi(ApiCalls):
-    """Calls that need a name and no object. See `JetStream`, whose foundation this is."""
+    """API calls that need only names and return no objects with methods. `JetStream` adds those that do.
+
+    `Stream` and `Consumer` are built on this class, so that `context`, which creates them, is not imported by them.
+    """
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
         super().__init__(connection, domain=domain, timeout=timeout)
@@ -37,19 +40,19 @@ class JetStreamApi(ApiCalls):
     # -- messages ----------------------------------------------------------------------------------------------------
 
     async def last(self, stream: str, subject: str) -> StoredMessage | None:
-        """The newest message of `subject`."""
+        """Return the newest message of `subject`, None if there is none."""
         return await self._get(stream, {"last_by_subj": subject})
 
     async def next(self, stream: str, subject: str, sequence: int) -> StoredMessage | None:
-        """The first message of `subject` at or behind `sequence`."""
+        """Return the first message of `subject` at `sequence` or later, None if there is none."""
         return await self._get(stream, {"seq": max(sequence, 1), "next_by_subj": subject})
 
     async def get(self, stream: str, sequence: int) -> StoredMessage | None:
-        """The message at `sequence`."""
+        """Return the message at `sequence`, None if there is none."""
         return await self._get(stream, {"seq": sequence})
 
     async def delete_message(self, stream: str, sequence: int, *, erase: bool = False) -> None:
-        """Delete one message; one that is not there is deleted already.
+        """Delete one message. A message that does not exist counts as deleted.
 
         `erase`: overwrite it on disk first, which takes milliseconds.
         """
@@ -60,10 +63,10 @@ class JetStreamApi(ApiCalls):
                 raise
 
     async def delete_many(self, stream: str, sequences: Sequence[int]) -> None:
-        """Have messages deleted, in groups that share one answer: that of the last.
+        """Delete messages in groups of `DELETE_GROUP`. Only the last call of a group has an answer.
 
-        The server takes calls up in order but works on several at once, so some may still be under way for a moment,
-        and one that failed is not noticed. Callers must not depend on any single one.
+        The server accepts calls in order but works on several at once, so some deletes may finish a moment later, and a
+        failed delete goes unnoticed. Callers must not depend on any single one.
         """
         subject = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}"
         for start in range(0, len(sequences), DELETE_GROUP):
@@ -76,15 +79,15 @@ class JetStreamApi(ApiCalls):
     async def purge(
         self, stream: str, subject: str | None = None, *, sequence: int | None = None, keep: int | None = None
     ) -> int:
-        """Delete what `subject` (all: None) has below `sequence`, or all but its newest `keep`; returns how many."""
+        """Delete messages of `subject` (None: all) below `sequence`, or all but the newest `keep`; return how many."""
         body = {"filter": subject, "seq": sequence, "keep": keep}
-        given = {name: value for name, value in body.items() if value is not None}
-        return int((await self.call(f"STREAM.PURGE.{subject_tokens(stream)}", given)).get("purged", 0))
+        fields = {name: value for name, value in body.items() if value is not None}
+        return int((await self.call(f"STREAM.PURGE.{subject_tokens(stream)}", fields)).get("purged", 0))
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
     async def delete_stream(self, name: str) -> None:
-        """Delete a stream with all it holds; one that is not there is deleted already."""
+        """Delete a stream with everything in it. A stream that does not exist counts as deleted."""
         try:
             await self.call(f"STREAM.DELETE.{subject_tokens(name)}")
         except ApiError as error:
@@ -97,11 +100,11 @@ class JetStreamApi(ApiCalls):
         return info
 
     async def stream_created(self, stream: str) -> str:
-        """`StreamInfo.created` as somebody saw it last; asked for only if nobody did."""
+        """Return the newest known `StreamInfo.created`. Ask the server only if none is known."""
         return self._created.get(stream) or (await self.stream_info(stream)).created
 
     async def subject_counts(self, stream: str, pattern: str) -> dict[str, int]:
-        """Messages by subject, for the subjects that match `pattern`. The server answers in pages of 100,000."""
+        """Return the number of messages of each subject that matches `pattern`. The server sends pages of 100,000."""
         counts: dict[str, int] = {}
         offset = 0
         while True:
@@ -116,7 +119,7 @@ class JetStreamApi(ApiCalls):
     # -- consumers ---------------------------------------------------------------------------------------------------
 
     async def list_consumers(self, stream: str) -> AsyncIterator[ConsumerInfo]:
-        """All consumers of a stream. One call for each page of them."""
+        """Iterate over all consumers of a stream, one call for each page."""
         async for info in self.pages(f"CONSUMER.LIST.{subject_tokens(stream)}", "consumers"):
             yield ConsumerInfo.of(info)
 
@@ -124,7 +127,7 @@ class JetStreamApi(ApiCalls):
         return ConsumerInfo.of(await self.call(f"CONSUMER.INFO.{subject_tokens(stream, consumer)}"))
 
     async def delete_consumer(self, stream: str, consumer: str) -> None:
-        """Delete a consumer; one that is not there is deleted already."""
+        """Delete a consumer. A consumer that does not exist counts as deleted."""
         try:
             await self.call(f"CONSUMER.DELETE.{subject_tokens(stream, consumer)}")
         except ApiError as error:
@@ -132,7 +135,7 @@ class JetStreamApi(ApiCalls):
                 raise
 
     async def unpin(self, stream: str, consumer: str, group: str) -> None:
-        """Take the pin from the pinned client of `group`; whoever pulls next without one gets it."""
+        """Take the pin from the pinned client of `group`. The next client to pull without a pin gets it."""
         check_name(group)
         await self.call(f"CONSUMER.UNPIN.{subject_tokens(stream, consumer)}", {"group": group})
 
@@ -145,7 +148,7 @@ class JetStreamApi(ApiCalls):
         pedantic: bool,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> ConsumerInfo:
-        """`action`: create, update, or empty for either. See `JetStream.create_consumer` and what follows it."""
+        """Create or update a consumer (see `JetStream`). `action`: `create`, `update`, empty for either."""
         name = config.get("name") or config.get("durable_name") or self.connection.new_name()
         subject, body = consumer_request(stream, {**config, "name": name}, action, pedantic=pedantic)
         if action != "create":

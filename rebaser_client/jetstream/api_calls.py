@@ -1,6 +1,6 @@
-"""Calls of the JetStream API, and acknowledgements: what streams, consumers and messages have in common.
+"""The JetStream API call itself, and acknowledgements: what streams, consumers and messages have in common.
 
-Invariant: at most `MAX_CALLS` API calls of this process are in flight: a server drops its whole queue at 10,000.
+Invariant: at most `MAX_CALLS` API calls of this process are in flight. A server drops its whole queue at 10,000.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _calls: RunVar[asyncio.Semaphore] = RunVar("jetstream_calls")
 
 
 class ApiCalls:
-    """See `JetStream`, whose foundation this is."""
+    """API calls and acknowledgements over `connection`: the base of `JetStreamApi`. See `JetStream`."""
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:
         self.connection = connection
@@ -32,30 +32,30 @@ class ApiCalls:
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
-    # With `confirmed`, the server's answer is awaited, for at most the timeout of all calls.
+    # With `confirmed`, these methods wait for the server's answer, for at most the timeout of all calls.
 
     async def ack(self, message: Message) -> None:
-        """Done. Nobody confirms it."""
+        """Say that the message is done. Nothing confirms it."""
         await self.connection.publish(message.reply, b"+ACK")
 
     async def ack_sync(self, message: Message, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as below
-        """Done, confirmed: the server will not deliver it again."""
+        """Say that the message is done, and wait for confirmation: the server will not deliver it again."""
         await self.connection.request(message.reply, b"+ACK", timeout=timeout or self._timeout)
 
     async def nak(self, message: Message, delay: float = 0.0, *, confirmed: bool = False) -> None:
-        """Have it delivered again, to anybody, after `delay` seconds."""
+        """Have the message delivered again, to any client, after `delay` seconds."""
         body = b'-NAK {"delay":%d}' % int(delay * 1e9) if delay > 0 else b"-NAK"
-        await self._say(message, body, confirmed=confirmed)
+        await self._acknowledge(message, body, confirmed=confirmed)
 
     async def progress(self, message: Message, *, confirmed: bool = False) -> None:
-        """Still at work: begin the ack wait anew."""
-        await self._say(message, b"+WPI", confirmed=confirmed)
+        """Say that work goes on: the ack wait starts again."""
+        await self._acknowledge(message, b"+WPI", confirmed=confirmed)
 
     async def term(self, message: Message, reason: str = "", *, confirmed: bool = False) -> None:
-        """Never deliver it again."""
-        await self._say(message, f"+TERM {reason}".strip().encode(), confirmed=confirmed)
+        """Have the message never delivered again."""
+        await self._acknowledge(message, f"+TERM {reason}".strip().encode(), confirmed=confirmed)
 
-    async def _say(self, message: Message, body: bytes, *, confirmed: bool) -> None:
+    async def _acknowledge(self, message: Message, body: bytes, *, confirmed: bool) -> None:
         if confirmed:
             await self.connection.request(message.reply, body, timeout=self._timeout)
         else:
@@ -70,7 +70,7 @@ class ApiCalls:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> dict[str, Any]:
-        """One API call; `subject` without the API's prefix."""
+        """Call the API and return its answer. `subject` is without the prefix of the API. Raises `ApiError`."""
         payload = b"" if body is None else json.dumps(body).encode()
         async with call_slot():
             message = await self.connection.request(self.prefix + subject, payload, timeout=timeout or self._timeout)
@@ -79,20 +79,20 @@ class ApiCalls:
     async def pages(
         self, subject: str, name: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """What the API lists under `name`, page after page."""
+        """Iterate over the list `name` of the answers, page after page."""
         offset = 0
         while True:
-            found = await self.call(subject, {**(body or {}), "offset": offset})
-            page = found.get(name) or []
-            for one in page:
-                yield one
+            answer = await self.call(subject, {**(body or {}), "offset": offset})
+            page = answer.get(name) or []
+            for entry in page:
+                yield entry
             offset += len(page)
-            if not page or offset >= found.get("total", 0):
+            if not page or offset >= answer.get("total", 0):
                 return
 
 
 def call_slot() -> asyncio.Semaphore:
-    """To be held while a call is in flight."""
+    """Return the semaphore to hold while a call is in flight."""
     try:
         return _calls.get()
     except LookupError:
@@ -102,13 +102,13 @@ def call_slot() -> asyncio.Semaphore:
 
 
 def parse_answer(message: Msg) -> dict[str, Any]:
-    """What the API says; raises `ApiError` for a refusal."""
+    """Parse an answer of the API; raises `ApiError` for a refusal."""
     try:
-        content = from_json(message.data)  # as json.loads, at a fifth of the cost: one stands in each publish
+        content = from_json(message.data)  # a fifth of the cost of json.loads, and every publish has an answer
     except ValueError:
         content = None
     if type(content) is not dict:
-        raise TransientError(f"the answer on {message.subject} is not JetStream's", code="jetstream")
+        raise TransientError(f"the answer on {message.subject} is not from JetStream", code="jetstream")
     error = content.get("error")
     if error:
         raise ApiError(error.get("code", 0), error.get("err_code", 0), str(error.get("description", "")))

@@ -1,6 +1,6 @@
-"""The JetStream context (ADR-37): publishes with their acks, streams and consumers as objects.
+"""The JetStream context (ADR-37): publishes with their acks, and the calls that return `Stream` and `Consumer`.
 
-Invariant: publishes are no API calls and are not held up by them.
+Invariant: publishes are not API calls, and never wait for them.
 """
 
 import asyncio
@@ -26,15 +26,17 @@ from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_core.errors import TransientError
 
-NOBODY_TRIES, NOBODY_PAUSE = 3, 0.25  # of a publish: a node of a cluster learns a moment later who stores a subject
+# A node of a cluster learns a moment later which stream stores a subject. The pause is not jittered: it waits for that
+# one node, not for a server that many clients return to.
+NO_RESPONDERS_TRIES, NO_RESPONDERS_PAUSE = 3, 0.25
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
 
 class JetStream(JetStreamApi):
-    """JetStream over `connection`. `timeout` (seconds) bounds every call that names no other.
+    """JetStream over `connection`. `timeout` (seconds) applies to every call without a timeout of its own.
 
     All methods raise `ApiError` for a refusal, `RequestTimeoutError`, `NoRespondersError` or `NotConnectedError`, and
-    `ConfigError` for names that no server takes.
+    `ConfigError` for names that no server accepts.
     """
 
     # -- messages --------------------------------------------------------------------------------------------------
@@ -48,7 +50,7 @@ class JetStream(JetStreamApi):
         expected_last_subject_sequence: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> PubAck:
-        """Store a message, confirmed. After a timeout it may be stored, after an `ApiError` it is not."""
+        """Store a message and return its ack. After a timeout it may be stored; after an `ApiError` it is not."""
         if expected_last_subject_sequence is not None:
             headers = {**(headers or {}), EXPECTED_LAST: str(expected_last_subject_sequence)}
         tries = 0
@@ -59,12 +61,12 @@ class JetStream(JetStreamApi):
                 )
             except NoRespondersError:
                 tries += 1
-                if tries == NOBODY_TRIES:
+                if tries == NO_RESPONDERS_TRIES:
                     raise
-            await anyio.sleep(NOBODY_PAUSE)
+            await anyio.sleep(NO_RESPONDERS_PAUSE)
 
     async def publish_unconfirmed(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> None:
-        """Send a message to a stream with `no_ack`, which confirms none. Nobody tells whether it was stored."""
+        """Send a message to a stream with `no_ack`, which confirms nothing: whether it was stored is unknown."""
         await self.connection.publish(subject, payload, headers)
 
     def ack_next(
@@ -76,22 +78,22 @@ class JetStream(JetStreamApi):
         no_wait: bool = False,
         group: str | None = None,
     ) -> MessageBatch:
-        """`message` is done, and here is room for `max_messages` more: one message to the server instead of two.
+        """Acknowledge `message` and pull `max_messages` more, with one message to the server instead of two.
 
-        It goes out when the batch is opened or first read from. `no_wait`: what is there now, and no more. Only the
-        acknowledgement of this message cannot be confirmed; that others come shows that it arrived.
+        It is sent when the batch is opened or first read from. `no_wait`: return only what is available now. This
+        acknowledgement cannot be confirmed, but the arrival of the next messages shows that it was received.
         """
         limits = PullLimits.of_fetch(max_messages, None, expires, None)
         return AckNextBatch(self, message, limits, PriorityGroup.of(group, None, None, None), no_wait=no_wait)
 
     async def publish_all(self, subject: str, payloads: Iterable[bytes], *, window: int = 16) -> list[PubAck]:
-        """Store messages in order, `window` of them unconfirmed at most. After a failure some are stored."""
+        """Store messages in order, with at most `window` unconfirmed at a time. After a failure some may be stored."""
         connection = self.connection
         acks: list[PubAck] = []
         waiting: deque[tuple[str, asyncio.Future[Msg]]] = deque()
 
-        async def settle(room: int) -> None:
-            while len(waiting) > room:
+        async def settle(max_waiting: int) -> None:
+            while len(waiting) > max_waiting:
                 acks.append(_pub_ack(await waiting[0][1]))
                 connection.close_reply(waiting.popleft()[0])
 
@@ -108,7 +110,7 @@ class JetStream(JetStreamApi):
         finally:
             for inbox, _ in waiting:
                 connection.close_reply(inbox)
-        if any(one.sequence >= two.sequence for one, two in pairwise(acks)):
+        if any(ack.sequence >= following.sequence for ack, following in pairwise(acks)):
             raise TransientError(f"messages on {subject} were not stored in order", code="jetstream")
         return acks
 
@@ -117,14 +119,14 @@ class JetStream(JetStreamApi):
     async def add_stream(self, config: Mapping[str, Any]) -> Stream:
         """Create a stream. `config` is JetStream's `StreamConfig` (JSON API, docs.nats.io), here and below.
 
-        One that is there with the same configuration is returned, with another it is an error (10058).
+        If the stream exists with the same configuration it is returned; with another one it is an error (10058).
         """
         return Stream(
             self, StreamInfo.of(await self.call(f"STREAM.CREATE.{subject_tokens(config.get('name', ''))}", config))
         )
 
     async def update_stream(self, config: Mapping[str, Any]) -> Stream:
-        """Replace the configuration of a stream: what `config` does not name gets the server's default."""
+        """Replace the configuration of a stream. Fields that `config` does not name get the server's default."""
         return Stream(
             self, StreamInfo.of(await self.call(f"STREAM.UPDATE.{subject_tokens(config.get('name', ''))}", config))
         )
@@ -133,14 +135,14 @@ class JetStream(JetStreamApi):
         return Stream(self, await self.stream_info(name))
 
     async def list_streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
-        """All streams, or those that take messages of `subject` (a pattern). One call for each page of them."""
+        """Iterate over all streams, or those that store `subject` (a pattern), one call for each page."""
         async for info in self.pages("STREAM.LIST", "streams", {"subject": subject} if subject else None):
             yield StreamInfo.of(info)
 
     async def ensure_stream(self, config: Mapping[str, Any], beginning: Mapping[str, Any] | None = None) -> None:
-        """Create the stream, or update what may be; raises `ConfigError` where it cannot be made as wanted.
+        """Create the stream, or update the fields in `config`. Raises `ConfigError` if the server refuses that.
 
-        What `config` does not name is left as it is; `beginning`: further fields of one that is created.
+        Fields that `config` does not name stay as they are. `beginning`: further fields for a stream that is created.
         """
         await ensure_stream(self.call, config, beginning or {})
 
@@ -154,28 +156,29 @@ class JetStream(JetStreamApi):
         pedantic: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> Consumer:
-        """Create a consumer; without a name in `config` (`ConsumerConfig`, docs.nats.io) it gets one.
+        """Create a consumer. Without a name in `config` (`ConsumerConfig`, docs.nats.io) it gets a generated one.
 
-        One that is there with the same configuration is returned, with another it is an error (10148). `pedantic`: the
-        server refuses what it would put right silently. Priority groups that ADR-42 forbids are a `ConfigError`.
+        If the consumer exists with the same configuration it is returned; with another one it is an error (10148).
+        `pedantic`: the server refuses values that it would otherwise correct silently. Raises `ConfigError` for
+        priority groups that ADR-42 forbids.
         """
         return Consumer(self, await self.put_consumer(stream, config, "create", pedantic=pedantic, timeout=timeout))
 
     async def update_consumer(self, stream: str, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
-        """Replace the configuration of a consumer; one that is not there is an error (10149)."""
+        """Replace the configuration of a consumer. If it does not exist, that is an error (10149)."""
         return Consumer(self, await self.put_consumer(stream, config, "update", pedantic=pedantic))
 
     async def create_or_update_consumer(
         self, stream: str, config: Mapping[str, Any], *, pedantic: bool = False
     ) -> Consumer:
-        """Have a consumer with just this configuration."""
+        """Create a consumer, or replace its configuration."""
         return Consumer(self, await self.put_consumer(stream, config, "", pedantic=pedantic))
 
     async def get_consumer(self, stream: str, name: str) -> Consumer:
         return Consumer(self, await self.consumer_info(stream, name))
 
     async def ensure_consumer(self, stream: str, config: Mapping[str, Any]) -> None:
-        """Create the consumer, or update what may be; raises `ConfigError` where it cannot be made as wanted."""
+        """Create the consumer, or update the fields in `config`. Raises `ConfigError` if the server refuses that."""
         await ensure_consumer(self.call, stream, config)
 
     async def account_info(self) -> AccountInfo:
@@ -188,5 +191,5 @@ def _pub_ack(message: Msg) -> PubAck:
     stored = parse_answer(message)
     sequence = stored.get("seq")
     if type(sequence) is not int:
-        raise TransientError("what answered a publish is no stream", code="jetstream")
+        raise TransientError("the answer to a publish is not from a stream", code="jetstream")
     return PubAck(sequence, "duplicate" in stored)

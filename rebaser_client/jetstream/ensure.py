@@ -1,22 +1,21 @@
-"""Makes streams and consumers be as they are wanted, whoever else is doing the same at the same time.
+"""Creates streams and consumers, or updates them to a wanted configuration, even if several servers do so at once.
 
-Invariant: what is wanted is set, what is not named stays as an operator left it. Servers that start together all
-succeed, because create and update of the same configuration are no-ops.
+Invariant: wanted fields are set; all others stay as an operator set them. Servers that start together all succeed,
+because creating or updating with the same configuration changes nothing.
 """
 
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
-import structlog
-
 from rebaser_client.jetstream.errors import CONSUMER_EXISTS, CONSUMER_NAME_IN_USE, STREAM_NAME_IN_USE, ApiError
 from rebaser_client.jetstream.names import subject_tokens
 from rebaser_client.jetstream.priority_groups import check_config, check_update
+from rebaser_client.logs import get_logger
 from rebaser_core.errors import ConfigError
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
-NO_PEERS = 10005  # code 400, but a cluster that is still starting says so too
+NO_PEERS = 10005  # with code 400, but a cluster that is still starting answers this, too
 
 
 class ApiCall(Protocol):
@@ -36,11 +35,11 @@ async def ensure_stream(call: ApiCall, config: Mapping[str, Any], beginning: Map
             raise _final(error, what) from error
     else:
         return
-    found = (await call(f"STREAM.INFO.{subject_tokens(name)}"))["config"]
-    if differences := _differences(found, config):
+    current = (await call(f"STREAM.INFO.{subject_tokens(name)}"))["config"]
+    if differences := _differences(current, config):
         log.warning("stream_changed", stream=name, fields=_texts(differences))
         try:
-            await call(f"STREAM.UPDATE.{subject_tokens(name)}", {**found, **config})
+            await call(f"STREAM.UPDATE.{subject_tokens(name)}", {**current, **config})
         except ApiError as error:
             raise _final(error, what, differences) from error
 
@@ -56,36 +55,38 @@ async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any])
             raise _final(error, what) from error
     else:
         return
-    found = (await call(f"CONSUMER.INFO.{subject_tokens(stream, name)}"))["config"]
-    if _differences(found, config):
-        check_update(found, {**found, **config})
+    current = (await call(f"CONSUMER.INFO.{subject_tokens(stream, name)}"))["config"]
+    if _differences(current, config):
+        check_update(current, {**current, **config})
         try:
-            await call(*consumer_request(stream, {**found, **config}, "update"))
+            await call(*consumer_request(stream, {**current, **config}, "update"))
         except ApiError as error:
-            raise _final(error, what, _differences(found, config)) from error
+            raise _final(error, what, _differences(current, config)) from error
 
 
 def consumer_request(
     stream: str, config: Mapping[str, Any], action: str, *, pedantic: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """Subject and body of the call that makes a consumer. `action`: `create`, `update`, empty for either."""
+    """Return subject and body of the call that makes a consumer. `action`: `create`, `update`, empty for either."""
     check_config(config)
     subject = f"CONSUMER.CREATE.{subject_tokens(stream, config['name'])}"
-    if config.get("filter_subject"):  # has to stand there, too: permissions can be given by it
+    if config.get("filter_subject"):  # the subject must include it, so that permissions can depend on it
         subject += f".{config['filter_subject']}"
     body = {"stream_name": stream, "config": config, "action": action}
     return subject, {**body, "pedantic": True} if pedantic else body
 
 
-def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Field -> (found, wanted). The server leaves out what is false, empty or zero."""
+def _differences(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return (current, wanted) by field. The server omits values that are false, empty or zero."""
     return {
-        name: (found.get(name), value) for name, value in wanted.items() if (found.get(name) or None) != (value or None)
+        name: (current.get(name), value)
+        for name, value in wanted.items()
+        if (current.get(name) or None) != (value or None)
     }
 
 
 def _final(error: ApiError, what: str, differences: Mapping[str, tuple[Any, Any]] | None = None) -> Exception:
-    """The error to raise: a `ConfigError` where trying again is in vain."""
+    """Return the error to raise: a `ConfigError` if a retry cannot succeed."""
     if error.status in (404, 503) or error.err_code == NO_PEERS:
         return error
     if not differences:
@@ -94,4 +95,4 @@ def _final(error: ApiError, what: str, differences: Mapping[str, tuple[Any, Any]
 
 
 def _texts(differences: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    return [f"{name} is {found!r}, wanted {value!r}" for name, (found, value) in differences.items()]
+    return [f"{name} is {current!r}, wanted {value!r}" for name, (current, value) in differences.items()]

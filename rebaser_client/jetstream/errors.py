@@ -1,6 +1,7 @@
-"""What can go wrong between us and the server, and the error codes of the JetStream API that callers decide on.
+"""The errors of the JetStream layer, and the error codes of the API that callers distinguish.
 
-Invariant: an `ApiError` is an answer, so the server did decide; the other classes leave open whether it did anything.
+Invariant: an `ApiError` is an answer, so the server has decided. After any other error it is unknown whether the server
+did anything.
 """
 
 from rebaser_core.errors import TransientError
@@ -9,25 +10,25 @@ from rebaser_core.errors import TransientError
 CONSUMER_NAME_IN_USE = 10013
 CONSUMER_NOT_FOUND = 10014
 ACCOUNT_FULL = 10002
-NO_RESOURCES = 10023  # the server has no room left for what streams store
+NO_RESOURCES = 10023  # the server has no room left for streams
 MAX_CONSUMERS = 10026
 NO_MESSAGE = 10037
-SEQUENCE_NOT_FOUND = 10043  # of a delete
-DELETE_FAILED = 10057  # of a delete: not found as well, where the text says so
+SEQUENCE_NOT_FOUND = 10043  # answers a delete
+DELETE_FAILED = 10057  # answers a delete; means "not found", too, if the text says so
 STREAM_NAME_IN_USE = 10058  # with another configuration
 STREAM_NOT_FOUND = 10059
 STREAM_MISMATCH = 10060
 MESSAGE_TOO_LARGE = 10054  # for this stream
 WRONG_LAST_SEQUENCE = 10071
-STORE_FAILED = 10077  # the stream is full, or the share of one subject is: see `is_subject_full`
+STORE_FAILED = 10077  # the stream is full, or one subject is: see `is_subject_full`
 CONSUMER_EXISTS = 10148  # with another configuration
-TRY_AGAIN = 10164  # the expected sequence could not be checked just now
+TRY_AGAIN = 10164  # the expected sequence cannot be checked at the moment
 
 _SUBJECT_FULL = "maximum messages per subject exceeded"
 
 
 class ApiError(TransientError):
-    """JetStream refused. A caller who does not know `err_code` (0: the answer had none) can only try again later."""
+    """JetStream refused. A caller that does not know `err_code` (0: the answer had none) can only try again later."""
 
     default_code = "jetstream"
 
@@ -39,7 +40,7 @@ class ApiError(TransientError):
 
 
 class PullRefusedError(TransientError):
-    """The server ended a pull with an error. `status` is that of the answer (400, 409, ...), `description` its text."""
+    """The server ended a pull with an error: `status` (400, 409, ...) and `description` are those of its answer."""
 
     default_code = "pull_refused"
 
@@ -50,18 +51,18 @@ class PullRefusedError(TransientError):
 
 
 class ConsumerDeletedError(PullRefusedError):
-    """The consumer was deleted while it was pulled from."""
+    """The consumer was deleted while messages were pulled from it."""
 
     default_code = "consumer_deleted"
 
 
 def is_subject_full(error: ApiError) -> bool:
-    """Whether a publish was refused because its subject holds as many messages as it may."""
+    """Return whether a publish was refused because its subject holds as many messages as it may."""
     return error.err_code == STORE_FAILED and _SUBJECT_FULL in error.description
 
 
 def is_full(error: ApiError) -> bool:
-    """Whether a publish was refused because there is no room: for the subject, in the stream, or on the server."""
+    """Return whether a publish was refused because the subject, the stream or the server is full."""
     return error.err_code in (ACCOUNT_FULL, NO_RESOURCES) or (
         error.err_code == STORE_FAILED and "maximum" in error.description
     )

@@ -1,4 +1,4 @@
-"""What JetStream tells about streams, consumers and accounts, as far as Rebaser reads it."""
+"""Descriptions of streams, consumers and accounts from the JetStream API, as far as Rebaser reads them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from rebaser_client.nats.messages import as_int
 
 
 class PubAck(NamedTuple):
-    """A stored message. `duplicate`: it stood there already, by its `Nats-Msg-Id`."""
+    """The ack of a stored message. `duplicate`: the stream already had a message with this `Nats-Msg-Id`."""
 
     sequence: int
     duplicate: bool
@@ -16,7 +16,7 @@ class PubAck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """`created` (an opaque word) tells a stream from another of the same name; sequences are 0 in an empty stream."""
+    """A stream. `created`, an opaque text, distinguishes streams of the same name. An empty stream has sequences 0."""
 
     name: str
     created: str
@@ -45,7 +45,7 @@ class StreamInfo:
 
 
 class PriorityGroupState(NamedTuple):
-    """`pinned_client_id` is empty while nobody is pinned; `pinned_ts` (RFC 3339): since when."""
+    """A priority group. `pinned_client_id` is empty while no client is pinned; `pinned_ts` (RFC 3339): pinned since."""
 
     group: str
     pinned_client_id: str
@@ -54,10 +54,10 @@ class PriorityGroupState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """`delivered_stream`: the stream sequence up to which it has delivered, so that it goes on behind that one.
+    """A consumer. `delivered_stream`: the stream sequence up to which it has delivered.
 
-    `ack_floor_stream`: the one up to which all is acknowledged; `ack_floor_consumer`: the same as the consumer counts.
-    `priority_groups` is empty for a consumer without any, and before a group was pulled from.
+    `ack_floor_stream`: the stream sequence up to which everything is acknowledged; `ack_floor_consumer`: the same as a
+    consumer sequence. `priority_groups` is empty for a consumer without groups, and before the first pull of a group.
     """
 
     stream: str
@@ -94,7 +94,7 @@ class ConsumerInfo:
 
 @dataclass(frozen=True, slots=True)
 class AccountInfo:
-    """Sizes are bytes."""
+    """The usage of an account. `memory` and `storage` are bytes."""
 
     memory: int
     storage: int

@@ -1,21 +1,21 @@
-"""Messages of JetStream: deliveries of a consumer, and messages as they stand in a stream."""
+"""JetStream messages: deliveries of a consumer, and messages read from a stream."""
 
 from rebaser_client.nats.messages import Msg
 
-PIN_ID = "Nats-Pin-Id"  # on each message for the pinned client of a priority group
+PIN_ID = "Nats-Pin-Id"  # header of each message for the pinned client of a priority group
 
 
 class Message(Msg):
-    """A delivery of a consumer. Its numbers stand in the reply subject (JetStream's ack subject):
+    """A delivery of a consumer. Its reply subject, JetStream's ack subject, contains its numbers.
 
-    `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`, or with
-    `<domain>.<account hash>` behind `ACK` and a token at the end.
+    That is `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`, or the same
+    with `<domain>.<account hash>` after `ACK` and a token at the end.
     """
 
     __slots__ = ("_parts", "consumer_sequence", "stream_sequence")
 
     def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
-        """Raises `ValueError` if `reply` is no ack subject."""
+        """Raises `ValueError` if `reply` is not an ack subject."""
         self.subject = subject
         self.reply = reply
         self.data = data
@@ -33,32 +33,32 @@ class Message(Msg):
 
     @property
     def stream(self) -> str:
-        """The stream it stands in."""
+        """The name of the stream."""
         return self.reply.split(".")[2 if len(self.reply.split(".")) == 9 else 4]
 
     @property
     def consumer(self) -> str:
-        """Whose delivery it is."""
+        """The name of the consumer."""
         return self.reply.split(".")[3 if len(self.reply.split(".")) == 9 else 5]
 
     @property
     def delivered(self) -> int:
-        """How often this message was delivered, this time included."""
+        """How often this message has been delivered, including this delivery."""
         return int(self._parts[0])
 
     @property
     def timestamp_ns(self) -> int:
-        """When it was stored (Unix time in nanoseconds)."""
+        """When the message was stored (Unix time in nanoseconds)."""
         return int(self._parts[3])
 
     @property
     def pending(self) -> int:
-        """How many more messages the consumer had for us when it sent this one."""
+        """How many more messages the consumer had to deliver when it sent this one."""
         return int(self._parts[4])
 
 
 class StoredMessage:
-    """A message as it stands in a stream. `time` is the server's RFC 3339 text."""
+    """A message read from a stream. `time` is the server's RFC 3339 text."""
 
     __slots__ = ("data", "headers", "sequence", "subject", "time")
 

@@ -1,4 +1,4 @@
-"""Names of streams and consumers, where they stand in the subject of a call (ADR-6)."""
+"""Names of streams and consumers as tokens of an API subject (ADR-6)."""
 
 import re
 from functools import lru_cache
@@ -10,11 +10,13 @@ _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 
 @lru_cache(maxsize=4096)
 def subject_tokens(*names: str) -> str:
-    """`names`, to be put behind a call's subject; raises `ConfigError` for what no server takes as a name.
+    """Join `names` into the end of an API subject. Raises `ConfigError` for a name that no server accepts.
 
-    A dot in one would make another subject of it, to which nobody answers: not even that the name is wrong.
+    A name with a dot would make a different subject, and nobody would answer: not even that the name is invalid.
     """
     for name in names:
         if _NAME.fullmatch(name) is None:
-            raise ConfigError(f"{name!r} is no name of a stream or consumer: not empty, no space, none of . * > / \\")
+            raise ConfigError(
+                f"{name!r} is no name of a stream or consumer: it is empty, or has a space or one of . * > / \\"
+            )
     return ".".join(names)

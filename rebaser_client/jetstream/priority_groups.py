@@ -1,4 +1,4 @@
-"""Priority groups (ADR-42): what a pull may say about the group it belongs to."""
+"""Priority groups (ADR-42): the group fields of a pull, and the configurations that are allowed."""
 
 import re
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ MAX_PRIORITY = 9
 
 
 class PriorityGroup(NamedTuple):
-    """`request`: the fields of each pull.
+    """The group of a puller. `request`: the fields that go into each of its pulls.
 
-    Policy `overflow`: served only while at least `min_pending` messages wait or `min_ack_pending` are unacknowledged
-    (either is enough). Policy `prioritized`: `priority` 0 is served before 1, and so on to 9.
+    Policy `overflow`: a pull is served only while at least `min_pending` messages wait or `min_ack_pending` messages
+    are unacknowledged; either is enough. Policy `prioritized`: `priority` 0 is served before 1, and so on up to 9.
     """
 
     name: str | None
@@ -22,12 +22,12 @@ class PriorityGroup(NamedTuple):
 
     @classmethod
     def of(cls, name: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None) -> Self:
-        """Raises `ConfigError` for what no server takes."""
+        """Raises `ConfigError` for values that no server accepts."""
         fields = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
         given = {field: value for field, value in fields.items() if value is not None}
         if name is None:
             if given:
-                raise ConfigError(f"{' and '.join(given)} of a pull need the name of a group")
+                raise ConfigError(f"{' and '.join(given)} of a pull require the name of a group")
             return cls(None, {})
         check_name(name)
         for field, value in given.items():
@@ -40,29 +40,29 @@ class PriorityGroup(NamedTuple):
 def check_name(name: str) -> None:
     """Raises `ConfigError` unless `name` can be the name of a group."""
     if _NAME.fullmatch(name) is None:
-        raise ConfigError(f"{name!r} is no name of a group: 1 to 16 of letters, digits, - _ / =")
+        raise ConfigError(f"{name!r} is no name of a group: it must have 1 to 16 letters, digits, or any of - _ / =")
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Refuse a consumer that ADR-42 forbids, whatever a server says: 2.15 makes some of them."""
+    """Raise `ConfigError` for a consumer that ADR-42 forbids, even if a server allows it, as 2.15 sometimes does."""
     groups, policy = _of(config)
     if policy == "none" and not groups:
         return
     if policy == "none" or not groups:
-        raise ConfigError("priority_policy and priority_groups need each other")
+        raise ConfigError("priority_policy and priority_groups require each other")
     if len(groups) > 1:
-        raise ConfigError(f"a consumer has one priority group, and these are {len(groups)}: {', '.join(groups)}")
+        raise ConfigError(f"a consumer can have one priority group, not {len(groups)}: {', '.join(groups)}")
     check_name(groups[0])
     if config.get("deliver_subject"):
-        raise ConfigError("a consumer that pushes its messages can have no priority groups")
+        raise ConfigError("a push consumer cannot have priority groups")
     if config.get("ack_policy") != "explicit":
-        raise ConfigError(f"priority groups need ack_policy explicit, not {config.get('ack_policy') or 'none'}")
+        raise ConfigError(f"priority groups require ack_policy explicit, not {config.get('ack_policy') or 'none'}")
 
 
-def check_update(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to change what ADR-42 says cannot change: policy and groups. `priority_timeout` can."""
-    if _of(found) != _of(wanted):
-        (groups, policy), (wanted_groups, wanted_policy) = _of(found), _of(wanted)
+def check_update(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if policy or groups would change, which ADR-42 forbids. `priority_timeout` may change."""
+    if _of(current) != _of(wanted):
+        (groups, policy), (wanted_groups, wanted_policy) = _of(current), _of(wanted)
         raise ConfigError(
             f"priority groups cannot be changed: policy {policy} with {groups}, wanted {wanted_policy} with "
             f"{wanted_groups}; delete the consumer first"

@@ -1,4 +1,4 @@
-"""A stream as an object (ADR-37): its consumers, its messages, what it holds."""
+"""A stream as an object (ADR-37): its description, its messages, and its consumers."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -11,7 +11,10 @@ from rebaser_core.errors import ConfigError
 
 
 class Stream:
-    """Got from `JetStream`, whose methods of the same names say more. `cached_info` is as old as its last `info`."""
+    """A stream that `JetStream` returned; the methods of `JetStream` with the same names say more.
+
+    `cached_info` is as old as the last call of `info`.
+    """
 
     def __init__(self, js: JetStreamApi, info: StreamInfo) -> None:
         self._js = js
@@ -19,7 +22,7 @@ class Stream:
         self.cached_info = info
 
     async def info(self) -> StreamInfo:
-        """What it is and holds now; asks the server."""
+        """Ask the server for the configuration and the current state."""
         self.cached_info = await self._js.stream_info(self.name)
         return self.cached_info
 
@@ -27,7 +30,7 @@ class Stream:
         await self._js.delete_stream(self.name)
 
     async def purge(self, subject: str | None = None, *, sequence: int | None = None, keep: int | None = None) -> int:
-        """Delete what `subject` (all: None) has below `sequence`, or all but its newest `keep`; returns how many."""
+        """Delete messages of `subject` (None: all) below `sequence`, or all but the newest `keep`; return how many."""
         return await self._js.purge(self.name, subject, sequence=sequence, keep=keep)
 
     # -- messages --------------------------------------------------------------------------------------------------
@@ -35,20 +38,20 @@ class Stream:
     async def get_message(
         self, sequence: int | None = None, *, next_of: str | None = None, last_of: str | None = None
     ) -> StoredMessage | None:
-        """The message at `sequence`; the first of the subject `next_of` from there on; the newest of `last_of`.
+        """Return the message at `sequence`, the first of subject `next_of` from there on, or the newest of `last_of`.
 
-        None if there is none. Raises `ConfigError` unless it is said which.
+        Return None if there is none. Raises `ConfigError` for any other combination of arguments.
         """
         if last_of is not None and sequence is None and next_of is None:
             return await self._js.last(self.name, last_of)
         if next_of is not None and last_of is None:
             return await self._js.next(self.name, next_of, sequence or 1)
         if sequence is None or sequence < 1 or last_of is not None:
-            raise ConfigError("which message: a sequence (1 or more), next_of with or without one, or last_of alone")
+            raise ConfigError("give a sequence (1 or more), next_of with or without a sequence, or last_of alone")
         return await self._js.get(self.name, sequence)
 
     async def delete_message(self, sequence: int, *, erase: bool = False) -> None:
-        """Delete one message; one that is not there is deleted already."""
+        """Delete one message. A message that does not exist counts as deleted."""
         await self._js.delete_message(self.name, sequence, erase=erase)
 
     # -- consumers -------------------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def _check_seed(match: re.Match[bytes] | None, path: Path, what: str) -> None:
     try:
         import nkeys  # noqa: PLC0415 - an optional dependency of nats-py
     except ImportError as error:
-        raise ConfigError(f"a {what} needs a package that is missing: {error.name}") from None
+        raise ConfigError(f"a {what} requires a missing package: {error.name}") from None
     seed = bytearray(b"" if match is None else match[1])
     try:
         nkeys.from_seed(seed).wipe()

@@ -74,7 +74,7 @@ async def test_a_stream_gives_deletes_and_purges_messages(js: JetStream, stream:
     await stream.delete_message(2, erase=True)
     assert await sequence(last_of=f"{name}.a") == 1
     for unclear in ({}, {"sequence": 0}, {"last_of": "a", "next_of": "a"}, {"last_of": "a", "sequence": 1}):
-        with pytest.raises(ConfigError, match="which message"):
+        with pytest.raises(ConfigError, match="give a sequence"):
             await stream.get_message(**unclear)
     assert await stream.purge(f"{name}.b", keep=1) == 1
     assert await stream.purge() == 2
@@ -165,7 +165,7 @@ async def consumer(stream: Stream) -> Consumer:
         ({"threshold_bytes": 1}, "threshold_bytes has no effect, because max_messages is the limit"),
         ({"group": "g"}, "has no priority groups"),
         ({"group": "no group"}, "no name of a group"),
-        ({"priority": 1}, "priority of a pull need the name of a group"),
+        ({"priority": 1}, "priority of a pull require the name of a group"),
     ],
 )
 async def test_consume_refuses(consumer: Consumer, options: dict[str, Any], what: str) -> None:

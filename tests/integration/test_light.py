@@ -125,7 +125,7 @@ async def test_the_library_says_what_to_install() -> None:
     code, _, err = await bare(
         "from rebaser_client.blobs import open_blobs\nopen_blobs('s3://x/y', None, '')",
     )
-    assert err.splitlines()[-1].endswith("ConfigError: this blob store needs obstore: pip install 'rebaser[blobs]'")
+    assert err.splitlines()[-1].endswith("ConfigError: this blob store requires obstore: pip install 'rebaser[blobs]'")
 
 
 def test_bounds_admit_what_is_installed_and_what_pypi_has_of_the_client_alone() -> None:

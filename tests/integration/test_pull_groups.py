@@ -185,7 +185,7 @@ async def test_a_pin_is_named_only_while_there_is_one(js: JetStream, stream: str
         ({"group": ""}, "no name of a group"),
         ({"group": "a b"}, "no name of a group"),
         ({"group": "seventeen-letters"}, "no name of a group"),
-        ({"min_pending": 3}, "min_pending of a pull need the name of a group"),
+        ({"min_pending": 3}, "min_pending of a pull require the name of a group"),
         ({"group": GROUP, "min_pending": -1}, "must be 0 or more"),
         ({"group": GROUP, "priority": 10}, "must be from 0 to 9"),
     ],
@@ -202,14 +202,14 @@ PLAIN = {"name": "c", "ack_policy": "explicit"}
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"ack_policy": "none"}, "need ack_policy explicit, not none"),
-        ({"ack_policy": "all"}, "need ack_policy explicit, not all"),
-        ({"ack_policy": None}, "need ack_policy explicit, not none"),
-        ({"priority_groups": [GROUP, "b"]}, "has one priority group, and these are 2: jobs, b"),
-        ({"priority_groups": []}, "need each other"),
+        ({"ack_policy": "none"}, "require ack_policy explicit, not none"),
+        ({"ack_policy": "all"}, "require ack_policy explicit, not all"),
+        ({"ack_policy": None}, "require ack_policy explicit, not none"),
+        ({"priority_groups": [GROUP, "b"]}, "can have one priority group, not 2: jobs, b"),
+        ({"priority_groups": []}, "require each other"),
         ({"priority_groups": ["no name"]}, "no name of a group"),
-        ({"priority_policy": "none"}, "need each other"),
-        ({"deliver_subject": "somewhere"}, "pushes its messages"),
+        ({"priority_policy": "none"}, "require each other"),
+        ({"deliver_subject": "somewhere"}, "a push consumer"),
     ],
 )
 async def test_what_the_document_forbids_is_not_created(

@@ -1,4 +1,4 @@
-"""What an ordered consumer keeps for a reader who is slow: bounded in messages and in bytes."""
+"""The buffer of an ordered consumer for a slow reader, bounded in messages and in bytes."""
 
 from collections import deque
 
@@ -6,7 +6,7 @@ from rebaser_client.jetstream.messages import Message
 
 
 class MessageBuffer:
-    """Oldest first. One message fits always, however large: else it would never come through."""
+    """Messages, oldest first. An empty buffer accepts a message of any size, which could not be delivered otherwise."""
 
     __slots__ = ("_bytes", "_max_bytes", "_max_count", "_messages")
 
@@ -20,10 +20,12 @@ class MessageBuffer:
         return len(self._messages)
 
     def fits(self, message: Message) -> bool:
+        """Return whether `message` may be added."""
         count = len(self._messages)
         return not count or (count < self._max_count and self._bytes + len(message.data) <= self._max_bytes)
 
     def half_empty(self) -> bool:
+        """Return whether at most half of either bound is used."""
         return len(self._messages) * 2 <= self._max_count and self._bytes * 2 <= self._max_bytes
 
     def add(self, message: Message) -> None:
@@ -31,12 +33,13 @@ class MessageBuffer:
         self._bytes += len(message.data)
 
     def pop(self) -> Message:
+        """Remove and return the oldest message."""
         message = self._messages.popleft()
         self._bytes -= len(message.data)
         return message
 
     def take(self, max_count: int, max_bytes: int) -> list[Message]:
-        """What is there, within the bounds; but one message at least, if there is any."""
+        """Remove and return the oldest messages within the bounds, but at least one if there is any."""
         taken: list[Message] = []
         room = max_bytes
         while self._messages and len(taken) < max_count:

@@ -1,11 +1,12 @@
-"""Our own ordered consumer (push, ephemeral, in memory, no acks): what ADR-17 promises and nats-py's does not keep.
+"""An ordered consumer (push, ephemeral, in memory, no acks) that keeps the promises of ADR-17; nats-py's does not.
 
-Invariants: a message is queued only if it is the next one of this generation's *consumer* sequence (deletes leave gaps
-in the stream's); a generation in which anything was missed is thrown away, and the next begins behind the last message
-that was queued, or at the pinned start if none was (`ordered_position`); nothing of one generation can be taken for
-another's (`ordered_calls`). So nothing is lost, doubled or reordered, whatever is dropped on the way.
+Invariants: a message is queued only if it is the next one of its generation's *consumer* sequence (deletes leave gaps
+in the stream sequence). A generation that missed anything is discarded. The next one starts behind the last queued
+message, or at the original start if none was queued (`position`). Messages of different generations cannot be confused,
+because each has an inbox of its own (`requests`). So no message is lost, repeated or reordered, whatever is dropped on
+the way.
 
-All is done in the connection's read loop and its ticks; a task exists only while a consumer is being replaced.
+Everything happens in the connection's read loop and its ticks. A task exists only while a consumer is being replaced.
 """
 
 import asyncio
@@ -34,13 +35,13 @@ MAX_BYTES = 32 * 1024 * 1024
 
 
 class OrderedConsumer:
-    """Messages of `filter_subject` in `stream`, in order, each once, from `start` (sequence, time or policy) on.
+    """The messages of `filter_subject` in `stream` from `start` (sequence, time or policy) on, in order, each once.
 
-    At most `max_count` messages and about `max_bytes` are kept for a reader who is slow; the rest waits in the stream.
-    `config`: further fields of JetStream's `ConsumerConfig`; `ConfigError` for one that ADR-17 leaves nobody to choose.
-    `on_ready` is called, in the read loop, when the queue fills and when the consumer ended.
-    Opening raises `ApiError` (error 10059: no such stream). A stream that is deleted, recreated, or set back under the
-    consumer ends it: once what is queued is taken, `wait` and iteration raise `TransientError` (code `stream_lost`).
+    At most `max_count` messages and about `max_bytes` are queued for a slow reader; the others wait in the stream.
+    `config`: further fields of JetStream's `ConsumerConfig`; raises `ConfigError` for fields that ADR-17 fixes.
+    `on_ready` is called in the read loop when the queue stops being empty, and when the consumer has ended.
+    Opening raises `ApiError` (error 10059: no such stream). If the stream is deleted, recreated or set back, the
+    consumer ends: once the queue is empty, `wait` and iteration raise `TransientError` (code `stream_lost`).
     """
 
     def __init__(
@@ -67,26 +68,26 @@ class OrderedConsumer:
         self._created = ""
         self._generation: Generation | None = None
         self._generations = 0
-        self._filled = asyncio.Event()
+        self._readable = asyncio.Event()
         self._on_ready = on_ready
         self._failure: RebaserError | None = None
         self._full = False
-        self._heard = False
+        self._received = False
         self._silent_ticks = 0
-        self._silence = max(int(2 * idle_heartbeat / TICK), 2)
+        self._max_silent_ticks = max(int(2 * idle_heartbeat / TICK), 2)
         self._replacing: anyio.CancelScope | None = None
         self._hooks: list[Any] = []
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        # Asked for before the consumer is made: whoever replaces the stream later cannot do so unnoticed. It is known
-        # from the second consumer of a stream on, so that a cold start takes one round trip.
+        # Read before the consumer is created, so that a later replacement of the stream is noticed. Only the first
+        # consumer of a stream asks for it; the others start with one round trip.
         if self._position.wants_end:
             info = await self._js.stream_info(self._stream)
             self._created, self._position.snapshot = info.created, info.last_sequence
         else:
             self._created = await self._js.stream_created(self._stream)
-        self._replacing = anyio.CancelScope()  # a successor has to wait until the place to begin is known
+        self._replacing = anyio.CancelScope()  # a replacement must wait until the start is known
         await self._begin()
         self._replacing = None
         if self._generation is None and not self._full:
@@ -94,7 +95,7 @@ class OrderedConsumer:
         self._hooks = [
             self._connection.on_tick(self._tick),
             self._connection.on_reconnect(self._reconnected),
-            self._connection.on_close(self._gone),
+            self._connection.on_close(self._connection_closed),
         ]
         return self
 
@@ -106,13 +107,13 @@ class OrderedConsumer:
             await self._requests.discard_now(generation)
 
     def close_soon(self) -> None:
-        """Close at once; the server is told in the background."""
+        """Close without waiting. The server is told in the background."""
         generation = self._close()
         if generation is not None:
             self._connection.spawn(self._requests.discard, generation)
 
     def _close(self) -> Generation | None:
-        """What the server has to be told to forget."""
+        """Close, and return the generation to discard."""
         self._closed = True
         for remove in self._hooks:
             remove()
@@ -126,24 +127,24 @@ class OrderedConsumer:
 
     @property
     def pending(self) -> int:
-        """Messages that can be taken at once."""
+        """The number of messages in the queue."""
         return len(self._queue)
 
     @property
     def failure(self) -> RebaserError | None:
-        """What ended the consumer, if anything did; messages may be queued all the same."""
+        """The error that ended the consumer, None while it works. There may still be messages in the queue."""
         return self._failure
 
     async def wait(self) -> None:
-        """Return when something can be taken; raises what ended the consumer once all is taken."""
+        """Return when the queue is not empty. Once it is empty and the consumer has ended, raise the error."""
         while not self._queue:
             if self._failure is not None:
                 raise self._failure
-            self._filled.clear()
-            await self._filled.wait()
+            self._readable.clear()
+            await self._readable.wait()
 
     def take(self, max_count: int, max_bytes: int = MAX_BYTES) -> list[Message]:
-        """What is queued, oldest first, within the bounds; but one message at least, if there is any."""
+        """Take the oldest messages from the queue within the bounds, but at least one if there is any."""
         taken = self._queue.take(max_count, max_bytes)
         self._after_take()
         return taken
@@ -174,7 +175,7 @@ class OrderedConsumer:
     ) -> None:
         if generation is not self._generation:
             return
-        self._heard = True
+        self._received = True
         if headers is not None and STATUS in headers and not reply.startswith("$JS.ACK."):
             self._on_status(generation, reply, headers)
             return
@@ -196,15 +197,15 @@ class OrderedConsumer:
         if message.stream_sequence <= position.last:
             return
         if position.snapshot is not None and not position.accepts(message, position.snapshot, again=generation.again):
-            self._reset("the newest of each subject are through")
+            self._reset("the newest message of each subject was delivered")
             return
         queue.add(message)
         position.last = message.stream_sequence
         if len(queue) == 1:
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
-        self._filled.set()
+    def _notify(self) -> None:
+        self._readable.set()
         if self._on_ready is not None:
             self._on_ready()
 
@@ -213,12 +214,12 @@ class OrderedConsumer:
         if status != "100":
             self._reset(f"status {status} {headers.get(DESCRIPTION, '')}".strip())
             return
-        if reply:  # flow control: the server goes on when we say that we have taken what it sent
+        if reply:  # flow control: the server continues once we confirm that its messages were taken
             flow = reply
         else:
             delivered = headers.get("Nats-Last-Consumer")
             if delivered is not None and as_int(delivered) != generation.sequence:
-                self._reset(f"the server delivered {delivered} messages, {generation.sequence} came")
+                self._reset(f"the server delivered {delivered} messages, {generation.sequence} arrived")
                 return
             flow = headers.get("Nats-Consumer-Stalled", "")
         if flow:
@@ -230,24 +231,24 @@ class OrderedConsumer:
     # -- replacing -------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        if self._heard:
-            self._heard = False
+        if self._received:
+            self._received = False
             self._silent_ticks = 0
         elif self._generation is not None and self._replacing is None:
             self._silent_ticks += 1
-            if self._silent_ticks >= self._silence:
+            if self._silent_ticks >= self._max_silent_ticks:
                 self._reset("heartbeats were missed")
 
     def _reconnected(self) -> None:
         if self._generation is not None:
             self._reset("reconnected")
 
-    def _gone(self) -> None:
+    def _connection_closed(self) -> None:
         self._failure = self._failure or ClientClosedError()
-        self._tell()
+        self._notify()
 
     def _reset(self, reason: str) -> None:
-        """Throw the generation away. Its successor comes at once, or when a full queue has been worked off."""
+        """Discard the generation. Start the next one at once, or when a full queue is half empty."""
         generation, self._generation = self._generation, None
         if generation is None or self._closed:
             return
@@ -267,25 +268,25 @@ class OrderedConsumer:
                 await self._try_replace()
             except Exception as error:
                 log.exception("ordered_failed", **self._names())
-                self._failure = TransientError(f"the consumer on {self._stream} broke: {error!r}")
-                self._tell()
+                self._failure = TransientError(f"the consumer on {self._stream} failed unexpectedly: {error!r}")
+                self._notify()
         self._replacing = None
 
     async def _try_replace(self) -> None:
         backoff = Backoff(RETRY_MIN, RETRY_MAX)
-        # What is being made may be thrown away already while its answer is under way: then once more.
+        # A new generation may be discarded again before its answer arrives: then there is another round.
         while self._generation is None and not self._full:
             try:
                 await self._connection.wait_connected()
                 self._failure = await self._requests.find_loss(self._created, self._position.last)
                 if self._failure is not None:
                     log.error("ordered_stream_lost", **self._names(), reason=self._failure.message)
-                    self._tell()
+                    self._notify()
                     return
                 await self._begin()
             except NotAllowed as error:
                 self._failure = error
-                self._tell()
+                self._notify()
                 return
             except RebaserError as error:
                 delay = backoff.next_delay()
@@ -309,7 +310,7 @@ class OrderedConsumer:
             raise
         self._position.made(info)
         if self._generation is not generation:
-            await self._requests.discard(generation)  # the first time it may not have been there yet
+            await self._requests.discard(generation)  # an earlier delete may have come before the create
 
     def _names(self) -> dict[str, str]:
         return {"stream": self._stream, "filter": self._filter}

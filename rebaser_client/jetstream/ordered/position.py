@@ -1,7 +1,8 @@
-"""Where an ordered consumer stands: pure, so that each rule of where its next consumer begins can be shown.
+"""The position of an ordered consumer in its stream. Pure, so that tests can show where each next consumer starts.
 
-Invariant: whichever messages came so far, the next consumer begins where nothing is left out and nothing comes twice. A
-policy counts as it was understood when the first consumer was made: "new" and "last" are another place each time.
+Invariant: whichever messages were accepted so far, the next consumer starts where no message is skipped and none is
+repeated. A policy keeps the meaning that it had when the first consumer was created: "new" and "last" would be another
+place each time.
 """
 
 from datetime import UTC, datetime
@@ -13,26 +14,27 @@ from rebaser_core.errors import ConfigError
 
 Policy: TypeAlias = Literal["all", "new", "last", "last_per_subject"]
 Start: TypeAlias = int | datetime | Policy
-"""Where to begin: at a stream sequence, at the first message stored then or later, or by policy."""
+"""Where to start: at a stream sequence, at the first message stored at a time or later, or by policy."""
 
 POLICIES = ("all", "new", "last", "last_per_subject")
 
 
 class Position:
-    """`last` is the stream sequence of the newest message that was taken in; 0 before the first.
+    """The position. `last` is the stream sequence of the newest accepted message, 0 before the first.
 
-    `last_per_subject` has a phase of its own, up to `snapshot`, the end of the stream when it was opened: a consumer
-    made anew in it starts over with that policy. What was taken in already is passed over, and behind the end the
-    newest of each subject is not enough: there a third one, which begins by sequence, takes over.
+    The policy `last_per_subject` has a phase of its own, up to `snapshot`, the end of the stream when it was opened. A
+    consumer that replaces another in this phase starts again with that policy, and messages that were accepted before
+    are skipped. Beyond the end, the newest message of each subject is not enough: another consumer takes over there,
+    which starts by sequence.
     """
 
     __slots__ = ("_start", "last", "snapshot")
 
     def __init__(self, start: Start) -> None:
-        """Raises `ConfigError` for a time without a time zone, and for what is no start."""
+        """Raises `ConfigError` for a time without a time zone, and for anything else that is not a `Start`."""
         known = start in POLICIES if isinstance(start, str) else isinstance(start, (int, datetime))
         if not known:
-            raise ConfigError(f"{start!r} is no start: use a sequence, a time, or one of {', '.join(POLICIES)}")
+            raise ConfigError(f"{start!r} is not a start: use a sequence, a time, or one of {', '.join(POLICIES)}")
         if isinstance(start, datetime) and start.utcoffset() is None:
             raise ConfigError(f"the start {start.isoformat()} has no time zone")
         self._start = start
@@ -41,11 +43,11 @@ class Position:
 
     @property
     def wants_end(self) -> bool:
-        """Whether `snapshot` has to be set before the first consumer is made."""
+        """Whether `snapshot` must be set before the first consumer is created."""
         return self._start == "last_per_subject" and self.snapshot is None
 
     def policy(self) -> dict[str, Any]:
-        """The fields of JetStream's `ConsumerConfig` that say where the next consumer begins."""
+        """Return the fields of JetStream's `ConsumerConfig` that say where the next consumer starts."""
         if self.snapshot is not None:
             return {"deliver_policy": "last_per_subject"}
         if isinstance(self._start, int) or self.last:
@@ -56,7 +58,7 @@ class Position:
         return {"deliver_policy": self._start}
 
     def made(self, info: ConsumerInfo) -> None:
-        """The server tells of the consumer as it was before it delivered."""
+        """A consumer was created. `info` describes it before its first delivery."""
         if self.snapshot is not None:
             if not info.num_pending:
                 self._end_snapshot(self.snapshot)
@@ -64,14 +66,14 @@ class Position:
             self._start = info.delivered_stream + 1
 
     def accepts(self, message: Message, snapshot: int, *, again: bool) -> bool:
-        """Whether a message that comes while there is a `snapshot` is the next one; `again`: not of the first consumer.
+        """Return whether a message received while there is a `snapshot` is the next one. If not, replace the consumer.
 
-        If not, another consumer has to go on.
+        `again`: the message is from a consumer other than the first.
         """
-        behind = message.stream_sequence > snapshot
-        if behind or not message.pending:
+        beyond = message.stream_sequence > snapshot
+        if beyond or not message.pending:
             self._end_snapshot(snapshot)
-        return not (again and behind)
+        return not (again and beyond)
 
     def _end_snapshot(self, end: int) -> None:
         self.snapshot = None
@@ -79,5 +81,5 @@ class Position:
 
 
 def rfc3339(time: datetime) -> str:
-    """`time`, which has a time zone, as the server writes its times: UTC with nanoseconds."""
+    """Format `time`, which has a time zone, as the server does: UTC with nanoseconds."""
     return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "000Z"

@@ -1,7 +1,7 @@
-"""What an ordered consumer asks of the server: to be made, to be gone, and whether its stream is still the same.
+"""The requests of an ordered consumer: create a consumer, delete it, and check that the stream is still the same.
 
-Invariants: a consumer that was made is deleted, by us or, if we cannot for that long, by the server after `INACTIVE`;
-each has a name and an inbox of its own, listened on before it is made.
+Invariants: every consumer that was created is deleted, by us or, if we are cut off for that long, by the server after
+`INACTIVE`. Each consumer has its own name and its own inbox, which is subscribed to before the consumer is created.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ from rebaser_core.errors import ConfigError, RebaserError, TransientError
 log = get_logger(__name__)
 
 NANOS = 1_000_000_000
-INACTIVE = 30  # seconds after which the server removes a consumer that nobody listens to
-ACK_WAIT = 22 * 3600  # seconds; nothing is acknowledged, but ADR-17 wants it large
+INACTIVE = 30  # seconds after which the server removes a consumer without a subscriber
+ACK_WAIT = 22 * 3600  # seconds; nothing is acknowledged, but ADR-17 asks for a large value
 DELETE_BOUND = 2.0  # seconds
-RETRY_MIN, RETRY_MAX = 0.05, 5.0  # seconds
+RETRY_MIN, RETRY_MAX = 0.05, 5.0  # seconds between attempts
 
-# What ADR-17 lets a caller say of a consumer only if it is so anyway, and what it lets nobody say. Where to begin and
-# what to filter have arguments of their own.
+# ADR-17 lets a caller set the `FIXED` fields of a consumer to these values only, and the fields in `OURS` not at all.
+# Start and filter have arguments of their own.
 FIXED = {"ack_policy": "none", "max_deliver": 1, "flow_control": True, "mem_storage": True}
 OURS = frozenset(
     (
@@ -42,22 +42,25 @@ OURS = frozenset(
 
 
 class Generation:
-    """One consumer on the server: its name, where it delivers, and how far it has."""
+    """One consumer on the server: its name, its inbox, and how far it has delivered."""
 
     __slots__ = ("again", "flow", "inbox", "name", "sequence", "subscription")
 
     def __init__(self, connection: Connection, *, again: bool) -> None:
         self.name = connection.new_name()
         self.inbox = connection.new_inbox()
-        self.again = again  # whether there was another before
+        self.again = again  # whether this is not the first
         self.subscription: Subscription | None = None
-        self.sequence = 0  # consumer sequence of the newest message that was taken in
-        self.flow = ""  # where to say that what is queued has been taken
+        self.sequence = 0  # consumer sequence of the newest accepted message
+        self.flow = ""  # subject to publish to when everything queued has been taken (flow control)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRequests:
-    """`given`: fields of JetStream's `ConsumerConfig` that a caller chose; raises `ConfigError` for forbidden ones."""
+    """The requests of one ordered consumer.
+
+    `given`: fields of JetStream's `ConsumerConfig` chosen by the caller; raises `ConfigError` for forbidden ones.
+    """
 
     js: JetStream
     stream: str
@@ -68,13 +71,13 @@ class ConsumerRequests:
 
     def __post_init__(self) -> None:
         if refused := sorted(OURS & self.given.keys()):
-            raise ConfigError(f"an ordered consumer takes no {', '.join(refused)}")
+            raise ConfigError(f"an ordered consumer accepts no {', '.join(refused)}")
         for name, value in FIXED.items():
             if self.given.get(name, value) != value:
-                raise ConfigError(f"{name} of an ordered consumer is {value!r}, not {self.given[name]!r}")
+                raise ConfigError(f"{name} of an ordered consumer must be {value!r}, not {self.given[name]!r}")
 
     def config(self, name: str, inbox: str, policy: Mapping[str, Any]) -> dict[str, Any]:
-        """JetStream `ConsumerConfig` (JSON API, docs.nats.io) of a consumer as ADR-17 wants it."""
+        """Return JetStream's `ConsumerConfig` (JSON API, docs.nats.io) as ADR-17 requires it."""
         return {
             "ack_wait": ACK_WAIT * NANOS,
             "inactive_threshold": INACTIVE * NANOS,
@@ -91,20 +94,20 @@ class ConsumerRequests:
         }
 
     async def create(self, generation: Generation, handler: Handler, policy: Mapping[str, Any]) -> ConsumerInfo:
-        """Listen, then make the consumer. What it delivers may come before the answer; after an error it is gone."""
+        """Subscribe, then create the consumer. Messages may arrive before the answer. After an error it is deleted."""
         try:
             generation.subscription = await self.js.connection.listen(generation.inbox, handler, lasting=False)
             config = self.config(generation.name, generation.inbox, policy)
             return (await self.js.create_consumer(self.stream, config)).cached_info
         except BaseException as error:
             if isinstance(error, ApiError) and generation.subscription is not None:
-                await generation.subscription.close()  # refused: there is no consumer
+                await generation.subscription.close()  # the server refused: there is no consumer
             else:
                 await self.discard_now(generation)
             raise
 
     async def discard_now(self, generation: Generation) -> None:
-        """Discard before returning, unless that would take long: then in the background."""
+        """Do as `discard`, for at most `DELETE_BOUND`; in the background if there is no connection."""
         connection = self.js.connection
         if connection.connected:
             with anyio.move_on_after(DELETE_BOUND, shield=True):
@@ -113,7 +116,7 @@ class ConsumerRequests:
             connection.spawn(self.discard, generation)
 
     async def discard(self, generation: Generation) -> None:
-        """Listen no more, and delete the consumer, trying for as long as the server has not done so by itself."""
+        """Unsubscribe and delete the consumer. Retry until the server has removed it by itself."""
         if generation.subscription is not None:
             await generation.subscription.close()
         backoff = Backoff(RETRY_MIN, RETRY_MAX)
@@ -123,13 +126,16 @@ class ConsumerRequests:
                     await self.js.connection.wait_connected()
                     return await self.js.delete_consumer(self.stream, generation.name)
                 except NotAllowed:
-                    return None  # the server removes it when it was idle for long enough
+                    return None  # the server removes it after `INACTIVE`
                 except RebaserError as error:
                     log.debug("ordered_delete_failed", stream=self.stream, name=generation.name, reason=error.message)
                 await anyio.sleep(backoff.next_delay())
 
     async def find_loss(self, created: str, last: int) -> TransientError | None:
-        """What happened to the stream, `created` then and read up to `last`, that no later consumer could make good."""
+        """Return what happened to the stream that no other consumer could repair, None if nothing did.
+
+        `created`: the stream's creation time when reading began. `last`: the sequence up to which it was read.
+        """
         try:
             info = await self.js.stream_info(self.stream)
         except ApiError as error:
@@ -140,7 +146,7 @@ class ConsumerRequests:
             if info.created != created:
                 what = "was deleted and created again"
             elif info.last_sequence < last:
-                what = f"was set back to message {info.last_sequence}, behind {last}"
+                what = f"was set back to message {info.last_sequence}, although message {last} was read"
             else:
                 return None
         return TransientError(f"stream {self.stream} {what}", code="stream_lost")
