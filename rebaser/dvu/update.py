@@ -82,7 +82,7 @@ async def update(
         if not packets:
             assert computed is not None  # noqa: S101 - nothing is left to do
             return computed
-        arrived = partial(_tell, progress, made.upto, made.size)
+        arrived = partial(_tell, progress, made.done_after, made.size)
         arrived(0, 0)
         results = await engine.evaluate(packets, label=label, arrived=arrived)
         found = [part for parts in results for part in parts]
@@ -118,9 +118,9 @@ async def share(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
     and it is too large to go with a packet, so that the work has to be cut instead."""
     if not isinstance(made, FullGraphPlan):
         return False
-    if made.unsent is not None and (store := await engine.share(made.unsent)) is not None:
-        made.shared(store)
-    return made.too_large
+    if made.unsent_structure is not None and (store := await engine.share(made.unsent_structure)) is not None:
+        made.mark_shared(store)
+    return made.structure_too_large
 
 
 def _tell(progress: Callable[[int, int], None], upto: Sequence[int], size: int, arrived: int, values: int) -> None:

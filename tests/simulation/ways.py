@@ -45,7 +45,11 @@ WAYS = [
     Way("planned in a thread", f"{RUN}_work", lambda given, _: not given[1]),
     Way("a wave of one packet", f"{PLAN}PacketPlan._fill_wave", lambda _, found: len(found) == 1),
     Way("a wave of several packets", f"{PLAN}PacketPlan._fill_wave", lambda _, found: len(found) > 1),
-    Way("a later wave", f"{PLAN}PacketPlan._fill_wave", lambda given, found: found and given[0]._filled > len(found)),
+    Way(
+        "a later wave",
+        f"{PLAN}PacketPlan._fill_wave",
+        lambda given, found: found and given[0]._last_number > len(found),
+    ),
     Way("planned by Python", "rebaser.dvu.planning.loop_loader:loops_for", lambda given, _: given[0] <= given[1]),
     Way("planned by compiled code", "rebaser.dvu.planning.loop_loader:loops_for", lambda given, _: given[0] > given[1]),
     Way(
@@ -64,14 +68,14 @@ WAYS = [
     Way(
         "a structure that workers have",
         f"{WHOLE}FullGraphPlan.next_wave",
-        lambda given, found: found and given[0]._way == 0,
+        lambda given, found: found and given[0]._delivery == 0,
     ),
     Way(
         "a structure that goes along",
         f"{WHOLE}FullGraphPlan.next_wave",
-        lambda given, found: found and given[0]._way in (1, 3),
+        lambda given, found: found and given[0]._delivery in (1, 3),
     ),
-    Way("a structure that is shared", f"{WHOLE}FullGraphPlan.shared"),
+    Way("a structure that is shared", f"{WHOLE}FullGraphPlan.mark_shared"),
     Way("a structure that is missing", "rebaser.dvu.wire.packet:Results.encode", lambda given, _: given[0].missing),
     Way("a structure too large to go along", f"{RUN}_planned", lambda given, _: len(given) > 1),
     Way("ids as text", "rebaser.dvu.planning.layout:TextRowIds.lines"),

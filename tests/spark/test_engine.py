@@ -77,7 +77,7 @@ async def test_much_of_a_large_change_set_is_swept_over_a_structure_that_workers
         with book.state.view() as view:
             made = plan(view)
             assert isinstance(made, FullGraphPlan)
-            assert (made.unsent is not None) == (more == 0)  # with the first update only
+            assert (made.unsent_structure is not None) == (more == 0)  # with the first update only
             book.commit(await update(view, engine, label="ws/cs"), view.sequence)
         cells = book.state.cells
         assert [cells[f"y{at}"].value for at in range(count)] == [at + at // 2 + 2 * more for at in range(count)]

@@ -256,8 +256,8 @@ def test_results_of_other_values_than_those_asked_for_are_refused(limits: Thresh
     for garble, reason in (
         (lambda found: replace(found, number=7), "sent"),
         (lambda found: replace(found, nodes=found.nodes + len(found.nodes)), "sent|unreadable"),
-        (lambda found: replace(found, faults=[*found.faults[:-1], 99]), "there is not"),
-        (lambda found: replace(found, faults=[*found.faults[:-1], -1]), "there is not"),
+        (lambda found: replace(found, faults=[*found.faults[:-1], 99]), "unknown slot"),
+        (lambda found: replace(found, faults=[*found.faults[:-1], -1]), "unknown slot"),
     ):
         with book.state.view() as view:
             made = plan(view, limits)
@@ -295,10 +295,10 @@ def test_a_structure_in_the_workers_folder_need_not_travel(tmp_path: Path) -> No
     with book.state.view() as view:
         made = plan(view, WHOLE)
         assert isinstance(made, FullGraphPlan)
-        assert made.unsent is not None
-        StructureCache(tmp_path / "of workers").write(made.unsent.address, bytes(made.unsent.data))
-        made.shared("")
-        assert made.unsent is None
+        assert made.unsent_structure is not None
+        StructureCache(tmp_path / "of workers").write(made.unsent_structure.address, bytes(made.unsent_structure.data))
+        made.mark_shared("")
+        assert made.unsent_structure is None
         (packet,) = made.next_wave()  # type: ignore[unreachable]
         asked = decode(*read_packet(packet))
         assert isinstance(asked, StructurePacket)
@@ -313,12 +313,12 @@ def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> 
     with book.state.view() as view:
         made = plan(view, WHOLE)
         assert isinstance(made, FullGraphPlan)
-        assert made.unsent is not None
+        assert made.unsent_structure is not None
         if there:
-            path = tmp_path / path_of(made.unsent.address)
+            path = tmp_path / path_of(made.unsent_structure.address)
             path.parent.mkdir(parents=True)
-            path.write_bytes(made.unsent.data)
-        made.shared(tmp_path.as_uri())
+            path.write_bytes(made.unsent_structure.data)
+        made.mark_shared(tmp_path.as_uri())
         waves = 0
         while packets := made.next_wave():
             waves += 1

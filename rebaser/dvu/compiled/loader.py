@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
+from types import FunctionType, SimpleNamespace
 from typing import Any, Final
 
 from rebaser.dvu import fingerprint
@@ -57,16 +58,21 @@ def is_cached() -> bool:
 
 
 def compile_module(functions: Any) -> Any:
-    """The functions of a module, compiled if Numba is installed. They do not hold the interpreter lock."""
-    from types import SimpleNamespace  # noqa: PLC0415
+    """The functions of a module, compiled if Numba is installed. They do not hold the interpreter lock.
 
+    A function may call those defined above it. One whose name begins with an underscore is inlined into its callers.
+    """
     try:
         import numba  # noqa: PLC0415 - takes a second to load
     except ImportError:
         return functions
     with _caching_in(_cache_folder()):
-        compile_ = numba.njit(cache=True, nogil=True)
-        compiled = {name: compile_(function) for name, function in vars(functions).items() if callable(function)}
+        compiled: dict[str, Any] = {}
+        for name, function in vars(functions).items():
+            if callable(function):
+                calls_compiled = FunctionType(function.__code__, {**function.__globals__, **compiled}, name)
+                compile_ = numba.njit(cache=True, nogil=True, forceinline=name.startswith("_"))
+                compiled[name] = compile_(calls_compiled)
     return SimpleNamespace(**compiled)
 
 

@@ -69,5 +69,10 @@ def _interpreted() -> Any:
 
 def _on_memoryviews(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` with each array passed as a memoryview: Python reads items of it several times as fast."""
-    view: Any = memoryview  # an array is a buffer
-    return lambda *args: function(*[view(arg) if isinstance(arg, np.ndarray) else arg for arg in args])
+    return lambda *args: function(*map(_view, args))
+
+
+def _view(arg: Any) -> Any:
+    if isinstance(arg, np.ndarray):
+        return memoryview(arg)  # type: ignore[arg-type] # an array is a buffer
+    return tuple(map(_view, arg)) if type(arg) is tuple else arg

@@ -1,366 +1,420 @@
-"""Loops of planning over arrays, written so that Numba can compile them and Python can run them as they are.
+"""Loops over arrays for planning. Numba compiles them; Python can also run them as they are.
 
-Invariant: plain functions of their arguments, none calls another; arrays that are filled come last. A graph that is
-planned is numbered by position; `ptr` and `idx` give the inputs of position i as `idx[ptr[i]:ptr[i + 1]]`, an input
-outside the graph being `~k` for constant k.
+A graph is numbered by position. The inputs of position `i` are `idx[ptr[i]:ptr[i + 1]]`, as in a compressed sparse row
+matrix. An input outside the graph, a constant, is `-k - 1` for constant `k`. `sptr` and `sidx` give the dependents of
+each position in the same way.
+
+Invariant: plain functions of numbers, arrays and tuples of arrays. A function calls only those defined above it whose
+names begin with an underscore: they are compiled into it. Arrays that a function fills come last.
 """
 
-# ruff: noqa: PLR0912, PLR0917, PLR0915, C901 - compiled code: a call costs what a branch saves
+# ruff: noqa: PLR0912, PLR0915, PLR0917, C901, SIM110 - compiled code: a call costs what a branch saves
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 
-def reach(
-    roots, given, state, shape, in_at, arity, refs, start, to, head, next_, late, checked,
-    of, pattern, before, pattern_row, limit, mark, out,
-):  # fmt: skip
-    """Derived rows that `roots` are or reach, into `out`, marked; the first `given` are there already, and what they
-    reach is found as well. Returns how many are given or woken by roots directly, and how many there are in all; a
-    derived root counts as woken. Gives up with -1 where there are more than `limit`.
+def _is_input(row, dependent, template, first_input, arity, refs):
+    """Whether `row` is among the inputs of the derived row `dependent`."""
+    start = first_input[dependent]
+    for position in range(start, start + arity[template[dependent]]):
+        if refs[position] == row:
+            return True
+    return False
 
-    `of`, `pattern`, `before` and `pattern_row` are those of `rebaser_core.state.patterns.links`; `of` is empty where
-    there is no pattern. Rows of patterns that were followed are marked as well.
+
+def _next_pattern(link, pattern, before, pattern_row, mark):
+    """The row of the next pattern that `link` leads to and that is not marked, or -1; and the link behind it."""
+    while link > 0:
+        row = pattern_row[pattern[link]]
+        link = before[link]
+        if row >= 0 and not mark[row]:
+            mark[row] = 1
+            return row, link
+    return -1, link
+
+
+def reach(roots, given, columns, edges, links, checked, limit, mark, out):
+    """Write the derived rows that `roots` are or reach into `out`, and mark them.
+
+    The first `given` rows of `out` are there and marked already; what they reach is found as well. A derived root
+    counts as woken. Returns how many rows are given or directly woken by a root, and how many there are in all; or -1
+    instead of the first number as soon as there are more than `limit`.
+
+    `columns` are `state, template, first_input, arity, refs`. `edges` are those of `rebaser_core.state.dependents`:
+    offsets and targets of the sorted edges, head, next and target of those appended since. An edge may be dead:
+    one to a row of up to `checked` inputs is followed only if it is still one of them. `links` are the arrays of
+    `rebaser_core.state.patterns.links`, the first of them empty if there is no pattern; the rows of patterns that were
+    followed are marked as well.
     """
+    state, template, first_input, arity, refs = columns
+    offsets, targets, first_appended, next_appended, appended_targets = edges
+    first_link, pattern, before, pattern_row = links
     found = given
     for root in roots:
-        if shape[root] >= 0 and state[root] and not mark[root]:
+        if template[root] >= 0 and state[root] and not mark[root]:
             mark[root] = 1
             out[found] = root
             found += 1
     if found > limit:
         return -1, found
     woken = found
-    place = 0
-    while place < len(roots) + found:
-        row = roots[place] if place < len(roots) else out[place - len(roots)]
-        way = of[row] if row < len(of) else 0
+    step = 0
+    while step < len(roots) + found:
+        row = roots[step] if step < len(roots) else out[step - len(roots)]
+        link = first_link[row] if row < len(first_link) else 0
         while row >= 0:
-            edge = start[row] if row + 1 < len(start) else 0
-            end = start[row + 1] if row + 1 < len(start) else 0
-            link = head[row] if row < len(head) else -1
-            while edge < end or link >= 0:
+            edge = offsets[row] if row + 1 < len(offsets) else 0
+            end = offsets[row + 1] if row + 1 < len(offsets) else 0
+            appended = first_appended[row] if row < len(first_appended) else -1
+            while edge < end or appended >= 0:
                 if edge < end:
-                    one = to[edge]
+                    dependent = targets[edge]
                     edge += 1
                 else:
-                    one = late[link]
-                    link = next_[link]
-                if mark[one] or shape[one] < 0 or not state[one]:
+                    dependent = appended_targets[appended]
+                    appended = next_appended[appended]
+                if mark[dependent] or template[dependent] < 0 or not state[dependent]:
                     continue
-                if arity[shape[one]] <= checked:
-                    true = False
-                    for at in range(in_at[one], in_at[one] + arity[shape[one]]):
-                        true = true or refs[at] == row
-                    if not true:
-                        continue
+                if arity[template[dependent]] <= checked and not _is_input(
+                    row, dependent, template, first_input, arity, refs
+                ):
+                    continue
                 if found == limit:
                     return -1, found
-                mark[one] = 1
-                out[found] = one
+                mark[dependent] = 1
+                out[found] = dependent
                 found += 1
             row = -1
-            while way > 0 and row < 0:  # and then those who name a pattern that matches
-                row = pattern_row[pattern[way]]
-                way = before[way]
-                if row >= 0:
-                    if mark[row]:
-                        row = -1
-                    else:
-                        mark[row] = 1
-        place += 1
-        if place == len(roots):
+            if link > 0:  # dependents also name patterns that match the row
+                row, link = _next_pattern(link, pattern, before, pattern_row, mark)
+        step += 1
+        if step == len(roots):
             woken = found
     return woken, found
 
 
-def widths(rows, shape, in_at, arity, refs, of, size, width, patterns):
-    """Of each of `rows`, how many inputs it has with all that patterns match, and how many patterns."""
-    for place in range(len(rows)):
-        row = rows[place]
-        width[place] = arity[shape[row]]
-        patterns[place] = 0
-        for ref in range(in_at[row], in_at[row] + arity[shape[row]]):
-            one = of[refs[ref]]
-            if one < 0:
-                patterns[place] += 1
-                width[place] += size[-one - 1] - 1
+def input_counts(rows, columns, pattern_of, pattern_size, counts, patterns):
+    """For each of `rows`, write how many inputs it has, with all that its patterns match, and how many patterns.
 
-
-def local(
-    rows, shape, in_at, arity, refs, mark, of, begin, size, members, width, position, constant, ptr, idx, outside
-):  # fmt: skip
-    """`ptr` and `idx` of the graph of `rows`, and the rows of its constants into `outside`. Returns how many.
-
-    What pattern n stands for are `size[n]` of `members` from `begin[n]` on; `of` is as for `reach`. Where it is not
-    empty, rows of `width` 0 get no inputs. `position` and `constant` are by row; the second is all zero.
+    `columns` are `template, first_input, arity, refs`; `pattern_of[row]` is `-n - 1` in the row of pattern `n`, which
+    matches `pattern_size[n]` rows.
     """
-    for place in range(len(rows)):
-        position[rows[place]] = place
-    at = known = 0
-    for place in range(len(rows)):
-        row = rows[place]
-        end = in_at[row] + arity[shape[row]]
-        if len(of) and not width[place]:
-            end = in_at[row]
-        for ref in range(in_at[row], end):
-            given = refs[ref]
+    template, first_input, arity, refs = columns
+    for position in range(len(rows)):
+        row = rows[position]
+        counts[position] = arity[template[row]]
+        patterns[position] = 0
+        for ref in range(first_input[row], first_input[row] + arity[template[row]]):
+            pattern = pattern_of[refs[ref]]
+            if pattern < 0:
+                patterns[position] += 1
+                counts[position] += pattern_size[-pattern - 1] - 1
+
+
+def local_edges(rows, columns, expanded, mark, position, constant, ptr, idx, outside):
+    """Write `ptr` and `idx` of the graph of `rows`, and the rows of its constants into `outside`. Returns how many
+    constants there are.
+
+    `columns` are as for `input_counts`. `expanded` are the arrays of `rebaser.dvu.planning.patterns.Expansion`:
+    `pattern_of, begin, size, members, input_counts`. Pattern `n` stands for `size[n]` of `members` from `begin[n]` on.
+    Unless `pattern_of` is empty, rows of input count 0 get no inputs. `mark` is 1 for `rows`. `position` and `constant`
+    are scratch by row; `constant` is all zero.
+    """
+    template, first_input, arity, refs = columns
+    pattern_of, begin, size, members, count = expanded
+    for at in range(len(rows)):
+        position[rows[at]] = at
+    filled = constants = 0
+    for at in range(len(rows)):
+        row = rows[at]
+        end = first_input[row] + arity[template[row]]
+        if len(pattern_of) and not count[at]:
+            end = first_input[row]
+        for ref in range(first_input[row], end):
+            source = refs[ref]
             low, high = 0, 1
-            several = len(of) > 0 and of[given] < 0
-            if several:
-                low = begin[-of[given] - 1]
-                high = low + size[-of[given] - 1]
+            is_pattern = len(pattern_of) > 0 and pattern_of[source] < 0
+            if is_pattern:
+                low = begin[-pattern_of[source] - 1]
+                high = low + size[-pattern_of[source] - 1]
             for member in range(low, high):
-                if several:
-                    given = members[member]
-                if mark[given]:
-                    idx[at] = position[given]
+                if is_pattern:
+                    source = members[member]
+                if mark[source]:
+                    idx[filled] = position[source]
                 else:
-                    if not constant[given]:
-                        outside[known] = given
-                        known += 1
-                        constant[given] = known
-                    idx[at] = -constant[given]
-                at += 1
-        ptr[place + 1] = at
-    return known
+                    if not constant[source]:
+                        outside[constants] = source
+                        constants += 1
+                        constant[source] = constants
+                    idx[filled] = -constant[source]
+                filled += 1
+        ptr[at + 1] = filled
+    return constants
 
 
-def successors(ptr, idx, waiting, sptr, sidx):
-    """The way back: those that name position i are `sidx[sptr[i]:sptr[i + 1]]`; `waiting` counts inputs inside."""
+def reverse_edges(ptr, idx, waiting, sptr, sidx):
+    """Write the dependents of each position into `sptr` and `sidx`, and how many inputs it has inside the graph into
+    `waiting`. `waiting` and `sptr` are all zero before."""
     count = len(ptr) - 1
-    for place in range(count):
-        for edge in range(ptr[place], ptr[place + 1]):
+    for position in range(count):
+        for edge in range(ptr[position], ptr[position + 1]):
             if idx[edge] >= 0:
-                waiting[place] += 1
+                waiting[position] += 1
                 sptr[idx[edge] + 1] += 1
-    for place in range(count):
-        sptr[place + 1] += sptr[place]
-    for place in range(count):
-        for edge in range(ptr[place], ptr[place + 1]):
-            one = idx[edge]
-            if one >= 0:
-                sidx[sptr[one]] = place
-                sptr[one] += 1
-    for place in range(count, 0, -1):
-        sptr[place] = sptr[place - 1]
+    for position in range(count):
+        sptr[position + 1] += sptr[position]
+    for position in range(count):
+        for edge in range(ptr[position], ptr[position + 1]):
+            source = idx[edge]
+            if source >= 0:
+                sidx[sptr[source]] = position
+                sptr[source] += 1
+    for position in range(count, 0, -1):
+        sptr[position] = sptr[position - 1]
     if count:
         sptr[0] = 0
 
 
-def settle(start, filled, sptr, sidx, waiting, order):
-    """Append to `order`, which is full up to `filled`, what becomes ready through its entries from `start` on."""
-    place = start
-    while place < filled:
-        for edge in range(sptr[order[place]], sptr[order[place] + 1]):
-            one = sidx[edge]
-            waiting[one] -= 1
-            if not waiting[one]:
-                order[filled] = one
+def append_ready(start, filled, sptr, sidx, waiting, order):
+    """Append to `order` the positions that become ready through its entries from `start` to `filled`, and so on.
+    Returns the new length of `order`. `waiting` counts down."""
+    entry = start
+    while entry < filled:
+        for edge in range(sptr[order[entry]], sptr[order[entry] + 1]):
+            dependent = sidx[edge]
+            waiting[dependent] -= 1
+            if not waiting[dependent]:
+                order[filled] = dependent
                 filled += 1
-        place += 1
+        entry += 1
     return filled
 
 
 def islands(order, ptr, idx, alive, parent, label, begin, parts):
-    """`order` cut into weakly connected parts, each in order, into `parts`; they begin at `begin`. Returns how many.
+    """Cut `order` into weakly connected parts, each still in order, and write them into `parts` and where they begin
+    into `begin`. Returns how many parts there are.
 
-    Positions that are not `alive` connect nothing. `parent` counts up, `label` is all -1.
+    Positions that are not `alive` connect nothing. `parent` is scratch for union-find: position `i` has `i`. `label`
+    is all -1, `begin` all zero.
     """
-    for place in order:
-        root = place
+    for position in order:
+        root = position
         while parent[root] != root:
             parent[root] = parent[parent[root]]
             root = parent[root]
-        for edge in range(ptr[place], ptr[place + 1]):
-            one = idx[edge]
-            if one < 0 or not alive[one]:
+        for edge in range(ptr[position], ptr[position + 1]):
+            source = idx[edge]
+            if source < 0 or not alive[source]:
                 continue
-            while parent[one] != one:
-                parent[one] = parent[parent[one]]
-                one = parent[one]
-            if one != root:
-                parent[one] = root
+            while parent[source] != source:
+                parent[source] = parent[parent[source]]
+                source = parent[source]
+            if source != root:
+                parent[source] = root
     count = 0
-    for place in order:
-        root = place
+    for position in order:
+        root = position
         while parent[root] != root:
             parent[root] = parent[parent[root]]
             root = parent[root]
         if label[root] < 0:
             label[root] = count
             count += 1
-        label[place] = label[root]
-        begin[label[place] + 1] += 1
+        label[position] = label[root]
+        begin[label[position] + 1] += 1
     for part in range(count):
         begin[part + 1] += begin[part]
-    for place in order:
-        parts[begin[label[place]]] = place
-        begin[label[place]] += 1
+    for position in order:
+        parts[begin[label[position]]] = position
+        begin[label[position]] += 1
     for part in range(count, 0, -1):
         begin[part] = begin[part - 1]
     begin[0] = 0
     return count
 
 
-def fill(
-    parts, begin, ptr, idx, dirty, constant_weight, weight, shape, shape_weight,
-    first, budget, largest, enough, left, crumbs, one_only,
-    where, place, constant_seen, seen, shape_seen, taken, ends, later, later_begin, heavy,
-):  # fmt: skip
-    """Fill packets from number `first` on with what waits for nothing in this wave.
+def _work_of(positions, start, end, ptr):
+    """The nodes and edges of `positions[start:end]`."""
+    work = 0
+    for index in range(start, end):
+        work += 1 + ptr[positions[index] + 1] - ptr[positions[index]]
+    return work
 
-    `parts` from `begin[i]` to `begin[i + 1]` is an island in order. A packet holds up to `budget` bytes, and is full
-    with `enough` work while more than `crumbs` is left. Fills `where` (by position: the packet, 0 settled, -1
-    waiting), `place` in its packet, `taken` (all positions in packets, packet after packet, each ending at `ends`),
-    and `later`, islands of what is left. Positions whose inputs are settled and weigh more than `largest` go into
-    `heavy`, and nothing else counts then. With `one_only` it gives up where one packet is not enough.
 
-    Returns the numbers of: packets, islands left, heavy positions, and whether it gave up.
+def _measure_inputs(node, packet, ptr, idx, where, constant_weight, weight, constant_seen, seen, counted):
+    """What `node` adds to `packet`: whether all its inputs are settled or in the packet, whether one of them is in the
+    packet, and bytes.
+
+    A settled input counts once in a packet: `constant_seen` and `seen` have the number of the last packet it counted
+    in. The inputs counted for this node are written into `counted`; how many is returned last.
     """
-    packet, bytes_, nodes, work = first, 0, 0, 0
-    filled = rest_count = heavy_count = packets = deferred = 0
+    inside, size, fresh = False, 16, 0
+    for edge in range(ptr[node], ptr[node + 1]):
+        source = idx[edge]
+        size += 4
+        if source < 0:
+            if constant_seen[-source - 1] != packet:
+                constant_seen[-source - 1] = packet
+                size += constant_weight[-source - 1]
+                counted[fresh] = source
+                fresh += 1
+        elif where[source] == 0:
+            if seen[source] != packet:
+                seen[source] = packet
+                size += weight[source]
+                counted[fresh] = source
+                fresh += 1
+        elif where[source] == packet:
+            inside = True
+        else:
+            return False, inside, size, fresh
+    return True, inside, size, fresh
+
+
+def _forget_inputs(counted, fresh, constant_seen, seen):
+    """Undo what `_measure_inputs` counted for a node that does not go into the packet."""
+    for index in range(fresh):
+        source = counted[index]
+        if source < 0:
+            constant_seen[-source - 1] = 0
+        else:
+            seen[source] = 0
+
+
+def _take_back(taken, start, end, where):
+    """Let the positions `taken[start:end]` wait again."""
+    for index in range(start, end):
+        where[taken[index]] = -1
+
+
+def fill(islands, graph, weights, limits, packing, out):
+    """Fill the packets of a wave, numbered from `first` on, with the positions that wait for no packet of the wave.
+
+    A packet holds up to `budget` bytes, and is full with `enough` nodes and edges unless at most `crumbs` of the `left`
+    ones are still to come. Positions whose inputs are settled and take more than `largest` bytes become `heavy`; if
+    there are any, nothing else counts. With `one_only`, the function gives up if one packet is not enough.
+
+    Returns how many packets, islands left and heavy positions there are, and whether the function gave up.
+    """
+    parts, begin = islands  # island i is parts[begin[i]:begin[i + 1]], in topological order
+    ptr, idx, dirty, template = graph
+    constant_weight, weight, template_weight = weights  # in bytes
+    first, budget, largest, enough, left, crumbs, one_only = limits
+    # By position: its packet (0 settled, -1 waiting) and its place there. By constant, position, template: the last
+    # packet that counted it. All of it is kept from wave to wave.
+    where, place, constant_seen, seen, template_seen = packing
+    # The positions of all packets, and where each packet ends; islands of what is left, and where each begins.
+    taken, ends, later, later_begin, heavy, counted = out
+    packet, packet_size, nodes, work = first, 0, 0, 0
+    filled = deferred = islands_left = heavy_count = 0
     for island in range(len(begin) - 1):
-        low, high = begin[island], begin[island + 1]
         if work >= enough and left > crumbs:
-            ends[packets] = filled
-            packets += 1
-            packet, bytes_, nodes, work = packet + 1, 0, 0, 0
-        for at in range(low, high):
-            left -= 1 + ptr[parts[at] + 1] - ptr[parts[at]]
-        mark_filled, mark_nodes, mark_bytes, mark_work, mark_deferred = filled, nodes, bytes_, work, deferred
-        at = low
-        while at < high:
-            node = parts[at]
+            ends[packet - first] = filled
+            packet, packet_size, nodes, work = packet + 1, 0, 0, 0
+        left -= _work_of(parts, begin[island], begin[island + 1], ptr)
+        filled_before, deferred_before, shares_packet = filled, deferred, nodes > 0
+        index = begin[island]
+        while index < begin[island + 1]:
+            node = parts[index]
+            index += 1
             if where[node] == 0:
-                at += 1
                 continue
-            ready, inside, size = True, False, 16
-            for edge in range(ptr[node], ptr[node + 1]):
-                one = idx[edge]
-                size += 4
-                if one < 0:
-                    if constant_seen[-one - 1] != packet and constant_seen[-one - 1] != -packet:
-                        constant_seen[-one - 1] = -packet
-                        size += constant_weight[-one - 1]
-                elif where[one] == 0:
-                    if seen[one] != packet and seen[one] != -packet:
-                        seen[one] = -packet
-                        size += weight[one]
-                elif where[one] == packet:
-                    inside = True
-                else:
-                    ready = False
-                    break
-            fits = not nodes or bytes_ + size <= budget
-            accept = ready and (inside or dirty[node]) and size <= largest and fits
-            for edge in range(ptr[node], ptr[node + 1]):  # what was seen counts, or was not seen
-                one = idx[edge]
-                if one < 0:
-                    if constant_seen[-one - 1] == -packet:
-                        constant_seen[-one - 1] = packet if accept else 0
-                elif seen[one] == -packet:
-                    seen[one] = packet if accept else 0
-            if not ready or (size > largest and inside):  # whether an input fails comes before what they weigh
+            ready, inside, size, fresh = _measure_inputs(
+                node, packet, ptr, idx, where, constant_weight, weight, constant_seen, seen, counted
+            )
+            if ready and (inside or dirty[node]) and size <= largest and (not nodes or packet_size + size <= budget):
+                if template_seen[template[node]] != packet:
+                    template_seen[template[node]] = packet
+                    packet_size += template_weight[template[node]]
+                where[node], place[node], taken[filled] = packet, nodes, node
+                filled, nodes, packet_size = filled + 1, nodes + 1, packet_size + size
+                work += 1 + ptr[node + 1] - ptr[node]
+                continue
+            _forget_inputs(counted, fresh, constant_seen, seen)
+            if not ready or (size > largest and inside):  # a fault of an input takes precedence over their weight
                 later[deferred] = node
                 deferred += 1
             elif not inside and not dirty[node]:
-                where[node] = 0  # nothing it depends on changed
+                where[node] = 0  # none of its inputs changed
             elif size > largest:
                 heavy[heavy_count] = node
                 heavy_count += 1
-            elif not fits:
+            else:  # the packet is full
                 if one_only:
-                    ends[packets] = filled
-                    return packets + 1, rest_count, heavy_count, True
-                if mark_nodes:  # it does not fit into what is left of this packet: it gets one of its own
-                    for back in range(mark_filled, filled):
-                        where[taken[back]] = -1
-                    filled, nodes, bytes_, work, deferred = (
-                        mark_filled,
-                        mark_nodes,
-                        mark_bytes,
-                        mark_work,
-                        mark_deferred,
-                    )
-                    mark_nodes = 0
-                    at = low
-                ends[packets] = filled
-                packets += 1
-                packet, bytes_, nodes, work = packet + 1, 0, 0, 0
-                continue
-            else:
-                if shape_seen[shape[node]] != packet:
-                    shape_seen[shape[node]] = packet
-                    bytes_ += shape_weight[shape[node]]
-                where[node] = packet
-                place[node] = nodes
-                taken[filled] = node
-                filled += 1
-                nodes += 1
-                bytes_ += size
-                work += 1 + ptr[node + 1] - ptr[node]
-            at += 1
-        if deferred > later_begin[rest_count]:
-            rest_count += 1
-            later_begin[rest_count] = deferred
+                    ends[packet - first] = filled
+                    return packet - first + 1, islands_left, heavy_count, True
+                index -= 1
+                if shares_packet:  # the island leaves the packet to those before it, and begins one of its own
+                    _take_back(taken, filled_before, filled, where)
+                    filled, deferred, index, shares_packet = filled_before, deferred_before, begin[island], False
+                ends[packet - first] = filled
+                packet, packet_size, nodes, work = packet + 1, 0, 0, 0
+        if deferred > later_begin[islands_left]:
+            islands_left += 1
+            later_begin[islands_left] = deferred
     if nodes:
-        ends[packets] = filled
-        packets += 1
-    return packets, rest_count, heavy_count, False
+        ends[packet - first] = filled
+        packet += 1
+    return packet - first, islands_left, heavy_count, False
 
 
-def assemble(nodes, ptr, idx, where, packet, place, constant_slot, slot, refs, constants):
-    """Inputs of the `nodes` of a packet as slots, into `refs`; its constants (`-k - 1`: constant k of the graph, else a
-    settled position) into `constants`. Returns how many. `constant_slot` and `slot` are all -1, and are so again."""
-    far = 1 << 30
-    at = known = 0
+def packet_inputs(nodes, ptr, idx, where, packet, place, constant_slot, slot, refs, constants):
+    """Write the inputs of the `nodes` of a packet into `refs`, as slots, and its constants into `constants`. Returns
+    how many constants there are.
+
+    A constant of the packet is a constant `k` of the graph, as `-k - 1`, or a settled position. `constant_slot` and
+    `slot` are all -1, before and after.
+    """
+    inside = 1 << 30  # added to places, as the number of constants is not known yet
+    filled = known = 0
     for node in nodes:
         for edge in range(ptr[node], ptr[node + 1]):
-            one = idx[edge]
-            if one >= 0 and where[one] == packet:
-                refs[at] = far + place[one]
-            elif one < 0:
-                if constant_slot[-one - 1] < 0:
-                    constant_slot[-one - 1] = known
-                    constants[known] = one
+            source = idx[edge]
+            if source >= 0 and where[source] == packet:
+                refs[filled] = inside + place[source]
+            elif source < 0:
+                if constant_slot[-source - 1] < 0:
+                    constant_slot[-source - 1] = known
+                    constants[known] = source
                     known += 1
-                refs[at] = constant_slot[-one - 1]
+                refs[filled] = constant_slot[-source - 1]
             else:
-                if slot[one] < 0:
-                    slot[one] = known
-                    constants[known] = one
+                if slot[source] < 0:
+                    slot[source] = known
+                    constants[known] = source
                     known += 1
-                refs[at] = slot[one]
-            at += 1
-    for edge in range(at):
-        if refs[edge] >= far:
-            refs[edge] += known - far
-    for one in constants[:known]:
-        if one < 0:
-            constant_slot[-one - 1] = -1
+                refs[filled] = slot[source]
+            filled += 1
+    for edge in range(filled):
+        if refs[edge] >= inside:
+            refs[edge] += known - inside
+    for source in constants[:known]:
+        if source < 0:
+            constant_slot[-source - 1] = -1
         else:
-            slot[one] = -1
+            slot[source] = -1
     return known
 
 
-def wake(changed, sptr, sidx, dirty):
-    """Mark as dirty what depends on the positions `changed`."""
-    for place in changed:
-        for edge in range(sptr[place], sptr[place + 1]):
+def mark_dependents(changed, sptr, sidx, dirty):
+    """Mark the dependents of the positions `changed` as dirty."""
+    for position in changed:
+        for edge in range(sptr[position], sptr[position + 1]):
             dirty[sidx[edge]] = 1
 
 
-def ascending(ptr, idx):
-    """Whether every input inside stands before what names it."""
-    for place in range(len(ptr) - 1):
-        for edge in range(ptr[place], ptr[place + 1]):
-            if idx[edge] >= place:
+def is_topological(ptr, idx):
+    """Whether every position comes after all its inputs inside the graph."""
+    for position in range(len(ptr) - 1):
+        for edge in range(ptr[position], ptr[position + 1]):
+            if idx[edge] >= position:
                 return False
     return True
 
 
 def depth_first(sptr, sidx, waiting, stack, order):
-    """All positions that wait for nothing into `order`, and after each what becomes ready by it, so that what belongs
-    together stands together. Returns how many; `waiting` counts down."""
+    """Write all positions that wait for nothing into `order`, each followed by those that it makes ready, so that an
+    island stays together. Returns how many. `waiting` counts down, `stack` is scratch."""
     filled = 0
     for start in range(len(waiting)):
         if waiting[start]:
@@ -370,42 +424,44 @@ def depth_first(sptr, sidx, waiting, stack, order):
         top = 1
         while top:
             top -= 1
-            place = stack[top]
-            order[filled] = place
+            position = stack[top]
+            order[filled] = position
             filled += 1
-            for edge in range(sptr[place], sptr[place + 1]):
-                one = sidx[edge]
-                waiting[one] -= 1
-                if not waiting[one]:
-                    waiting[one] = -1
-                    stack[top] = one
+            for edge in range(sptr[position], sptr[position + 1]):
+                dependent = sidx[edge]
+                waiting[dependent] -= 1
+                if not waiting[dependent]:
+                    waiting[dependent] = -1
+                    stack[top] = dependent
                     top += 1
     return filled
 
 
-def relabel(order, rank, ptr, idx, base, refs):
-    """Inputs of the positions in `order` as slots, into `refs`: first `base` constants, then positions by `rank`."""
-    at = 0
-    for place in order:
-        for edge in range(ptr[place], ptr[place + 1]):
-            one = idx[edge]
-            refs[at] = -one - 1 if one < 0 else base + rank[one]
-            at += 1
+def input_slots(order, rank, ptr, idx, base, refs):
+    """Write the inputs of the positions in `order` into `refs`, as slots: first `base` constants, then positions by
+    `rank`."""
+    filled = 0
+    for position in order:
+        for edge in range(ptr[position], ptr[position + 1]):
+            source = idx[edge]
+            refs[filled] = -source - 1 if source < 0 else base + rank[source]
+            filled += 1
 
 
-def spread(base, starts, refs, mark):
-    """Mark with 1 all nodes that slots marked so reach, and with 2 whatever else they read. Returns how many nodes.
+def mark_reached(base, starts, refs, mark):
+    """Mark with 1 all nodes that slots marked with 1 reach, and with 2 the other slots that these nodes read. Returns
+    how many nodes are reached.
 
-    Node i is slot `base + i` and reads `refs[starts[i]:starts[i + 1]]`, slots before its own.
+    Node `i` is slot `base + i` and reads `refs[starts[i]:starts[i + 1]]`, slots before its own.
     """
     reached = 0
     for node in range(len(starts) - 1):
         slot = base + node
         woken = mark[slot] == 1
-        at = starts[node]
-        while not woken and at < starts[node + 1]:
-            woken = mark[refs[at]] == 1
-            at += 1
+        edge = starts[node]
+        while not woken and edge < starts[node + 1]:
+            woken = mark[refs[edge]] == 1
+            edge += 1
         if not woken:
             continue
         mark[slot] = 1
@@ -416,35 +472,36 @@ def spread(base, starts, refs, mark):
     return reached
 
 
-def gather(text, ends, which, out):
-    """Copy the pieces `which` of `text`, piece i being what ends before `ends[i]`, into `out`. Returns how much."""
+def concatenate(text, ends, pieces, out):
+    """Copy the given pieces of `text` into `out`; piece `i` ends before `ends[i]`. Returns how many bytes."""
     filled = 0
-    for one in which:
-        for at in range(ends[one - 1] if one else 0, ends[one]):
-            out[filled] = text[at]
+    for piece in pieces:
+        for position in range(ends[piece - 1] if piece else 0, ends[piece]):
+            out[filled] = text[position]
             filled += 1
     return filled
 
 
-def differing(
-    nodes, base, row_of, kinds, bits, state, kind, num, settled, plain, whole,
-    places, rows, new_kinds, new_bits,
-):  # fmt: skip
-    """Results that are not what stands, into `places`, with their rows, kinds and bits. Returns how many, and how many
-    of them are of kind `plain` or above: these are taken whatever stands.
+def changed_results(results, stored, kinds_of_interest, places, rows, new_kinds, new_bits):
+    """Write the results that differ from the stored values: their places among the results, rows, kinds and bits.
+    Returns how many, and how many of them are of kind `plain` or above; those are taken whatever is stored.
 
-    Result i, of `kinds[i]` and `bits[i]`, is that of slot `base + nodes[i]`, which is in row `row_of[slot]`. What
-    stands there counts if its `state` is `settled`. Of kinds below `whole` bits say nothing.
+    `results` are `nodes, base, row_of, kinds, bits`: result `i` is that of slot `base + nodes[i]`, whose row is
+    `row_of[slot]`. `stored` are `state, kind, num` by row. `kinds_of_interest` are `settled, plain, whole`: a stored
+    value counts if its state is `settled`, and the bits of kinds below `whole` carry no meaning.
     """
-    found = odd = 0
-    for at in range(len(nodes)):
-        row = row_of[base + nodes[at]]
-        same = kinds[at] == kind[row] and state[row] == settled and (kinds[at] < whole or bits[at] == num[row])
-        if kinds[at] >= plain or not same:
-            odd += kinds[at] >= plain
-            places[found] = at
+    nodes, base, row_of, kinds, bits = results
+    state, kind, num = stored
+    settled, plain, whole = kinds_of_interest
+    found = not_plain = 0
+    for index in range(len(nodes)):
+        row = row_of[base + nodes[index]]
+        same = kinds[index] == kind[row] and state[row] == settled and (kinds[index] < whole or bits[index] == num[row])
+        if kinds[index] >= plain or not same:
+            not_plain += kinds[index] >= plain
+            places[found] = index
             rows[found] = row
-            new_kinds[found] = kinds[at]
-            new_bits[found] = bits[at]
+            new_kinds[found] = kinds[index]
+            new_bits[found] = bits[index]
             found += 1
-    return found, odd
+    return found, not_plain

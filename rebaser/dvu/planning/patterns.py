@@ -1,8 +1,10 @@
-"""What patterns among inputs stand for when an update is planned.
+"""Replaces patterns among the inputs of definitions by the values they match, when an update is planned.
 
-Invariant: costs what is affected, and what its patterns match; where no definition has one, nobody comes here.
+Invariant: the cost grows with the affected definitions and what their patterns match. If no definition of a change set
+has a pattern, nothing here runs.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,154 +21,166 @@ from rebaser_core.state.templates import Template
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
-MAX_INPUTS = (
-    DEFAULT_LIMITS.max_inputs
-)  # of a value, patterns included; whatever the settings, as all servers must agree
-MAX_ALL = 50_000_000  # of all values that an update has to do with: 30 bytes each
-_OF_NAME = 3  # inputs that take as much as the id of one
+# Inputs of a value, with all that its patterns match. It does not follow the settings, as all servers must agree on it.
+MAX_INPUTS = DEFAULT_LIMITS.max_inputs
+MAX_ALL = 50_000_000  # inputs of all values of an update; each takes 30 bytes
+_INPUTS_PER_NAME = 3  # an input that travels with its id takes as much as so many without
 
 
 @dataclass(frozen=True, slots=True)
-class Expanded:
-    """What the patterns among the inputs of some rows stand for, as `loops.local` takes it.
+class Expansion:
+    """What the patterns among the inputs of some derived rows stand for.
 
-    `width[i]` is how many inputs row i has then, `shape[i]` its shape, or `-k - 1` for `wide[k]`, where a pattern
-    became as many inputs as it matches, and those of `by_id` an `object` that names its inputs by their ids. `crowded`
-    are those that have too many, as if they had none, with code and words of their fault.
+    `pattern_of[row]` is `-n - 1` in the row of pattern `n`, which stands for `size[n]` of `members` from `begin[n]` on.
+
+    By position in the rows that were asked for: `input_counts` with all that patterns match, and `template`: a position
+    in the templates of the change set or, if the definition has patterns, `-k - 1` for `widened[k]`. A widened template
+    has an input for each matched value; that of `by_id` has become an `object` that names its inputs by their ids.
+    `faults` has code and message for each position that has too many inputs; its input count is 0.
     """
 
-    of: Ints
+    pattern_of: Ints
     begin: Longs
     size: Longs
     members: Ints
-    width: Longs
-    shape: Ints
-    wide: list[Template]
-    crowded: dict[int, tuple[str, str]]
+    input_counts: Longs
+    template: Ints
+    widened: list[Template]
+    faults: dict[int, tuple[str, str]]
 
 
-def widths(columns: Columns, rows: Ints, run: Any) -> tuple[Longs, Ints]:
-    """How many inputs each of `rows` has, all derived, with what patterns match, and how many patterns."""
-    patterns = columns.patterns
-    assert patterns is not None  # noqa: S101 - nobody asks where there are none
-    links = patterns.links()
-    width, several = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
-    run.widths(
-        rows,
-        columns.template,
-        columns.first_input,
-        columns.templates.arity,
-        columns.refs,
-        links.first_link,
-        links.match_count,
-        width,
-        several,
-    )
-    return width, several
+def input_counts(columns: Columns, rows: Ints, loops: Any) -> tuple[Longs, Ints]:
+    """How many inputs each of the derived `rows` has, with all that patterns match, and how many patterns. `columns`
+    must have patterns."""
+    assert columns.patterns is not None  # noqa: S101 - see above
+    links = columns.patterns.links()
+    counts, patterns = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
+    definitions = (columns.template, columns.first_input, columns.templates.arity, columns.refs)
+    loops.input_counts(rows, definitions, links.first_link, links.match_count, counts, patterns)
+    return counts, patterns
 
 
-def expand(columns: Columns, rows: Ints, run: Any) -> Expanded:
-    """What stands behind the inputs of `rows`, all derived, in `columns` that have patterns. Raises `DvuError` if they
-    are too many."""
+def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
+    """Expand the patterns among the inputs of the derived `rows`. `columns` must have patterns.
+
+    Raises `DvuError` if they stand for too many inputs in all.
+    """
     patterns = columns.patterns
     assert patterns is not None  # noqa: S101 - see above
-    width, several = widths(columns, rows, run)
+    counts, pattern_counts = input_counts(columns, rows, loops)
     links = patterns.links()
-    of, size = links.first_link, links.match_count
-    crowded = np.flatnonzero((width > MAX_INPUTS) & (several > 0))
-    width[crowded] = 0
-    having = np.flatnonzero(several)
-    named = _named(columns, rows, having)
-    total = int(width.sum()) + _OF_NAME * int(width[named].sum())
+    pattern_of, size = links.first_link, links.match_count
+    too_many = np.flatnonzero((counts > MAX_INPUTS) & (pattern_counts > 0))
+    counts[too_many] = 0
+    patterned = np.flatnonzero(pattern_counts)
+    by_id = _by_id(columns, rows, patterned)
+    total = int(counts.sum()) + _INPUTS_PER_NAME * int(counts[by_id].sum())
     if total > MAX_ALL:
-        raise DvuError(f"patterns make {total} inputs of one update; at most {MAX_ALL}", code="too_large")
-    shape, begin = columns.template[rows], np.zeros(len(size), np.int64)
-    if not len(having):
-        return Expanded(of, begin, size, rows[:0], width, shape, [], {})
-    places, starts, arity = columns.input_places(rows[having])
-    among = of[columns.refs[places]]
-    patterned = np.flatnonzero(among < 0)
-    numbers = -1 - among[patterned]
+        raise DvuError(f"patterns make {total} inputs of one update; at most {MAX_ALL} are allowed", code="too_large")
+    template, begin = columns.template[rows], np.zeros(len(size), np.int64)
+    if not len(patterned):
+        return Expansion(pattern_of, begin, size, rows[:0], counts, template, [], {})
+    places, starts, arity = columns.input_places(rows[patterned])
+    link = pattern_of[columns.refs[places]]
+    inputs = np.flatnonzero(link < 0)  # those that are patterns, and the numbers of the patterns
+    numbers = -1 - link[inputs]
     used = np.unique(numbers)
-    found = [patterns.rows(columns.ids[row]) for row in links.pattern_row[used].tolist()]
-    assert [len(one) for one in found] == size[used].tolist()  # noqa: S101 - compiled code looks at no bounds
+    matched = [patterns.rows(columns.ids[row]) for row in links.pattern_row[used].tolist()]
+    assert [len(match) for match in matched] == size[used].tolist()  # noqa: S101 - compiled code does no bounds checks
     begin[used] = np.cumsum(size[used]) - size[used]
-    owner = np.repeat(np.arange(len(having)), arity)[patterned]
-    shape[having], wide = _shapes(columns, shape[having], several[having], patterned - starts[owner], size[numbers])
-    made = Expanded(
-        *(of, begin, size, np.concatenate(found), width, shape, wide),
-        dict.fromkeys(crowded.tolist(), faults.too_many_inputs(MAX_INPUTS)),
+    owner = np.repeat(np.arange(len(patterned)), arity)[inputs]
+    template[patterned], widened = _widened_templates(
+        columns, template[patterned], pattern_counts[patterned], inputs - starts[owner], size[numbers]
     )
-    _name(columns, rows, [at for at in named.tolist() if at not in made.crowded], made)
-    return made
+    expansion = Expansion(
+        *(pattern_of, begin, size, np.concatenate(matched), counts, template, widened),
+        dict.fromkeys(too_many.tolist(), faults.too_many_inputs(MAX_INPUTS)),
+    )
+    _name_inputs(columns, rows, [at for at in by_id.tolist() if at not in expansion.faults], expansion)
+    return expansion
 
 
-def _named(columns: Columns, rows: Ints, having: Longs) -> Longs:
-    """Those of `having`, positions of rows with patterns, that are by `by_id`."""
+def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
+    """Those of `patterned`, positions of rows with patterns, whose function is `by_id`."""
     if BY_ID not in columns.templates.functions:
-        return having[:0]
-    shape = columns.template[rows[having]]
-    ours = [one for one in np.unique(shape).tolist() if columns.templates[one].function == BY_ID]
-    return having[np.isin(shape, ours)]
+        return patterned[:0]
+    template = columns.template[rows[patterned]]
+    named = [number for number in np.unique(template).tolist() if columns.templates[number].function == BY_ID]
+    return patterned[np.isin(template, named)]
 
 
-def _name(columns: Columns, rows: Ints, named: list[int], made: Expanded) -> None:
-    """Give those at `named` shapes with the ids of their inputs; or a fault, as these alone are more than a value may
-    hold."""
-    known: dict[tuple[int, ...], int] = {}
-    for at in named:
-        inputs = tuple(columns.inputs(int(rows[at])))
-        shape = known.get(inputs)
-        if shape is None:
-            ids = [columns.ids[row] for one in inputs for row in _behind(one, made)]
-            known[inputs] = shape = -1 - len(made.wide)
+def _name_inputs(columns: Columns, rows: Ints, positions: list[int], expansion: Expansion) -> None:
+    """Give the `by_id` definitions at `positions` templates with the ids of their inputs, or a fault if these ids alone
+    take more than a value may hold."""
+    templates: dict[tuple[int, ...], int | None] = {}  # by inputs; None: too large
+    for position in positions:
+        inputs = tuple(columns.inputs(int(rows[position])))
+        if inputs not in templates:
+            ids = [columns.ids[row] for source in inputs for row in _input_rows(source, expansion)]
             if sum(map(len, set(ids))) > DEFAULT_LIMITS.max_value_bytes:
-                shape = known[inputs] = 0
+                templates[inputs] = None
             else:
-                made.wide.append(Template("object", tuple([(id_, -1) for id_ in ids]), {}))
-        if shape:
-            made.shape[at] = shape
+                templates[inputs] = -1 - len(expansion.widened)
+                expansion.widened.append(Template("object", tuple([(id_, -1) for id_ in ids]), {}))
+        template = templates[inputs]
+        if template is not None:
+            expansion.template[position] = template
         else:
-            made.width[at] = 0
-            made.crowded[at] = faults.ids_too_large(DEFAULT_LIMITS.max_value_bytes)
+            expansion.input_counts[position] = 0
+            expansion.faults[position] = faults.ids_too_large(DEFAULT_LIMITS.max_value_bytes)
 
 
-def _behind(row: int, made: Expanded) -> list[int]:
-    """The row of an input, or those that the pattern in it matches."""
-    number = -1 - int(made.of[row])
+def _input_rows(row: int, expansion: Expansion) -> list[int]:
+    """`row` itself or, if it is that of a pattern, the rows that match."""
+    number = -1 - int(expansion.pattern_of[row])
     if number < 0:
         return [row]
-    begin = int(made.begin[number])
-    rows: list[int] = made.members[begin : begin + int(made.size[number])].tolist()
+    begin = int(expansion.begin[number])
+    rows: list[int] = expansion.members[begin : begin + int(expansion.size[number])].tolist()
     return rows
 
 
-def _shapes(columns: Columns, shape: Ints, several: Ints, places: Any, sizes: Any) -> tuple[Ints, list[Template]]:
-    """Shapes of rows that have patterns, `several[i]` of them row i: as inputs `places`, which become `sizes` inputs,
-    one row after another."""
-    starts = np.cumsum(several) - several
-    made, wide = np.empty_like(shape), list[Template]()
-    for count in np.unique(several).tolist():
-        some = np.flatnonzero(several == count)
-        code = shape[some].astype(np.int64)
-        for at in range(count):
-            for said in (places[starts[some] + at], sizes[starts[some] + at]):
-                if (said != said[0]).any():
-                    code = np.unique(code * (said.max() + 1) + said, return_inverse=True)[1]
-        _, example, which = np.unique(code, return_index=True, return_inverse=True)
-        made[some] = -1 - len(wide) - which
-        for one in some[example].tolist():
-            own = slice(starts[one], starts[one] + count)
-            widened = dict(zip(places[own].tolist(), sizes[own].tolist(), strict=True))
-            wide.append(_widened(columns.templates[shape[one]], widened))
-    return made, wide
+def _widened_templates(
+    columns: Columns, template: Ints, pattern_counts: Ints, positions: Longs, sizes: Longs
+) -> tuple[Ints, list[Template]]:
+    """The widened templates of definitions that have patterns, and for each definition `-k - 1` for the k-th of them.
+
+    `template` and `pattern_counts` are by definition. `positions` (among the inputs of the definition) and `sizes` are
+    by pattern, one definition after another. Definitions share a widened template if they agree in all of these.
+    """
+    starts = np.cumsum(pattern_counts) - pattern_counts
+    codes, widened = np.empty_like(template), list[Template]()
+    for count in np.unique(pattern_counts).tolist():
+        alike = np.flatnonzero(pattern_counts == count)
+        nth_patterns = [starts[alike] + nth for nth in range(count)]
+        examples, which = _distinct(
+            template[alike], (of_pattern[nth] for nth in nth_patterns for of_pattern in (positions, sizes))
+        )
+        codes[alike] = -1 - len(widened) - which
+        for definition in alike[examples].tolist():
+            own = slice(starts[definition], starts[definition] + count)
+            size_at = dict(zip(positions[own].tolist(), sizes[own].tolist(), strict=True))
+            widened.append(_widen(columns.templates[template[definition]], size_at))
+    return codes, widened
 
 
-def _widened(shape: Template, sizes: dict[int, int]) -> Template:
-    at = 0
+def _distinct(first: Ints, others: Iterable[Longs]) -> tuple[Longs, Longs]:
+    """Of rows given by column: one example of each distinct row, and for each row the number of its example."""
+    code = first.astype(np.int64)
+    for column in others:
+        if (column != column[0]).any():  # else it distinguishes nothing, as most do
+            code = np.unique(code * (column.max() + 1) + column, return_inverse=True)[1]
+    _, examples, which = np.unique(code, return_index=True, return_inverse=True)
+    return examples, which
+
+
+def _widen(template: Template, size_at: dict[int, int]) -> Template:
+    """`template` with as many inputs at each position of a pattern as the pattern matches."""
+    start = 0
     inputs = []
-    for name, count in shape.inputs:
-        end = at + abs(count)
-        inputs.append((name, count if count < 0 else sum(sizes.get(place, 1) for place in range(at, end))))
-        at = end
-    return Template(shape.function, tuple(inputs), shape.params)
+    for name, count in template.inputs:
+        end = start + abs(count)
+        # A single input (count -1) is never a pattern.
+        inputs.append((name, count if count < 0 else sum(size_at.get(position, 1) for position in range(start, end))))
+        start = end
+    return Template(template.function, tuple(inputs), template.params)
