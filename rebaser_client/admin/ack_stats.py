@@ -1,4 +1,4 @@
-"""Figures of the tasks consumer's acknowledgements, as nats-server samples them."""
+"""Statistics of the acks of the tasks consumer, from the samples that nats-server publishes."""
 
 import statistics
 from dataclasses import dataclass
@@ -14,12 +14,15 @@ from rebaser_core.topology import TASKS_CONSUMER
 
 @dataclass(frozen=True, slots=True)
 class TaskAcks:
-    """Tasks given back as done within `seconds`: `samples` of them, `percent` being told about (0: the setting is off).
+    """Tasks that were acked within `seconds`.
 
-    `redelivered`: samples whose task was delivered more than once, because a server gave it back or was silent.
-    Latencies (seconds, None without samples) are from the last sign of life to the ack. A task is held for as long as
-    its change set is owned, and its progress told every third of the ack wait; so they stay below that third, and come
-    near the ack wait only where leases are about to be lost.
+    - `percent`: the percentage of acks that is sampled; 0 if sampling is off. `samples`: how many samples arrived.
+    - `redelivered`: samples whose task was delivered more than once, because a server gave it back or did not respond.
+    - `latency_p50`, `latency_max`: seconds from the last progress ack to the final ack; None without samples.
+    - `ack_wait`: seconds.
+
+    A server holds a task for as long as it owns the change set, and sends a progress ack every third of the ack wait.
+    So latencies stay below that third. They come near the ack wait only if leases are about to be lost.
     """
 
     seconds: float
@@ -33,7 +36,7 @@ class TaskAcks:
 
 
 async def watch_task_acks(js: JetStream, subjects: Subjects, seconds: float) -> TaskAcks:
-    """Listen for `seconds`, or not at all if nothing is sampled."""
+    """Collect samples for `seconds`. Returns at once if sampling is off."""
     config = (await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)).config
     percent = as_int(str(config.get("sample_freq", "")).rstrip("%"))
     samples: list[AckSample] = []
@@ -41,7 +44,7 @@ async def watch_task_acks(js: JetStream, subjects: Subjects, seconds: float) -> 
         async with watch_acks(js.connection, subjects.tasks_stream, TASKS_CONSUMER) as acks:
             with anyio.move_on_after(seconds):
                 async for sample in acks:
-                    samples.append(sample)  # noqa: PERF401 - what was heard when the time is up counts
+                    samples.append(sample)  # noqa: PERF401 - samples that arrived before the timeout count
     latencies = [sample.ack_time_ns / 1e9 for sample in samples]
     return TaskAcks(
         seconds=seconds,

@@ -1,13 +1,15 @@
-"""The dead letters of an installation: to look through, to send again, to drop.
+"""Finds, redrives and drops the dead letters of an installation.
 
-Invariant: a dead letter is deleted only after its request is stored again, confirmed, and its change set was woken.
-What a crash leaves in between is redriven a second time, which changes nothing: by then the log knows the request.
+Invariant: a redrive deletes the dead letter only after NATS confirmed that the request is stored again, and its task is
+published. After a crash in between, the dead letter can be redriven a second time. That changes nothing, because the
+log knows the request by then.
 """
 
 from collections.abc import AsyncIterator
 
 import anyio
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import ApiError, JetStream, RequestTimeoutError, StoredMessage
 from rebaser_client.jetstream.errors import is_full
@@ -18,11 +20,12 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
 from rebaser_core.subjects import Subjects
 
-TRIES = 5
+ATTEMPTS = 5
+RETRY_MIN = 0.1  # seconds, before jitter
 
 
 class DeadLetterBox:
-    """All methods raise `TransientError` if NATS or the blob store cannot be asked."""
+    """The dead letters. All methods raise `TransientError` if NATS or the blob store cannot be reached."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, backpressure: Backpressure) -> None:
         self._js = js
@@ -38,9 +41,9 @@ class DeadLetterBox:
         code: str | None = None,
         request_id: str | None = None,
     ) -> AsyncIterator[DeadLetter]:
-        """Dead letters, oldest first, of all or one workspace, change set, reason code, request id.
+        """Yield dead letters, oldest first. Each argument that is given restricts them.
 
-        Those that come while this runs may be among them. Raises `UnprocessableError` for a name that cannot be one.
+        Dead letters that arrive meanwhile may be included. Raises `UnprocessableError` for an invalid name.
         """
         tokens = ["*" if name is None else check_token(name, "name") for name in (workspace, change_set)]
         subject = ".".join((self._subjects.root, "dlq", *tokens))
@@ -52,18 +55,19 @@ class DeadLetterBox:
                 yield letter
 
     async def payload(self, letter: DeadLetter) -> bytes | None:
-        """What the request carried, from the blob store if it was large; None if the dead letter is gone."""
+        """Return the payload of the request, from the blob store if it was large; None if the dead letter is gone."""
         stored = await self._js.get(self._subjects.dlq_stream, letter.sequence)
         if stored is None:
             return None
         return await self._blobs.get(letter.payload_address) if letter.payload_address else stored.data
 
     async def redrive(self, letter: DeadLetter) -> bool:
-        """Put the request at the end of its change set's queue, under its own id, and drop the dead letter.
+        """Append the request to the queue of its change set, with its own id, and drop the dead letter.
 
-        Returns False, with nothing sent, if the dead letter is gone. Raises `QueueFull` if there is no room. Where the
-        request could not be read (its id is `@…`, or only that of its `Nats-Msg-Id`), it is decided anew like any other
-        message: that helps once servers can read it.
+        Returns False, and sends nothing, if the dead letter is gone. Raises `QueueFull` if the queue is full.
+
+        If servers could not read the request, its id is `@…`, or comes from its `Nats-Msg-Id` only. It is then decided
+        again like any other message. That helps once servers can read it.
         """
         payload = await self.payload(letter)
         if payload is None:
@@ -74,12 +78,13 @@ class DeadLetterBox:
         return True
 
     async def drop(self, letter: DeadLetter) -> None:
-        """Delete the dead letter for good; one that is gone already is no error."""
+        """Delete the dead letter for good. Does nothing if it is already gone."""
         await self._js.delete_message(self._subjects.dlq_stream, letter.sequence)
 
     async def _publish(self, letter: DeadLetter, payload: bytes) -> None:
         headers = redriven_headers(letter)
-        for attempt in range(1, TRIES + 1):
+        backoff = Backoff(RETRY_MIN)
+        while True:
             try:
                 await self._js.publish(self._subjects.requests(letter.key), payload, headers)
             except ApiError as error:
@@ -87,18 +92,18 @@ class DeadLetterBox:
                     raise self._backpressure.refused(letter.key, error) from error
                 raise
             except RequestTimeoutError:
-                if attempt == TRIES:
+                if backoff.attempt == ATTEMPTS - 1:
                     raise
             else:
                 self._backpressure.accepted(letter.key)
                 return
-            await anyio.sleep(0.05 * 2**attempt)
+            await anyio.sleep(backoff.next_delay())
 
     def _letter(self, stored: StoredMessage) -> DeadLetter | None:
         try:
             _, key = self._subjects.parse(stored.subject)
         except UnprocessableError:
-            return None  # nothing a Rebaser wrote
+            return None  # not written by Rebaser
         return read_letter(stored.sequence, key, stored.headers, len(stored.data))
 
 

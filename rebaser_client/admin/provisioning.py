@@ -1,4 +1,4 @@
-"""Makes sure that the streams and the durable consumers are there, as `rebaser_core.topology` describes them."""
+"""Creates and updates the streams and the durable consumers that `rebaser_core.topology` describes."""
 
 from collections.abc import Mapping
 
@@ -14,25 +14,28 @@ async def ensure_topology(
     options: topology.TopologyOptions,
     lost: Mapping[str, int] | None = None,
 ) -> None:
-    """Create what is missing, update what may be; raises `ConfigError` if something there cannot be made to fit.
+    """Create missing streams and consumers, and update existing ones.
 
-    `lost`: by stream that was there before, the sequence of the newest message that was seen in it.
+    `lost` maps the name of each stream that disappeared to the sequence of the newest message that was seen in it; the
+    new stream starts after it. Raises `ConfigError` if an existing stream or consumer cannot be updated as needed.
     """
+    lost = lost or {}
     beginnings = topology.beginnings(subjects)
     for config in topology.streams(subjects, options, clustered=js.connection.clustered):
         name = config["name"]
         beginning = beginnings.get(name, {})
-        if name in (lost or {}):
-            beginning = beginning | {"first_seq": topology.first_sequence_after((lost or {})[name])}
+        if name in lost:
+            beginning = beginning | {"first_seq": topology.first_sequence_after(lost[name])}
         await js.ensure_stream(config, beginning)
     for stream, consumer in topology.consumers(subjects, options):
         await js.ensure_consumer(stream, consumer)
 
 
 async def retire_old_sweep(js: JetStream, subjects: Subjects) -> bool:
-    """Remove what releases before kept in the tasks stream to choose the sweeper; False if one of them still waits.
+    """Remove the consumer and the message with which earlier releases elected the sweeper.
 
-    Those that are left sweep beside the new ones, which does no harm.
+    Returns False, and removes nothing, if a server of an earlier release still waits on the consumer. It then sweeps
+    beside the new sweeper, which does no harm.
     """
     try:
         info = await js.consumer_info(subjects.tasks_stream, topology.SWEEP_CONSUMER)

@@ -1,4 +1,7 @@
-"""What `rebaser status` shows: servers, change sets and what they wait for, streams. Read from NATS, kept nowhere."""
+"""Reads the overview that `rebaser status` shows: servers, change sets with their queues, streams.
+
+Everything is read from NATS; nothing is stored.
+"""
 
 import json
 from collections.abc import Mapping
@@ -22,13 +25,13 @@ from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedV
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
-PING_WAIT = 0.5  # seconds that servers have to answer
-AT_ONCE = 64  # logs read at once
+PING_WAIT = 0.5  # seconds within which servers have to answer
+MAX_CONCURRENT_READS = 64  # logs
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateInfo:
-    """A dependent values update that takes its time: `done` of `total` values (None while it is planned) so far."""
+    """A long DVU: `done` of `total` values are computed so far. `total` is None while the DVU is planned."""
 
     workspace: str
     change_set: str
@@ -39,7 +42,7 @@ class UpdateInfo:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The names of inputs and parameters that a function knows; None where any will do."""
+    """The names of the inputs and parameters that a function takes; None if it takes any."""
 
     inputs: tuple[str, ...] | None
     params: tuple[str, ...] | None
@@ -47,12 +50,14 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """A live server: change sets it owns, how many it may, the state of its DVU engine, whether it is the sweeper.
+    """A live server.
 
-    `durability`: its setting, if it has one. `trouble`: what kept one of its change sets from going on, lately.
-    `ready`: it has all the streams it needs; `losses`: those that disappeared while it ran, with what they held.
-    `updates`: those that take their time, if there are any. `functions`: the names of those that it can derive with;
-    `signatures`: what these know, by name.
+    - `owned`, `slots`: how many change sets it owns, and how many it can own.
+    - `dvu`: the state of its DVU engine. `updates`: its long DVUs.
+    - `sweeper`: whether it is the sweeper. `durability`: its setting, or None.
+    - `trouble`: the latest problem that stopped one of its change sets, or empty.
+    - `ready`: all streams it needs exist. `losses`: streams that disappeared while it ran, with what they held.
+    - `functions`: the names of the functions it can derive with. `signatures`: their signatures, by name.
     """
 
     id: str
@@ -70,14 +75,19 @@ class ServerInfo:
     signatures: Mapping[str, Signature] = field(default_factory=dict)
 
 
-SERVER_FIELDS = tuple(one.name for one in fields(ServerInfo))
-UPDATE_FIELDS = tuple(one.name for one in fields(UpdateInfo))
+SERVER_FIELDS = tuple(field_.name for field_ in fields(ServerInfo))
+UPDATE_FIELDS = tuple(field_.name for field_ in fields(UpdateInfo))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetStatus:
-    """`pending`: requests in the queue; `last_commit`, `covers`: log sequences; `debt`: a DVU is due; `update`: the one
-    at work, if it takes its time. `problem`: why the newest message of its log cannot be read."""
+    """The status of one change set.
+
+    - `pending`: requests in its queue. `has_task`: whether it has a task.
+    - `last_commit`: the log sequence of its newest commit. `covers`: that as of which derived values are correct.
+    - `debt`: whether a DVU is due. `update`: its DVU that runs now, if it is a long one.
+    - `problem`: why the newest message of its log cannot be read, or empty.
+    """
 
     workspace: str
     change_set: str
@@ -92,6 +102,8 @@ class ChangeSetStatus:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
+    """An installation. `durability` and `tasks` are None if the streams or the tasks consumer do not exist."""
+
     servers: list[ServerInfo]
     change_sets: list[ChangeSetStatus]
     streams: list[StreamStatus]
@@ -102,14 +114,14 @@ class Overview:
 async def read_overview(
     connection: Connection, js: JetStream, subjects: Subjects, reader: LogReader, workspace: str | None
 ) -> Overview:
-    """An overview of one workspace, or of all."""
+    """Read the overview of one workspace, or of all."""
     servers = await ping(connection, subjects)
     pending = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
     tasks = await key_counts(js, subjects, subjects.tasks_stream, "tasks", workspace)
     commits = await key_counts(js, subjects, subjects.commits_stream, "commits", workspace)
-    updates = {(one.workspace, one.change_set): one for server in servers for one in server.updates}
+    updates = {(update.workspace, update.change_set): update for server in servers for update in server.updates}
     rows: dict[ChangeSetKey, ChangeSetStatus] = {}
-    limiter = anyio.CapacityLimiter(AT_ONCE)
+    limiter = anyio.CapacityLimiter(MAX_CONCURRENT_READS)
 
     async def read(key: ChangeSetKey) -> None:
         async with limiter:
@@ -119,7 +131,7 @@ async def read_overview(
                 last = stored.sequence
                 try:
                     commit = reader.decode(last, stored.headers, stored.data)
-                except (TransientError, UnsupportedVersion) as error:  # one log is no reason to show nothing of others
+                except (TransientError, UnsupportedVersion) as error:  # show the other change sets all the same
                     commit, problem = None, error.message
                 if commit is not None:
                     covers = last if commit.covers is None else commit.covers
@@ -138,53 +150,58 @@ async def read_overview(
 
 
 async def ping(connection: Connection, subjects: Subjects, wait: float = PING_WAIT) -> list[ServerInfo]:
-    """Servers that answer within `wait` seconds."""
-    found: list[ServerInfo] = []
+    """Return the servers that answer within `wait` seconds, sorted by id."""
+    servers: list[ServerInfo] = []
     inbox = connection.new_inbox()
     async with connection.subscribe(inbox, request_subject=subjects.ping) as answers:
         await connection.publish(subjects.ping, b"", reply=inbox)
         with anyio.move_on_after(wait):
             async for answer in answers:
                 try:
-                    found.append(_server(json.loads(answer.data)))
+                    servers.append(_server_info(json.loads(answer.data)))
                 except (ValueError, TypeError, AttributeError):
-                    continue  # not one of ours
-    return sorted(found, key=lambda server: server.id)
+                    continue  # not an answer of a server
+    return sorted(servers, key=lambda server: server.id)
 
 
-def _server(told: dict[str, Any]) -> ServerInfo:
-    """What a server told; one of another version may tell more, or less."""
-    updates = tuple(UpdateInfo(**{name: one.get(name) for name in UPDATE_FIELDS}) for one in told.get("updates", ()))
-    losses = tuple(map(str, told.get("losses", ())))
-    functions = tuple(map(str, told.get("functions", ())))
+def _server_info(answer: dict[str, Any]) -> ServerInfo:
+    """Read a server's answer. Servers of other versions may send more fields, or fewer."""
+    updates = tuple(
+        UpdateInfo(**{name: update.get(name) for name in UPDATE_FIELDS}) for update in answer.get("updates", ())
+    )
+    losses = tuple(map(str, answer.get("losses", ())))
+    functions = tuple(map(str, answer.get("functions", ())))
     signatures = {
-        str(name): Signature(_names(one.get("inputs")), _names(one.get("params")))
-        for name, one in told.get("signatures", {}).items()
+        str(name): Signature(_names(signature.get("inputs")), _names(signature.get("params")))
+        for name, signature in answer.get("signatures", {}).items()
     }
-    given = {name: told[name] for name in SERVER_FIELDS if name in told}
-    read = {"updates": updates, "losses": losses, "functions": functions, "signatures": signatures}
-    return ServerInfo(**given | read)
+    plain = {name: answer[name] for name in SERVER_FIELDS if name in answer}
+    parsed = {"updates": updates, "losses": losses, "functions": functions, "signatures": signatures}
+    return ServerInfo(**plain | parsed)
 
 
-def _names(told: Any) -> tuple[str, ...] | None:
-    return None if told is None else tuple(map(str, told))
+def _names(value: Any) -> tuple[str, ...] | None:
+    return None if value is None else tuple(map(str, value))
 
 
 async def key_counts(
     js: JetStream, subjects: Subjects, stream: str, kind: str, workspace: str | None = None
 ) -> dict[ChangeSetKey, int]:
-    """Messages by change set in a stream whose subjects are of `kind`; of one workspace, or of all."""
+    """Count the messages of each change set in a stream whose subjects have `kind`, of one workspace or of all.
+
+    Empty if the stream does not exist.
+    """
     pattern = f"{subjects.root}.{kind}.{workspace or '*'}.>"
     counts: dict[ChangeSetKey, int] = {}
     try:
-        found = await js.subject_counts(stream, pattern)
+        by_subject = await js.subject_counts(stream, pattern)
     except ApiError as error:
         if error.err_code == STREAM_NOT_FOUND:
-            return counts  # no server has been here yet
+            return counts  # no server has run yet
         raise
-    for subject, count in found.items():
+    for subject, count in by_subject.items():
         try:
             counts[subjects.parse(subject)[1]] = count
         except UnprocessableError:
-            continue  # nothing a Rebaser wrote
+            continue  # not written by Rebaser
     return counts

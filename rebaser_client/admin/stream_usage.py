@@ -1,4 +1,4 @@
-"""What the streams store, what they may, what a message costs in them, and what all of it outlives."""
+"""Reads the usage and the limits of the streams, the cost of a message in them, and which failures they survive."""
 
 import binascii
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import NANOS, SAFE_COPIES, TASKS_CONSUMER, Durability
 
-# Bytes that nats-server's stores add to a message's subject, headers and payload (filestore.go, memstore.go).
+# Bytes that nats-server adds to the subject, headers and payload of a stored message (filestore.go, memstore.go).
 RECORD = {"file": 30, "memory": 16}
-HEADERS_LENGTH = 4  # in a file, of a message that has headers
+HEADERS_LENGTH = 4  # bytes added to a message with headers in file storage
 
 
 @dataclass(frozen=True, slots=True)
 class MessageCost:
-    """Bytes of one stored message, once per copy of the stream: what `record` is, the store adds."""
+    """The bytes of one message in each copy of a stream. The storage adds `record` bytes to what was sent."""
 
     payload: int
     headers: int
@@ -34,11 +34,13 @@ class MessageCost:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """What a stream holds. Sizes are bytes, of one copy; a limit of -1 is none. `percent_full` is of the nearest limit.
+    """The usage and the limits of a stream. Sizes are bytes of one copy. A limit of -1 means no limit.
 
-    `copies_behind`: those that are away or have yet to catch up. `newest`: what its newest message costs. `max_age` and
-    `duplicate_window` are seconds (0: for ever, none); `discard`: what is discarded when it is full, `retention`: how
-    long a message is kept otherwise; both in NATS's words.
+    - `copies_behind`: copies that are offline or have not caught up.
+    - `percent_full`: how full it is by the limit that it is nearest to; None without limits.
+    - `newest`: the cost of its newest message.
+    - `retention`, `discard`: its policies, in NATS's words: when messages are removed, and which when it is full.
+    - `max_age`, `duplicate_window`: seconds. 0 means that messages do not expire, and no duplicate window.
     """
 
     name: str
@@ -62,9 +64,14 @@ class StreamStatus:
 
 @dataclass(frozen=True, slots=True)
 class TasksStatus:
-    """Where the consumer stands that all servers take tasks from. `pending`: tasks that nobody has; `in_flight`: those
-    that servers hold or gave back for later; `redelivered`: of these, such as were delivered before; `waiting_pulls`:
-    of servers with free slots; `ack_floor`: all tasks up to this stream sequence are done. Times are seconds."""
+    """The state of the consumer from which all servers pull tasks.
+
+    - `pending`: tasks that no server has. `in_flight`: tasks that servers hold, or gave back for later.
+    - `redelivered`: tasks in flight that were delivered more than once.
+    - `waiting_pulls`: pulls of servers with free slots.
+    - `ack_floor`: all tasks up to this stream sequence are done.
+    - `ack_wait`: seconds.
+    """
 
     pending: int
     in_flight: int
@@ -76,10 +83,11 @@ class TasksStatus:
 
 @dataclass(frozen=True, slots=True)
 class DurabilityStatus:
-    """What the streams outlive, as far as a client can see: `at_least` this.
+    """The durability of the streams, as far as a client can see: it is `at_least` this.
 
-    One copy on disk is `fast`, and `safe` if nats-server syncs every write; that setting (`sync_interval`) it tells
-    nobody. Weakest storage and fewest copies of all streams.
+    One copy on disk counts as `fast`. It is `safe` if nats-server syncs every write, but NATS does not expose its
+    setting `sync_interval` to clients. `storage` and `copies` are the weakest storage and the fewest copies of all
+    streams.
     """
 
     at_least: Durability
@@ -88,7 +96,7 @@ class DurabilityStatus:
 
 
 async def read_streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
-    """The streams that are there."""
+    """Return the streams that exist."""
     names = (
         subjects.requests_stream,
         subjects.tasks_stream,
@@ -97,18 +105,18 @@ async def read_streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
         subjects.dlq_stream,
         f"OBJ_{subjects.blobs_bucket}",
     )
-    found = []
+    streams = []
     for name in names:
         try:
             answer = await js.call(f"STREAM.INFO.{name}")
-            found.append(_status(answer, await _newest_cost(js, StreamInfo.of(answer))))
+            streams.append(_status(answer, await _newest_cost(js, StreamInfo.of(answer))))
         except RebaserError:
             continue
-    return found
+    return streams
 
 
 async def read_tasks(js: JetStream, subjects: Subjects) -> TasksStatus | None:
-    """None if the consumer is not there."""
+    """Return None if the consumer does not exist."""
     try:
         info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
     except RebaserError:
@@ -124,7 +132,7 @@ async def read_tasks(js: JetStream, subjects: Subjects) -> TasksStatus | None:
 
 
 def durability_of(streams: Sequence[StreamStatus]) -> DurabilityStatus | None:
-    """None if there are no streams."""
+    """Return None if there are no streams."""
     if not streams:
         return None
     copies = min(stream.copies for stream in streams)
@@ -171,7 +179,7 @@ async def _newest_cost(js: JetStream, info: StreamInfo) -> MessageCost | None:
         return None
     except ApiError as error:
         if error.err_code == NO_MESSAGE:
-            return None  # deleted, as requests are
+            return None  # deleted meanwhile, as requests are
         raise
     headers = len(binascii.a2b_base64(stored.get("hdrs", "")))
     record = RECORD[info.config["storage"]]

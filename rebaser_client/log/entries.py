@@ -1,7 +1,7 @@
-"""Reads what a stream holds for people and tools: commits, queued requests, dead letters; from any start, in order.
+"""Reads the messages of a stream for people and tools: commits, queued requests or dead letters, in stream order.
 
-Invariant: what cannot be read is shown as such and never ends the reading: this is what one looks with when something
-is wrong.
+Invariant: a message that cannot be decoded is yielded with its problem, and does not end the reading. Operators use
+this module when something is wrong.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -21,30 +21,33 @@ from rebaser_core.subjects import Subjects
 EntryKind: TypeAlias = Literal["commits", "requests", "dlq"]
 
 NANOS = 1_000_000_000
-PROBE_LASTS = 5  # seconds that a consumer which only counts stays, should nobody delete it
-PATIENCE = 0.5  # seconds of silence until we ask whether anything is left
+PROBE_LIFETIME = 5  # seconds after which the server deletes the consumer of a probe, if the client could not
+PATIENCE = 0.5  # seconds without a message, after which the reader checks whether messages remain
 BATCH = 256
 HEARTBEAT = 5.0  # seconds
-REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; the server sends none while it waits for the time of the next message
+REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; nats-server sends no heartbeat while it waits for the next message's time
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """Begin at the newest `count` messages."""
+    """Start at the newest `count` messages."""
 
     count: int
 
 
 EntryReplay: TypeAlias = Literal["instant", "original"]
 EntryStart: TypeAlias = int | datetime | Newest | Literal["all", "new"]
-"""A stream sequence, a time (with its zone), the newest so many, or a policy."""
+"""A stream sequence, a time with its time zone, a number of newest messages, or a policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message of a stream: stored at `time_ns` (Unix), `size` bytes of payload.
+    """A message of a stream.
 
-    `content` is None for a dead letter, whose headers say it all, and where `problem` tells why it cannot be read.
+    - `time_ns`: when it was stored, in Unix nanoseconds. `size`: bytes of its payload.
+    - `key`: the change set of its subject; None if the subject is none of Rebaser's.
+    - `content`: None for a dead letter, which is described by its headers, and for a message with a `problem`.
+    - `problem`: why the message cannot be decoded, or None.
     """
 
     sequence: int
@@ -68,27 +71,28 @@ async def read_entries(
     follow: bool = False,
     replay: EntryReplay = "instant",
 ) -> AsyncGenerator[Entry, None]:
-    """Messages of one change set, of a workspace, or of all. Ends with what was there when it began, or never.
+    """Yield the messages of one change set, of one workspace, or of all.
 
-    `replay` original: as far apart in time as they were stored.
+    Ends after the message that was the newest at the beginning; with `follow`, never ends. `replay` "original" yields
+    messages at the intervals at which they were stored.
 
-    Raises `ApiError` (error 10059) if there is no such stream, `UnprocessableError` for a name that cannot be one.
+    Raises `ApiError` (error 10059) if the stream does not exist, and `UnprocessableError` for an invalid name.
     """
     stream = {"commits": subjects.commits_stream, "requests": subjects.requests_stream, "dlq": subjects.dlq_stream}
-    where = _Selection(js, stream[kind], _pattern(subjects, kind, workspace, change_set))
-    end = (await js.stream_info(where.stream)).last_sequence
-    position = await where.resolve(start)
+    selection = _Selection(js, stream[kind], _pattern(subjects, kind, workspace, change_set))
+    end = (await js.stream_info(selection.stream)).last_sequence
+    position = await selection.resolve(start)
     consumer = OrderedConsumer(
         js,
-        where.stream,
-        where.pattern,
+        selection.stream,
+        selection.pattern,
         start=position,
         idle_heartbeat=HEARTBEAT if replay == "instant" else REPLAY_HEARTBEAT,
         config={"replay_policy": replay},
     )
     async with consumer:
-        while follow or consumer.pending or await where.has_between(position, end):
-            with anyio.move_on_after(None if follow else PATIENCE):  # what was there may be deleted before it comes
+        while follow or consumer.pending or await selection.has_between(position, end):
+            with anyio.move_on_after(None if follow else PATIENCE):  # messages may be deleted before they are delivered
                 await consumer.wait()
             for message in consumer.take(BATCH):
                 if not follow and message.stream_sequence > end:
@@ -99,14 +103,14 @@ async def read_entries(
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """What is read: the messages of `stream` whose subjects match `pattern`."""
+    """The messages of `stream` whose subjects match `pattern`."""
 
     js: JetStream
     stream: str
     pattern: str
 
     async def resolve(self, start: EntryStart) -> int:
-        """The stream sequence where `start` is now."""
+        """Return the stream sequence at which `start` is now."""
         if isinstance(start, int):
             return max(start, 1)
         if isinstance(start, Newest):
@@ -116,30 +120,33 @@ class _Selection:
         return 1 if start == "all" else _first(await self._probe(deliver_policy="new"))
 
     async def has_between(self, first: int, last: int) -> bool:
-        """Whether there is a message with a stream sequence of these, or between them."""
-        found = await self.js.next(self.stream, self.pattern, first) if first <= last else None
-        return found is not None and found.sequence <= last
+        """Return whether there is a message with a stream sequence from `first` to `last`."""
+        message = await self.js.next(self.stream, self.pattern, first) if first <= last else None
+        return message is not None and message.sequence <= last
 
     async def _newest(self, count: int) -> int:
-        """Bisects, because no policy of the server begins at the newest so many of some subjects."""
+        """Return the stream sequence of the first of the newest `count` messages.
+
+        Bisects, because nats-server has no delivery policy that starts at the newest messages of a subject pattern.
+        """
         info = await self.js.stream_info(self.stream)
-        low, behind = max(info.first_sequence, 1), info.last_sequence + 1
+        low, high = max(info.first_sequence, 1), info.last_sequence + 1
         if await self._count(low) <= count:
             return low
-        while behind - low > 1:  # more than `count` begin at `low`, fewer at `behind`
-            middle = (low + behind) // 2
-            found = await self._count(middle)
-            if found == count:
+        while high - low > 1:  # from `low` on there are more than `count` messages, from `high` on fewer
+            middle = (low + high) // 2
+            messages = await self._count(middle)
+            if messages == count:
                 return middle
-            low, behind = (middle, behind) if found > count else (low, middle)
+            low, high = (middle, high) if messages > count else (low, middle)
         return low
 
     async def _count(self, sequence: int) -> int:
-        """How many messages there are from `sequence` on."""
+        """Return how many messages there are from `sequence` on."""
         return (await self._probe(deliver_policy="by_start_sequence", opt_start_seq=sequence)).num_pending
 
     async def _probe(self, **policy: Any) -> ConsumerInfo:
-        """What the server says about a consumer with this policy."""
+        """Return what nats-server reports about a consumer with this delivery policy."""
         name = self.js.connection.new_name()
         config = {
             "name": name,
@@ -147,7 +154,7 @@ class _Selection:
             "ack_policy": "none",
             "mem_storage": True,
             "num_replicas": 1,
-            "inactive_threshold": PROBE_LASTS * NANOS,
+            "inactive_threshold": PROBE_LIFETIME * NANOS,
             **policy,
         }
         try:
@@ -162,8 +169,8 @@ def _first(probe: ConsumerInfo) -> int:
 
 def _pattern(subjects: Subjects, kind: EntryKind, workspace: str | None, change_set: str | None) -> str:
     names = [
-        "*" if given is None else check_token(given, what)
-        for given, what in ((workspace, "workspace"), (change_set, "change set"))
+        "*" if name is None else check_token(name, kind_of_name)
+        for name, kind_of_name in ((workspace, "workspace"), (change_set, "change set"))
     ]
     return ".".join([subjects.root, kind, *names])
 

@@ -1,7 +1,7 @@
-"""Reads a change set's log: newest checkpoint, then the tail. The owner, the client and the tools all load this way.
+"""Reads the log of a change set: the newest checkpoint, then the tail. Owners, clients and tools load state this way.
 
-Invariant: what `load` returns is the state after some commit that was the last one when it looked, never a mixture.
-Reads that decide something go to the stream leader.
+Invariant: `load` returns the state after one commit, which was the last one when `load` read it; never a mixture.
+Reads on which a decision rests go to the stream leader.
 """
 
 import time
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
+from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, OrderedConsumer, StoredMessage
@@ -25,18 +26,22 @@ from rebaser_core.subjects import Subjects
 
 log = get_logger(__name__)
 
-COMMIT_OVERHEAD = 512  # what reading one commit costs beyond its bytes, in bytes: for weighing a tail
-MAX_BLOB = 2**31
-MAX_CONCURRENT_TAILS = 8  # read at once: NATS drops a connection that has 64 MiB in front of it
-LOAD_TRIES = 8
-FOREIGN = "foreign"  # the code of `decode_commit` for a message of another type
+COMMIT_OVERHEAD = 512  # bytes; what it costs to read a commit, beyond its size
+MAX_BLOB = 2**31  # bytes
+MAX_CONCURRENT_TAILS = 8  # because NATS drops a connection with 64 MiB that the client has not read
+LOAD_ATTEMPTS = 8
+RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
+FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
 DAMAGED = "damaged_commit"
-LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # codes of what time alone seldom mends
+LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # of errors that retries seldom cure
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedState:
-    """A loaded state, how heavy (bytes) the log after its checkpoint was, and the parts of that."""
+    """A loaded state.
+
+    `weight`: bytes of the log after its checkpoint, with `COMMIT_OVERHEAD`. `chain`: the parts of the checkpoint.
+    """
 
     state: ChangeSetState
     weight: int = 0
@@ -44,7 +49,7 @@ class LoadedState:
 
 
 class LogReader:
-    """Reads the logs of one installation through `js`, large parts through `blobs`."""
+    """Reads the logs of one installation: messages through `js`, large deltas and checkpoints through `blobs`."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
         self._js = js
@@ -53,19 +58,21 @@ class LogReader:
         self._tails = anyio.Semaphore(MAX_CONCURRENT_TAILS, fast_acquire=True)
 
     async def load(self, key: ChangeSetKey) -> LoadedState:
-        """The state of `key` now; an empty one if its log is empty.
+        """Return the current state of `key`; an empty state if its log is empty.
 
-        Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit newer than us.
+        Raises `TransientError` if the log or a blob cannot be read, and `UnsupportedVersion` for a commit of a newer
+        version.
         """
         advice = f"see `rebaser doctor {key.workspace} {key.change_set}`"
+        backoff = Backoff(RELOAD_MIN)
         problem: BrokenChain | None = None
-        for attempt in range(LOAD_TRIES):
+        while backoff.attempt < LOAD_ATTEMPTS:
             try:
                 return await self._load(key)
-            except BrokenChain as error:  # the log was purged under the reader: a newer checkpoint is there by now
+            except BrokenChain as error:  # the log was purged during the read: by now there is a newer checkpoint
                 problem = error
-                log.info("log_reload", workspace=key.workspace, change_set=key.change_set, attempt=attempt)
-                await anyio.sleep(0.02 * 2**attempt)
+                log.for_change_set(key).info("log_reload", attempt=backoff.attempt)
+                await anyio.sleep(backoff.next_delay())
             except TransientError as error:
                 if error.code not in LASTING_CODES:
                     raise
@@ -73,12 +80,12 @@ class LogReader:
         raise TransientError(f"the log of {key} cannot be read: {problem}; {advice}", code="broken_chain")
 
     async def last(self, key: ChangeSetKey) -> Commit | None:
-        """The newest commit of `key` (its delta not loaded); None if there is none."""
+        """Return the newest commit of `key`, its delta not loaded; None if there is none."""
         stored = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
         return None if stored is None else self.decode(stored.sequence, stored.headers, stored.data)
 
     async def follow(self, key: ChangeSetKey, after: int) -> AsyncGenerator[Commit, None]:
-        """Commits (deltas not loaded) behind log sequence `after`, for ever, as they are appended."""
+        """Yield commits after log sequence `after`, their deltas not loaded, as they are appended. Never ends."""
         async with self._consumer(key, after + 1) as consumer:
             async for message in consumer:
                 commit = self.decode(message.stream_sequence, message.headers, message.data)
@@ -86,22 +93,23 @@ class LogReader:
                     yield commit
 
     def decode(self, sequence: int, headers: Mapping[str, str], data: bytes) -> Commit | None:
-        """The commit in a log message, its delta not loaded; None, loudly, if the message does not claim to be one.
+        """Return the commit in a log message, its delta not loaded.
 
-        Raises `TransientError` for one that claims to be and cannot be read: skipping it would lose what it holds.
+        If the message does not claim to be a commit, logs an error and returns None. Raises `TransientError` for a
+        damaged commit: to skip it would lose its changes.
         """
         try:
             return replace(decode_commit(headers, data), sequence=sequence)
         except UnprocessableError as error:
             if error.code != FOREIGN:
                 raise _damaged(sequence, error) from error
-            log.error(  # noqa: TRY400 - no defect of ours, and a traceback would say nothing
+            log.error(  # noqa: TRY400 - a traceback would not help
                 "log_foreign_message", seq=sequence, reason=error.message
             )
             return None
 
     async def with_delta(self, commit: Commit) -> Commit:
-        """`commit` with its delta, fetched if it stands in a blob; raises as `load`."""
+        """Return `commit` with its delta, fetched if it is in a blob. Raises the errors of `load`."""
         if commit.delta_blob is None or commit.delta:
             return commit
         data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
@@ -111,7 +119,7 @@ class LogReader:
             raise _damaged(commit.sequence, error) from error
 
     async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
-        """The state in a checkpoint, and its parts; raises as `load`."""
+        """Return the state in a checkpoint, and the checkpoint's parts. Raises the errors of `load`."""
         newest = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
         try:
             reader = open_checkpoint(newest, checkpoint.address)
@@ -136,7 +144,7 @@ class LogReader:
         state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self.read_checkpoint(checkpoint)
         if state.last == last.sequence:
             return LoadedState(state, 0, chain)
-        if state.last > last.sequence:  # what follows it would be waited for without end
+        if state.last > last.sequence:  # to read on from `state.last` would wait without end
             raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
             state.fold(last.sequence, await self.with_delta(commit))
@@ -144,11 +152,12 @@ class LogReader:
         return LoadedState(state, await self._read_tail(key, state, last.sequence), chain)
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
-        weight, ask_at = 0, 0.0
+        """Fold the commits up to log sequence `until` into `state`. Return their weight in bytes."""
+        weight, cooperate_at = 0, 0.0
         async with self._tails, self._consumer(key, state.last + 1) as consumer:
             async for message in consumer:
-                if time.thread_time() >= ask_at:
-                    ask_at = await cooperate()
+                if time.thread_time() >= cooperate_at:
+                    cooperate_at = await cooperate()
                 sequence = message.stream_sequence
                 commit = self.decode(sequence, message.headers, message.data)
                 if commit is None:
@@ -156,7 +165,7 @@ class LogReader:
                 else:
                     weight += _weight(commit, message.data)
                     if commit.delta_blob:
-                        async with self._outside():
+                        async with self._tail_slot_released():
                             commit = await self.with_delta(commit)
                     state.fold(sequence, commit)
                 if sequence >= until:
@@ -164,8 +173,8 @@ class LogReader:
         return weight
 
     @asynccontextmanager
-    async def _outside(self) -> AsyncIterator[None]:
-        """Leave room for other tails while a blob store is waited for, which may take long."""
+    async def _tail_slot_released(self) -> AsyncIterator[None]:
+        """Let another tail be read while this one waits for the blob store, which may take long."""
         self._tails.release()
         try:
             yield
@@ -174,12 +183,12 @@ class LogReader:
                 await self._tails.acquire()
 
     async def _newest_checkpoint(self, key: ChangeSetKey, last: StoredMessage) -> CheckpointRef | None:
-        """The checkpoint named by the newest real commit, where the very last message is foreign."""
+        """Return the checkpoint that the newest commit names, if the last message of the log is not a commit."""
         newest: CheckpointRef | None = None
         async with self._consumer(key, 1) as consumer:
             async for message in consumer:
                 await cooperate()
-                with suppress(TransientError):  # if it is needed it stands in the tail, which is read after this
+                with suppress(TransientError):  # a damaged commit in the tail is reported when the tail is read
                     commit = self.decode(message.stream_sequence, message.headers, message.data)
                     newest = commit.checkpoint if commit is not None else newest
                 if message.stream_sequence >= last.sequence:
@@ -192,5 +201,5 @@ def _damaged(sequence: int, error: UnprocessableError) -> TransientError:
 
 
 def _weight(commit: Commit, data: bytes) -> int:
-    """What the message `data` adds to a log, with the blob that it names."""
+    """Return what a message with the payload `data`, and the blob it names, add to the weight of a log, in bytes."""
     return len(data) + COMMIT_OVERHEAD + (commit.delta_blob.size if commit.delta_blob else 0)

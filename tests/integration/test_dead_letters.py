@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.runtime.dead_letters import AT_ONCE, DeadLetterPublisher
 from rebaser_client import DeadLetter, QueueFull, RebaserClient, Set
-from rebaser_client.admin.dead_letters import TRIES
+from rebaser_client.admin.dead_letters import ATTEMPTS
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream, Message, RequestTimeoutError
@@ -152,7 +152,7 @@ async def test_an_interrupted_redrive_leaves_the_dead_letter_and_sends_the_reque
     assert await found(client) == []
 
 
-@pytest.mark.parametrize("lost", [1, TRIES - 1, TRIES])
+@pytest.mark.parametrize("lost", [1, ATTEMPTS - 1, ATTEMPTS])
 async def test_a_redrive_that_is_not_confirmed_is_sent_again_and_stored_once(
     client: RebaserClient,
     cemetery: Cemetery,
@@ -175,14 +175,14 @@ async def test_a_redrive_that_is_not_confirmed_is_sent_again_and_stored_once(
         return ack
 
     monkeypatch.setattr(JetStream, "publish", publish)
-    if lost < TRIES:
+    if lost < ATTEMPTS:
         assert await client.dead_letters.redrive(letter)
         assert await found(client) == []
     else:
         with pytest.raises(RequestTimeoutError):
             await client.dead_letters.redrive(letter)
         assert await found(client) == [letter]
-    assert tries == min(lost + 1, TRIES)
+    assert tries == min(lost + 1, ATTEMPTS)
     assert (await js.stream_info(subjects.requests_stream)).messages == 1
 
 

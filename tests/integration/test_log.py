@@ -301,7 +301,7 @@ async def test_a_delta_or_a_checkpoint_that_is_something_else_is_damaged_for_now
 async def test_a_checkpoint_of_a_later_commit_than_the_last_is_not_waited_for(
     open_log: Open, js: JetStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "LOAD_TRIES", 2)
+    monkeypatch.setattr(reader, "LOAD_ATTEMPTS", 2)
     log = await open_log().load()
     for number in range(5):
         await log.append(Set(f"v{number}", number))

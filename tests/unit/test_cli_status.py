@@ -15,7 +15,7 @@ from rebaser.cli.commands.functions import functions
 from rebaser.cli.commands.status import status
 from rebaser.cli.errors import CommandFailed
 from rebaser_client.admin.ack_stats import TaskAcks
-from rebaser_client.admin.status import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server
+from rebaser_client.admin.status import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server_info
 from rebaser_client.admin.stream_usage import DurabilityStatus, MessageCost, StreamStatus, TasksStatus
 from rebaser_core.commit import Applied, Commit, Computed, Kind
 from rebaser_core.state.change_set import ChangeSetState
@@ -320,9 +320,9 @@ def test_acks_that_nobody_samples_are_a_failure_that_says_what_to_set(show: Show
 
 def test_what_servers_of_other_versions_tell_is_read_as_far_as_it_goes() -> None:
     told = {"id": "one", "version": "2", "owned": 1, "slots": 2, "dvu": "ready"}
-    assert _server(told).updates == ()
+    assert _server_info(told).updates == ()
     update = {"workspace": "shop", "change_set": "main", "done": 3, "total": None, "seconds": 4.5}
-    found = _server(told | {"mood": "good", "updates": [update | {"more": 1}]})
+    found = _server_info(told | {"mood": "good", "updates": [update | {"more": 1}]})
     assert found.updates == (UpdateInfo("shop", "main", 3, None, 4.5),)
 
 
@@ -360,7 +360,7 @@ def test_functions_of_servers_are_told_by_who_has_them(
         told = {"id": "two", "version": "1", "owned": 0, "slots": 1, "dvu": "", "functions": ["sum", "tax"]}
         tax = {"inputs": ["price"], "params": ["rate", "round"]}
         knows = {"signatures": {"sum": {"inputs": None, "params": []}, "tax": tax}}
-        return [replace(SERVER, functions=("sum",)), _server(told | knows), _server(told | {"id": "old"})]
+        return [replace(SERVER, functions=("sum",)), _server_info(told | knows), _server_info(told | {"id": "old"})]
 
     monkeypatch.setattr(connect, "ping_servers", ping_servers)
     monkeypatch.setattr(logs, "configure", lambda *_: None)
