@@ -2,7 +2,8 @@
 
 A run has a few kinds of faults, each with a rate of its own, and one kind of message that is hit more often: many runs
 that differ find more than one that has everything. Each message is an effect; a fault strikes before it took hold, or
-after.
+after. In a third of the runs a fault is likely to strike the next message of its subject too, which is the second try
+of whoever sent the first: few bugs hide in a first try.
 """
 
 import random
@@ -56,6 +57,7 @@ class Plan:
     ack_wait: float
     lost: str = ""  # no message to a subject that begins so arrives
     in_a_row: int = MOST  # answers that are lost, at most
+    again: float = 0.0  # chance that what struck a message strikes the next one of its subject as well
 
     @classmethod
     def draw(cls, rng: random.Random, ack_wait: float, mode: Mode) -> "Plan":
@@ -63,7 +65,8 @@ class Plan:
             return cls({}, "", ack_wait, DELETE)
         kinds = [kind for kind in (GENTLE if mode is Mode.GENTLE else HARSH) if rng.random() < 0.5]
         rates = {kind: 10 ** rng.uniform(-3.5, -1.3) for kind in kinds}
-        return cls(rates, rng.choice(SUBJECTS), ack_wait, in_a_row=IN_A_ROW if mode is Mode.GENTLE else MOST)
+        focus, in_a_row = rng.choice(SUBJECTS), IN_A_ROW if mode is Mode.GENTLE else MOST
+        return cls(rates, focus, ack_wait, in_a_row=in_a_row, again=rng.choice((0.0, 0.0, 0.5)))
 
 
 @dataclass
@@ -77,6 +80,7 @@ class SeededFaults:
     on: bool = True
     counts: dict[str, int] = field(default_factory=dict)
     _unanswered: dict[tuple[str, str], int] = field(default_factory=dict)  # by process and subject, in a row
+    _struck: dict[str, str] = field(default_factory=dict)  # by subject: the kind that struck its last message
 
     def sending(self, process: Process, subject: str, data: bytes) -> Fate:
         if self.on and self.plan.lost and subject.startswith(self.plan.lost):
@@ -129,10 +133,16 @@ class SeededFaults:
     def _strike(self, subject: str, kinds: tuple[str, ...]) -> str | None:
         if not self.on or self.total() >= MOST:
             return None
+        if self.plan.again and self._struck.get(subject) in kinds:
+            kind = self._struck.pop(subject)
+            if self.rng.random() < self.plan.again:
+                self._struck[subject] = kind
+                return kind
         factor = 8.0 if subject_kind(subject) == self.plan.focus else 1.0
         for kind in kinds:
             rate = self.plan.rates.get(kind)
             if rate is not None and self.rng.random() < rate * factor:
+                self._struck[subject] = kind
                 return kind
         return None
 
