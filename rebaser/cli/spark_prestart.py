@@ -45,7 +45,7 @@ def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
                 signal.signal(number, handler)
 
     handle(dict.fromkeys(before, leave))
-    jvm.begin()
+    jvm.start_in_background()
     try:
         yield jvm
     finally:

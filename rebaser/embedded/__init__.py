@@ -1,6 +1,10 @@
-"""nats-server and Spark as child processes, started and stopped by Rebaser itself."""
+"""nats-server and Spark as child processes that Rebaser starts and stops.
+
+For the command line (`rebaser dev`, the demo), the engine, and tests. It imports `rebaser_core.errors` and nothing else
+of the product.
+"""
 
 from typing import Final
 
-# Jobs that run on a Spark at once. An embedded one gets task slots for as many.
+# Jobs that may run on one Spark at once. An embedded Spark gets task slots for all of them.
 MAX_CONCURRENT_JOBS: Final = 8

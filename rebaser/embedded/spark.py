@@ -1,10 +1,10 @@
-"""The embedded Spark: a JVM of our own that runs a Spark Connect server on a loopback port.
+"""The embedded Spark: a JVM that runs a Spark Connect server on a loopback port, as a child process.
 
-Invariant: the JVM never outlives this process, however that ends (it reads its end of a pipe and exits with it), and
-servers on one machine share nothing: the port is the system's choice, the folder and the token are new each time.
+Invariant: the JVM never outlives this process, however this process ends: the JVM exits when its end of a pipe breaks.
+Servers on one machine share nothing: the system chooses the port, and the folder and the token are new each time.
 
-It is started as PySpark starts it (`pyspark/java_gateway.py` and `SparkSession._start_connect_server` of 4.3), but
-outside PySpark's process-wide state, so that it can be started again after it died, and says nothing on our stderr.
+The JVM is started as PySpark does it (`pyspark/java_gateway.py` and `SparkSession._start_connect_server` of 4.3), but
+outside PySpark's process-wide state. So it can be started again after it died, and does not write to our stderr.
 """
 
 import contextlib
@@ -35,64 +35,71 @@ _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 _SOCKET_FOLDER_BYTES = 60
 _PREFIX = "rebaser-spark-"
-_PLACES = re.compile(r"local(?:\[(\d+)\])?")
-_STRUCTURES = "REBASER_STRUCTURES"  # as `rebaser.dvu.worker.structure_cache`, which takes Arrow to load, has it
-_LOCK = "lock"  # in the folder: who has it locked is alive
-_HOW = (
+_LOCAL_SLOTS = re.compile(r"local(?:\[(\d+)\])?")
+_STRUCTURES_VARIABLE = "REBASER_STRUCTURES"  # as in `rebaser.dvu.worker.structure_cache`, whose import would load Arrow
+_LOCK = "lock"  # a file in the folder, locked while the server that owns the folder is alive
+_INSTALL_HINT = (
     f"install a Java runtime, {_JAVA} or newer (Debian: apt install openjdk-17-jre-headless, macOS: brew install "
     "openjdk@17), or use a Spark Connect server (sc://host:port)"
 )
 
 
 def check_java() -> None:
-    """Raise `ConfigError`, one line that says what to install, unless Spark will find a Java that it can use."""
+    """Raise `ConfigError`, one line that says what to install, unless Spark will find a usable Java."""
     home = os.environ.get("JAVA_HOME")  # wins over PATH, as in Spark's own scripts
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "PATH"
     if java is None or not os.access(java, os.X_OK):
-        raise ConfigError(f"Spark needs Java and there is none in {where}: {_HOW}", code="no_java")
+        raise ConfigError(f"Spark needs Java, and there is none in {where}: {_INSTALL_HINT}", code="no_java")
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"Java in {where} does not run ({type(error).__name__}): {_HOW}", code="no_java") from None
-    found = _VERSION.search(done.stderr + done.stdout)
-    if found is None or int(found[1]) < _JAVA:
-        version = found[1] if found else "an unknown version"
-        raise ConfigError(f"Spark needs Java {_JAVA} or newer and {where} has {version}: {_HOW}", code="no_java")
+        raise ConfigError(
+            f"Java in {where} does not run ({type(error).__name__}): {_INSTALL_HINT}", code="no_java"
+        ) from None
+    match = _VERSION.search(process.stderr + process.stdout)
+    if match is None or int(match[1]) < _JAVA:
+        version = match[1] if match else "an unknown version"
+        raise ConfigError(
+            f"Spark needs Java {_JAVA} or newer, and {where} has {version}: {_INSTALL_HINT}", code="no_java"
+        )
     if not _script().exists():  # the package pyspark-client
         raise ConfigError(
-            "there is no Spark here: pip install 'rebaser[spark]', or use a Spark Connect server (sc://host:port)"
+            "Spark is not installed: pip install 'rebaser[spark]', or use a Spark Connect server (sc://host:port)"
         )
 
 
 def default_parallelism() -> int:
-    """How many tasks a job may have, unless a setting says so."""
+    """How many tasks a job may have, unless a setting tells otherwise."""
     return min(os.cpu_count() or 1, 8)
 
 
 def spark_master(remote: str, tasks: int) -> str:
-    """Spark's master for `local[*]` and the like, with a place for every task that the engine's jobs may have: whoever
-    is slow takes nobody's. Places are threads; what computes is shared by the operating system."""
+    """Spark's master for `local[*]` and the like. `local[*]` gets a task slot for every task that the engine's jobs may
+    have, so that a slow job does not block others. Slots are threads; the operating system shares the processors."""
     return f"local[{MAX_CONCURRENT_JOBS * tasks}]" if remote == "local[*]" else remote
 
 
 class Jvm:
-    """One JVM with a Connect server. `start` and `stop` block; `kill` may be called from any thread, also during
-    `start`, which then fails. `begin` does not block: it begins what `start` then waits for."""
+    """One JVM with a Connect server.
+
+    `start` and `stop` block. `start_in_background` does not: a later `start` waits until the JVM is up. `kill` may be
+    called from any thread, even during `start`, which then fails.
+    """
 
     def __init__(self, master: str, *, memory: str, scratch: Path | None, token: str | None = None) -> None:
         self._master = master
-        self._token = token  # what clients have to show; None: a new one
+        self._token = token  # that clients must present; None: a new one
         self._memory = memory
         self._scratch = scratch
         self._folder: Path | None = None
         self._sockets: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock = threading.RLock()  # a signal may have one thread stop it while it stops it
-        self._held = -1  # the lock of the folder
-        self._ended = False
-        self._begun: futures.Future[None] | None = None
-        self.url = ""  # holds the token: not for logs
+        self._lock = threading.RLock()  # a signal handler may call `stop` in a thread that is in `stop` already
+        self._lock_file = -1  # descriptor of the lock of the folder
+        self._stopped = False
+        self._starting: futures.Future[None] | None = None
+        self.url = ""  # contains the token: do not log it
 
     @property
     def structures(self) -> Path | None:
@@ -100,30 +107,30 @@ class Jvm:
         return _structures(self._folder) if self._folder is not None else None
 
     @property
-    def parcels(self) -> Path | None:
-        """The folder where owner and workers leave each other what is large."""
-        return self._folder / "parcels" if self._folder is not None else None
+    def mailboxes(self) -> Path | None:
+        """The folder for large messages between the owner and workers."""
+        return self._folder / "mailboxes" if self._folder is not None else None
 
     @property
-    def places(self) -> int | None:
-        """How many tasks it runs at once, where its master says so in the usual way."""
-        found = _PLACES.fullmatch(self._master)
-        return int(found[1] or 1) if found is not None else None
+    def task_slots(self) -> int | None:
+        """How many tasks it runs at once; None if its master does not tell."""
+        match = _LOCAL_SLOTS.fullmatch(self._master)
+        return int(match[1] or 1) if match is not None else None
 
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def begin(self) -> None:
-        """Start in a thread of its own; whether that went well, `start` tells."""
+    def start_in_background(self) -> None:
+        """Start the JVM in a thread of its own. `start` waits for it, and raises if it failed."""
         threads = futures.ThreadPoolExecutor(1, "start-spark")
-        self._begun = threads.submit(self._start)
+        self._starting = threads.submit(self._start)
         threads.shutdown(wait=False)
 
     def start(self) -> None:
-        """Start and wait until the Connect server listens. Raises `DvuError` with the JVM's last words."""
-        if self._begun is not None:
-            self._begun.result()
+        """Start the JVM, and wait until the Connect server listens. Raises `DvuError` with the end of the JVM's log."""
+        if self._starting is not None:
+            self._starting.result()
         else:
             self._start()
 
@@ -131,36 +138,36 @@ class Jvm:
         if self._scratch is not None:
             self._scratch.mkdir(parents=True, exist_ok=True)
         self._folder = folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._scratch))
-        self._held = _hold(folder)
-        _remove_left(folder.parent)
+        self._lock_file = _lock(folder)
+        _remove_abandoned(folder.parent)
         self._sockets = _socket_folder(folder)
         token = self._token or secrets.token_urlsafe(32)
-        where = folder / "gateway"
+        gateway_info = folder / "gateway"
         with (folder / "log").open("wb") as log, self._lock:
-            if self._ended:
+            if self._stopped:
                 raise DvuError("Spark was stopped while it started")
-            self._process = subprocess.Popen(  # noqa: S603 - a fixed program; memory and master are the operator's
+            self._process = subprocess.Popen(  # noqa: S603 - a fixed program; the operator sets memory and master
                 _command(self._master, self._memory, folder, self._sockets),
                 stdin=subprocess.PIPE,  # the JVM exits when this pipe breaks
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                env=_environment(where, token),
-                start_new_session=True,  # Ctrl-C is ours to handle
+                env=_environment(gateway_info, token),
+                start_new_session=True,  # Ctrl-C must reach this process only
             )
         try:
             client = _load_client()
-            self._await(where)
-            self.url = f"sc://localhost:{_start_server(where)}/;token={token}"
+            self._await_gateway(gateway_info)
+            self.url = f"sc://localhost:{_start_server(gateway_info)}/;token={token}"
             client.join()
-        except Exception as error:  # noqa: BLE001 - PySpark, Py4J and the system each have their own
+        except Exception as error:  # noqa: BLE001 - PySpark, Py4J and the system each raise their own
             self.kill()
-            raise DvuError(f"the embedded Spark does not start: {self._last_words() or error}") from None
+            raise DvuError(f"the embedded Spark does not start: {self._log_excerpt() or error}") from None
 
     def stop(self) -> None:
-        """End the JVM and remove its folder. Never raises for a JVM that is dead or hung."""
+        """End the JVM and remove its folder. A dead or hung JVM is no error."""
         with self._lock:
-            self._ended = True
+            self._stopped = True
             process = self._process
         if process is not None:
             with contextlib.suppress(OSError):
@@ -170,56 +177,56 @@ class Jvm:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(_STOP_SECONDS)
-        if self._begun is not None:
-            futures.wait([self._begun], _STOP_SECONDS)  # it fails, the process being gone
+        if self._starting is not None:
+            futures.wait([self._starting], _STOP_SECONDS)  # it fails, because its process has ended
         for folder in (self._folder, self._sockets):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
 
     def kill(self) -> None:
-        """End the JVM at once."""
+        """Kill the JVM."""
         with self._lock:
-            self._ended = True
+            self._stopped = True
             if self._process is not None and self._process.poll() is None:
-                # It may still be the script that starts Java, with children.
-                with contextlib.suppress(OSError):  # it has just ended
+                # The whole group: the process may still be the script that starts Java, with children.
+                with contextlib.suppress(OSError):  # the process may end between the check and this call
                     os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _await(self, where: Path) -> None:
+    def _await_gateway(self, info: Path) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while not where.exists():  # written under another name first, so it is complete
+        while not info.exists():  # Java renames it into place, so it is complete
             if not self.alive:
                 raise DvuError("Java ended")
             if time.monotonic() > deadline:
                 raise DvuError(f"Java is not up after {_START_SECONDS:.0f} s")
             time.sleep(0.02)
 
-    def _last_words(self) -> str:
+    def _log_excerpt(self) -> str:
         if self._folder is None:
             return ""
         with contextlib.suppress(OSError):
             lines = (self._folder / "log").read_text(errors="replace").splitlines()
-            telling = [line.strip() for line in lines if "rror" in line or "xception" in line or "nvalid" in line]
-            return "; ".join((telling or lines)[:3])[:300]
+            errors = [line.strip() for line in lines if "rror" in line or "xception" in line or "nvalid" in line]
+            return "; ".join((errors or lines)[:3])[:300]
         return ""
 
 
-def _hold(folder: Path) -> int:
-    """Lock `folder` as long as this process lives, or the descriptor is open."""
-    made = folder / f"{_LOCK}.new"  # nobody may find one that is not locked yet
-    descriptor = os.open(made, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _lock(folder: Path) -> int:
+    """Lock `folder` until this process ends, or the descriptor that is returned is closed."""
+    unlocked = folder / f"{_LOCK}.new"  # under another name, so that no process finds it before it is locked
+    descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    made.rename(folder / _LOCK)
+    unlocked.rename(folder / _LOCK)
     return descriptor
 
 
-def _remove_left(parent: Path) -> None:
-    """Remove the folders in `parent` whose servers were killed: they may hold gigabytes."""
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders in `parent` whose servers were killed. They may hold gigabytes."""
     for folder in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # it is of somebody else, or in use, or has just gone
+        with contextlib.suppress(OSError):  # it belongs to another user, is in use, or has just been removed
             if folder.lstat().st_uid != os.geteuid():
                 continue
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -231,8 +238,8 @@ def _remove_left(parent: Path) -> None:
 
 
 def _socket_folder(folder: Path) -> Path | None:
-    """Where Python workers listen: `folder`, or one with a shorter name, since the path of a socket has 104 bytes on
-    some systems and Spark takes 42 of them. None if there is no such place."""
+    """The folder for the sockets of Python workers: `folder`, or one with a shorter path, because the path of a socket
+    has at most 104 bytes on some systems, and Spark takes 42 of them. None if no path is short enough."""
     if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
         return folder
     short = Path(tempfile.mkdtemp(prefix="rebaser-", dir="/tmp" if Path("/tmp").is_dir() else None))  # noqa: S108
@@ -243,10 +250,10 @@ def _socket_folder(folder: Path) -> Path | None:
 
 
 def _script() -> Path:
-    found = find_spec("pyspark")
-    assert found is not None  # noqa: S101 - `SessionManager.check` looked
-    assert found.origin is not None  # noqa: S101 - it is a package
-    return Path(found.origin).parent / "bin" / "spark-submit"
+    pyspark = find_spec("pyspark")
+    assert pyspark is not None  # noqa: S101 - `SessionManager.check` has checked it
+    assert pyspark.origin is not None  # noqa: S101 - it is a package
+    return Path(pyspark.origin).parent / "bin" / "spark-submit"
 
 
 def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> list[str]:
@@ -264,15 +271,15 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # Over TCP each job waits 40 ms for a delayed ack.
+        # Over TCP, each job waits 40 ms for a delayed ack.
         "spark.python.unix.domain.socket.enabled": "true" if sockets else "false",
         "spark.python.unix.domain.socket.dir": str(sockets or folder),
         "spark.python.daemon.module": "rebaser.dvu.worker.daemon",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    # What this JVM does is short: compiling it well takes more than it saves, and starting up a third less without. And
-    # what it holds is short-lived: large results die young if there is room.
+    # This JVM does little work: optimizing it costs more than it saves, and without that the start takes a third less
+    # time. Its objects are short-lived: a large young generation collects large results cheaply.
     settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1"
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     return [str(_script()), *options, "pyspark-shell"]
@@ -282,8 +289,8 @@ def _structures(folder: Path) -> Path:
     return folder / "structures"
 
 
-def _environment(where: Path, token: str) -> dict[str, str]:
-    """What the JVM and its Python workers get. The token is here and not among the arguments, which anybody sees."""
+def _environment(gateway_info: Path, token: str) -> dict[str, str]:
+    """The environment of the JVM and its Python workers. It holds the token, because all users can see arguments."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -291,26 +298,26 @@ def _environment(where: Path, token: str) -> dict[str, str]:
     }
     root = Path(__file__).parent.parent.parent
     paths = [inherited["PYTHONPATH"]] if inherited.get("PYTHONPATH") else []
-    if str(root) not in site.getsitepackages():  # a checkout: the workers must find this very code
+    if str(root) not in site.getsitepackages():  # a checkout: the workers must find this code
         paths.insert(0, str(root))
     return inherited | {
         "PYTHONPATH": os.pathsep.join(paths),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Workers keep the memory of one large packet for the next: getting pages anew takes longer than the computing.
+        # Workers keep the memory of a large packet for the next one: new pages take longer than the computing.
         "MALLOC_MMAP_THRESHOLD_": str(256 * 1024 * 1024),
         "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_CONNECT_MODE": "0",
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(where),
-        _STRUCTURES: str(_structures(where.parent)),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway_info),
+        _STRUCTURES_VARIABLE: str(_structures(gateway_info.parent)),
     }
 
 
 def _load_client() -> threading.Thread:
-    """Load what sessions will need while Java starts, which takes as long. What this thread needs itself it loads
-    first: two threads that load modules of one package may each see half of it."""
+    """Import in a thread what sessions will need, while Java starts; both take about as long. The calling thread first
+    imports what it needs itself, because two threads that import one package may each see half of it."""
     import pyspark.serializers  # noqa: F401, PLC0415
 
     loading = threading.Thread(target=_import_session, name="load-spark-client", daemon=True)
@@ -319,13 +326,13 @@ def _load_client() -> threading.Thread:
 
 
 def _import_session() -> None:
-    with contextlib.suppress(Exception):  # `Session` meets it again, and says so
+    with contextlib.suppress(Exception):  # `Session` meets the error again, and reports it
         import pyspark.sql.connect.functions  # noqa: PLC0415
         import pyspark.sql.connect.session  # noqa: F401, PLC0415
 
 
-def _start_server(where: Path) -> int:
-    """Make the JVM behind the gateway start Spark, which starts the Connect server; returns its port."""
+def _start_server(gateway_info: Path) -> int:
+    """Have the JVM behind the gateway start Spark, which starts the Connect server. Returns the port of that server."""
     from py4j.clientserver import (  # type: ignore[import-untyped] # noqa: PLC0415 - as above
         ClientServer,
         JavaParameters,
@@ -333,7 +340,7 @@ def _start_server(where: Path) -> int:
     )
     from pyspark.serializers import UTF8Deserializer, read_int  # noqa: PLC0415
 
-    with where.open("rb") as info:
+    with gateway_info.open("rb") as info:
         port = read_int(info)
         secret = UTF8Deserializer().loads(info)
     gateway: Any = ClientServer(
@@ -352,5 +359,5 @@ def _start_server(where: Path) -> int:
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """It logs, with a stack, what it raises as well: a JVM that was stopped while it started is no news."""
+    """A log filter. Py4J logs, with a stack, every error that it raises too; the errors are handled here."""
     return "py4j" not in record.pathname

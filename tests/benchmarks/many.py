@@ -268,7 +268,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 async def measure_beside(engine: Engine, options: argparse.Namespace) -> dict[str, Any]:
     """With a server that uses the Spark of `engine`."""
     before = load()
-    jvm = engine._keeper._jvm
+    jvm = engine._sessions._jvm
     assert jvm is not None
     assert jvm._process is not None
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:

@@ -27,14 +27,14 @@ async def engine(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def url(engine: Engine) -> str:
     """Where the shared Spark listens, for engines of a test's own."""
-    jvm = engine._keeper._jvm
+    jvm = engine._sessions._jvm
     assert jvm is not None
     return jvm.url
 
 
 @pytest.fixture
 def jvm_pid(engine: Engine) -> int:
-    jvm = engine._keeper._jvm
+    jvm = engine._sessions._jvm
     assert jvm is not None
     assert jvm._process is not None
     return jvm._process.pid

@@ -84,14 +84,14 @@ async def test_much_of_a_large_change_set_is_swept_over_a_structure_that_workers
 
 
 async def test_what_needs_no_function_needs_no_spark(engine: Engine) -> None:
-    jobs = engine._lanes.jobs
+    jobs = engine._scheduler.jobs_started
     book = Book([Derive("a", "sum", {"values": ("b",)}), Derive("b", "sum", {"values": ("a",)})])
     with book.state.view() as view:
         book.commit(await update(view, engine, label="test"), view.sequence)
     assert book.values() == expected(book.state.updates())
     with book.state.view() as view:
         assert await update(view, engine, label="test") == ()
-    assert engine._lanes.jobs == jobs
+    assert engine._scheduler.jobs_started == jobs
 
 
 async def test_results_larger_than_a_message_arrive(engine: Engine) -> None:
@@ -120,17 +120,17 @@ async def test_what_is_large_goes_by_file_and_leaves_none(
         computed = await update(view, engine, label="by file")
     assert [len(str(one.value)) for one in computed] == [200_000] * 4
     assert left == [writable]
-    folder = engine._keeper._jvm.parcels if engine._keeper._jvm else None
+    folder = engine._sessions._jvm.mailboxes if engine._sessions._jvm else None
     assert folder is not None
     assert not list(folder.iterdir())
 
 
 async def test_callers_that_are_ready_together_share_jobs(engine: Engine) -> None:
-    jobs = engine._lanes.jobs
+    jobs = engine._scheduler.jobs_started
     async with anyio.create_task_group() as tasks:
         for value in range(50):
             tasks.start_soon(one, engine, value)
-    assert engine._lanes.jobs - jobs <= 10
+    assert engine._scheduler.jobs_started - jobs <= 10
 
 
 async def test_a_packet_of_another_release_fails_its_own_caller_only(engine: Engine, events: Events) -> None:
@@ -249,9 +249,9 @@ async def test_a_server_that_hangs_holds_nobody(engine: Engine, jvm_pid: int, ev
                 await engine.evaluate(slow(30), label="hung")
         finally:
             with anyio.CancelScope(shield=True):
-                held = engine._keeper._held
+                held = engine._sessions._active
                 if held is not None:
-                    await held.over.wait()
+                    await held.retired.wait()
             os.kill(jvm_pid, signal.SIGCONT)
     await one(engine, 1)
     assert engine.state == "ready"
@@ -319,7 +319,7 @@ async def test_a_session_is_renewed_after_so_many_bytes_and_nobody_notices(url: 
     with forced(Thresholds(relation=0)):
         async with Engine(url, EngineSettings(renew_after_bytes=1, parallelism=1)) as engine:
             for value in range(3):
-                sessions.add((await engine._keeper.held()).session._spark.session_id)
+                sessions.add((await engine._sessions.session()).session._spark.session_id)
                 await one(engine, value)
     assert len(sessions) == 3
 
@@ -330,23 +330,23 @@ async def test_a_session_on_which_a_job_still_runs_is_renewed_when_that_has_ende
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(engine.evaluate, slow(30), label="slow"))
                 await events.wait_for(lambda entry: entry["event"] == "dvu_job" and entry["labels"] == ["slow"])
-                held = await engine._keeper.held()
+                held = await engine._sessions.session()
                 await one(engine, 1)
-                assert (held.over.is_set(), held.running) == (True, 1)
+                assert (held.retired.is_set(), held.running_jobs) == (True, 1)
                 tasks.cancel_scope.cancel()
             await one(engine, 2)
-            assert await engine._keeper.held() is not held
+            assert await engine._sessions.session() is not held
 
 
 async def test_a_session_that_the_server_has_ended_is_replaced(url: str, events: Events) -> None:
     async with Engine(url, EngineSettings(parallelism=1)) as engine:
         await one(engine, 1)
-        held = engine._keeper._held
+        held = engine._sessions._active
         assert held is not None
         session_id = held.session._spark.session_id
         await to_thread.run_sync(held.session._spark.client.release_session)
         await one(engine, 2)
-        held = engine._keeper._held
+        held = engine._sessions._active
         assert held is not None
         assert held.session._spark.session_id != session_id
 

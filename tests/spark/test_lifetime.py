@@ -16,7 +16,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.cli.spark_prestart import prestarted_spark
 from rebaser.dvu.spark.engine import Engine, EngineSettings
-from rebaser.embedded.spark import Jvm, _hold, _remove_left, check_java
+from rebaser.embedded.spark import Jvm, _lock, _remove_abandoned, check_java
 from rebaser.settings import load_settings
 from rebaser_core.errors import ConfigError, DvuError
 from tests.spark.processes import ended
@@ -31,7 +31,7 @@ from rebaser.dvu.spark.engine import Engine, EngineSettings
 async def main():
     async with Engine("local[1]", EngineSettings(scratch=Path(sys.argv[1]), parallelism=1)) as engine:
         await engine.ready.wait()
-        print(f"\npid={engine._keeper._jvm._process.pid}", flush=True)
+        print(f"\npid={engine._sessions._jvm._process.pid}", flush=True)
         await anyio.sleep_forever()
 
 try:
@@ -87,7 +87,7 @@ async def test_the_jvm_ends_with_its_program_and_shares_nothing_with_another(
     if end is signal.SIGINT:
         assert os.listdir(scratch) == []  # noqa: PTH208
     else:
-        _remove_left(scratch)  # as the next one does
+        _remove_abandoned(scratch)  # as the next one does
         assert os.listdir(scratch) == []  # noqa: PTH208
 
 
@@ -105,12 +105,12 @@ async def _jvm(program: Process) -> int:
 async def test_an_engine_that_is_left_while_it_starts_leaves_nothing(short_folder: Path) -> None:
     with structlog.testing.capture_logs() as events:
         async with Engine("local[1]", EngineSettings(scratch=short_folder)) as engine:
-            while engine._keeper._jvm is None or not engine._keeper._jvm.alive:
+            while engine._sessions._jvm is None or not engine._sessions._jvm.alive:
                 await anyio.lowlevel.checkpoint()
     assert events == []
     assert engine.state == "stopped"
     assert not engine.ready.is_set()
-    assert not engine._keeper._jvm.alive
+    assert not engine._sessions._jvm.alive
     assert os.listdir(short_folder) == []  # type: ignore[unreachable] # noqa: PTH208
 
 
@@ -129,12 +129,12 @@ async def test_a_jvm_that_dies_is_started_again_under_its_callers(engine: Engine
 @pytest.mark.anyio
 async def test_a_jvm_that_was_begun_is_the_one_that_is_used(tmp_path: Path) -> None:
     jvm = Jvm("local[2]", memory="1g", scratch=tmp_path)
-    jvm.begin()
+    jvm.start_in_background()
     async with Engine("local[2]", EngineSettings(scratch=tmp_path, parallelism=1, jvm=jvm)) as engine:
         await one(engine, 1)
         assert jvm.alive
-        assert jvm.parcels is not None
-        assert (jvm.parcels.parent.parent, jvm.places) == (tmp_path, 2)
+        assert jvm.mailboxes is not None
+        assert (jvm.mailboxes.parent.parent, jvm.task_slots) == (tmp_path, 2)
     assert not jvm.alive
     jvm.stop()  # type: ignore[unreachable] # once more
 
@@ -177,7 +177,7 @@ def test_a_signal_while_modules_are_loaded_or_all_ends_leaves_nothing(
 def test_a_jvm_that_cannot_start_tells_why(tmp_path: Path, begun: bool) -> None:
     jvm = Jvm("local[1]", memory="1x", scratch=tmp_path)
     if begun:
-        jvm.begin()
+        jvm.start_in_background()
     with pytest.raises(DvuError, match=r"does not start: .*1x"):
         jvm.start()
     jvm.stop()
@@ -189,7 +189,7 @@ def test_a_jvm_that_was_ended_does_not_start(tmp_path: Path, begun: bool) -> Non
     jvm = Jvm("local[1]", memory="1g", scratch=tmp_path)
     jvm.kill()
     if begun:
-        jvm.begin()
+        jvm.start_in_background()
     with pytest.raises(DvuError, match="stopped while it started"):
         jvm.start()
     jvm.stop()
@@ -202,8 +202,8 @@ def test_what_killed_servers_left_is_removed_by_the_next_one(tmp_path: Path) -> 
         (folder / "structures").mkdir(parents=True)
         (folder / "structures" / "large").touch()
     link.symlink_to(tmp_path / "rebaser-spark-of one killed")
-    os.close(_hold(killed))
-    held = _hold(used)
+    os.close(_lock(killed))
+    held = _lock(used)
     jvm = Jvm("local[1]", memory="1g", scratch=tmp_path)
     jvm.kill()
     with pytest.raises(DvuError, match="stopped while it started"):

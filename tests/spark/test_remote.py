@@ -95,8 +95,10 @@ async def test_workers_of_another_python_are_named(url: str, down: Down, monkeyp
 async def test_a_store_that_workers_do_not_reach_is_named(
     url: str, events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = Structure.make(2, session_manager._TRIED.templates, np.zeros(1, np.int32), np.array([1, 0], np.int32))
-    monkeypatch.setattr(session_manager, "_TRIED", unknown)  # no test before had the workers keep it
+    unknown = Structure.make(
+        2, session_manager._PROBE_STRUCTURE.templates, np.zeros(1, np.int32), np.array([1, 0], np.int32)
+    )
+    monkeypatch.setattr(session_manager, "_PROBE_STRUCTURE", unknown)  # no test before had the workers keep it
     blobs = ObjectStoreBlobs(f"file://{tmp_path}/here")
     for where, told in ((f"file://{tmp_path}/elsewhere", 1), (f"file://{tmp_path}/here", 1)):
         settings = EngineSettings(parallelism=1, blobs=blobs, blobs_url=where)

@@ -59,7 +59,7 @@ def spark(engine: Engine) -> Iterator[Any]:
     """A session that knows the data source."""
     from pyspark.sql.connect.session import SparkSession
 
-    jvm = engine._keeper._jvm
+    jvm = engine._sessions._jvm
     assert jvm is not None
     spark = SparkSession(connection=jvm.url)
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # 200 tasks of nothing take seconds

@@ -21,16 +21,16 @@ async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_
     """Else one packet that ends every session would take all others with it, again and again."""
     engine, session = Engine("sc://localhost"), Any
     call = EvaluateCall([b"packet"], "ws/cs", 60.0, 0.0)
-    engine._lanes.add(call)
+    engine._scheduler.add(call)
     for told in (False, True):
-        job = engine._lanes.next(0.0)
+        job = engine._scheduler.next_job(0.0)
         assert job is not None
         held = ActiveSession(session)  # type: ignore[arg-type] # nothing is asked of it
-        engine._failed(held, job, SessionError("lost"))
-        engine._lanes.ended(job, 0.0)
+        engine._handle_failure(held, job, SessionError("lost"))
+        engine._scheduler.job_ended(job, 0.0)
         assert (held.lost, call.done.is_set()) == (True, told)
     assert isinstance(call.error, SessionError)
-    assert engine._lanes.next(0.0) is None
+    assert engine._scheduler.next_job(0.0) is None
 
 
 @pytest.mark.anyio
@@ -39,8 +39,8 @@ async def test_a_job_is_ended_when_none_of_its_callers_waits_and_not_before() ->
     engine = Engine("sc://localhost")
     calls = [EvaluateCall([b"packet"], f"ws/cs{number}", 60.0, 0.0) for number in range(3)]
     for call in calls:
-        engine._lanes.add(call)
-    job = engine._lanes.next(0.0)
+        engine._scheduler.add(call)
+    job = engine._scheduler.next_job(0.0)
     assert job is not None
     assert job.calls == calls
     for call in calls:
@@ -52,7 +52,7 @@ async def test_a_job_is_ended_when_none_of_its_callers_waits_and_not_before() ->
 class Session:
     """Gives each packet itself as its result."""
 
-    sent = 0
+    sent_bytes = 0
 
     def run(self, packets: list[bytes], **_: object) -> list[list[bytes]]:
         return [[packet] for packet in packets]
@@ -64,11 +64,11 @@ async def test_a_job_that_is_over_is_known_to_nobody() -> None:
     engine, session = Engine("sc://localhost"), Session()
     engine._limiter = anyio.CapacityLimiter(1)
     call = EvaluateCall([b"packet"], "ws/cs", 60.0, 0.0)
-    engine._lanes.add(call)
-    job = engine._lanes.next(0.0)
+    engine._scheduler.add(call)
+    job = engine._scheduler.next_job(0.0)
     assert job is not None
-    held = ActiveSession(session, running=1)  # type: ignore[arg-type] # it runs jobs, and that is all
-    await engine._carry(held, job)
-    assert (call.results, call.job, held.running) == ([[b"packet"]], None, 0)
+    held = ActiveSession(session, running_jobs=1)  # type: ignore[arg-type] # it runs jobs, and that is all
+    await engine._run_to_end(held, job)
+    assert (call.results, call.job, held.running_jobs) == ([[b"packet"]], None, 0)
     assert not engine._running
-    assert engine._lanes.wake_at(0.0) == float("inf")
+    assert engine._scheduler.wake_at(0.0) == float("inf")

@@ -37,13 +37,13 @@ def add(
 
 def begun(lanes: JobScheduler, now: float) -> list[Job]:
     jobs = []
-    while (job := lanes.next(now)) is not None:
+    while (job := lanes.next_job(now)) is not None:
         jobs.append(job)
     return jobs
 
 
 def test_a_call_that_is_alone_does_not_wait(lanes: JobScheduler) -> None:
-    assert lanes.next(0) is None
+    assert lanes.next_job(0) is None
     [call] = add(lanes)
     [job] = begun(lanes, 0)
     assert job.calls == [call]
@@ -52,12 +52,12 @@ def test_a_call_that_is_alone_does_not_wait(lanes: JobScheduler) -> None:
 
 def test_a_burst_is_waited_for_until_it_pauses_and_no_longer_than_so(lanes: JobScheduler) -> None:
     add(lanes, BURST_CALLS)
-    assert lanes.next(0) is None
+    assert lanes.next_job(0) is None
     assert lanes.wake_at(0) == BURST_PAUSE
     for step in range(1, 100):  # one more, each time before the pause is over
         at = step * BURST_PAUSE / 2
         add(lanes, at=at)
-        if job := lanes.next(at):
+        if job := lanes.next_job(at):
             break
     assert at == pytest.approx(BURST_LINGER)
     assert len(job.calls) == BURST_CALLS + step  # type: ignore[union-attr]
@@ -75,7 +75,7 @@ def test_who_comes_while_a_job_of_many_runs_waits_for_its_end_and_shares_the_nex
         add(lanes, at=at * BURST_LINGER)
         assert begun(lanes, at * BURST_LINGER) == []
     assert lanes.wake_at(4 * BURST_LINGER) == BURST_PAUSE + SLOW_AFTER
-    lanes.ended(job, 4 * BURST_LINGER)
+    lanes.job_ended(job, 4 * BURST_LINGER)
     [job] = begun(lanes, 4 * BURST_LINGER)
     assert len(job.calls) == 3
 
@@ -95,7 +95,7 @@ def test_who_comes_soon_after_a_job_of_many_waits_for_a_moment(lanes: JobSchedul
     add(lanes, BURST_CALLS)
     for ended, calm in ((1.0, False), (1.0 + BURST_LINGER, True)):
         [job] = begun(lanes, ended)
-        lanes.ended(job, ended)
+        lanes.job_ended(job, ended)
         add(lanes, at=ended + BURST_LINGER / 2)
         assert (len(begun(lanes, ended + BURST_LINGER / 2)) == 1) is calm
         if not calm:
@@ -106,7 +106,7 @@ def test_a_job_of_several_is_bounded_in_bytes(lanes: JobScheduler) -> None:
     most = MAX_SHARED_BYTES // LARGE
     add(lanes, most + 1, size=LARGE)
     assert [len(job.calls) for job in begun(lanes, BURST_PAUSE)] == [most]
-    assert lanes.next(SLOW_AFTER + BURST_PAUSE) is not None
+    assert lanes.next_job(SLOW_AFTER + BURST_PAUSE) is not None
 
 
 def test_large_calls_have_jobs_and_places_of_their_own(lanes: JobScheduler) -> None:
@@ -115,8 +115,8 @@ def test_large_calls_have_jobs_and_places_of_their_own(lanes: JobScheduler) -> N
     small = add(lanes, 2)
     jobs = begun(lanes, 0)
     assert [job.calls for job in jobs] == [*([call] for call in large[:-1]), small]
-    assert lanes.next(1000) is None
-    lanes.ended(jobs[0], 1000)
+    assert lanes.next_job(1000) is None
+    lanes.job_ended(jobs[0], 1000)
     assert [job.calls for job in begun(lanes, 1000)] == [large[-1:]]
 
 
@@ -124,10 +124,10 @@ def test_large_calls_have_jobs_and_places_of_their_own(lanes: JobScheduler) -> N
     ("places", "jobs", "tasks"), [(1, 1, 1), (2, 1, 1), (3, 2, 1), (4, 2, 1), (5, 2, 2), (16, 2, 7)]
 )
 def test_large_jobs_leave_a_place_to_the_small(lanes: JobScheduler, places: int, jobs: int, tasks: int) -> None:
-    lanes.places = places
+    lanes.task_slots = places
     add(lanes, MAX_LARGE_JOBS, size=LARGE + 1)
     assert len(begun(lanes, 0)) == jobs
-    assert lanes.large_tasks == tasks
+    assert lanes.large_job_tasks == tasks
     assert places == 1 or jobs * tasks < places
 
 
@@ -150,7 +150,7 @@ def test_small_ones_that_turn_out_slow_take_nobody_s_place_until_there_are_very_
     add(lanes)
     assert begun(lanes, 1000) == []
     assert lanes.wake_at(1000) == float("inf")
-    lanes.ended(jobs[3], 1000)
+    lanes.job_ended(jobs[3], 1000)
     assert len(begun(lanes, 1000)) == 1
 
 
@@ -158,19 +158,19 @@ def test_who_was_slow_alone_is_large_the_next_time_and_until_it_is_not(lanes: Jo
     for seconds, shares in ((2 * SLOW_AFTER, False), (SLOW_AFTER / 2, True)):
         add(lanes, label="slow")
         [job] = begun(lanes, 0)
-        lanes.ended(job, seconds)
+        lanes.job_ended(job, seconds)
         slow, small = add(lanes, label="slow"), add(lanes)
         jobs = begun(lanes, 10)
         assert ([*slow, *small] in [job.calls for job in jobs]) is shares
         for job in jobs:
-            lanes.ended(job, 10)
+            lanes.job_ended(job, 10)
 
 
 def test_who_had_large_results_is_large_the_next_time(lanes: JobScheduler) -> None:
     [call] = add(lanes, label="much")
     [job] = begun(lanes, 0)
     call.results = [[b"x" * LARGE, b"x"]]
-    lanes.ended(job, 0)
+    lanes.job_ended(job, 0)
     add(lanes, label="much")
     add(lanes)
     assert [len(job.calls) for job in begun(lanes, 0)] == [1, 1]
@@ -180,7 +180,7 @@ def test_a_busy_machine_makes_nobody_slow(lanes: JobScheduler) -> None:
     for _ in range(20):
         add(lanes, label="first")
         [job] = begun(lanes, 0)
-        lanes.ended(job, 3 * SLOW_AFTER)
+        lanes.job_ended(job, 3 * SLOW_AFTER)
     add(lanes, label="first")
     add(lanes)
     assert [len(job.calls) for job in begun(lanes, 0)] == [2]
@@ -190,7 +190,7 @@ def test_who_shared_a_slow_job_is_not_blamed(lanes: JobScheduler) -> None:
     add(lanes, label="a")
     add(lanes, label="b")
     [job] = begun(lanes, 0)
-    lanes.ended(job, 2 * SLOW_AFTER)
+    lanes.job_ended(job, 2 * SLOW_AFTER)
     add(lanes, label="a")
     add(lanes, label="b")
     assert [len(job.calls) for job in begun(lanes, 10)] == [2]
@@ -200,7 +200,7 @@ def test_the_parts_of_a_split_job_come_first_and_meet_no_others(lanes: JobSchedu
     calls = add(lanes, 5)
     [job] = begun(lanes, 0)
     others = add(lanes, 3)
-    lanes.ended(job, 0)
+    lanes.job_ended(job, 0)
     lanes.split(job.calls, 2)
     assert [job.calls for job in begun(lanes, 0)] == [calls[:3], calls[3:]]
     assert [job.calls for job in begun(lanes, SLOW_AFTER)] == [others]

@@ -1,0 +1,6 @@
+"""The owner's side of Spark: sessions, jobs, and what executors are sent. Everything here does I/O, except `scheduler`.
+
+For the server, which has one `engine.Engine` for all change sets, and for tools that measure it. It imports
+`rebaser.dvu.wire`, `worker` (to send it to executors), `functions`, `compiled`, `planning` (to load its compiled code),
+`rebaser.embedded`, `rebaser_client.blobs` and `rebaser_core`.
+"""

@@ -1,6 +1,6 @@
-"""Blocking calls that can be ended.
+"""Runs blocking calls that can be interrupted.
 
-Invariant: a thread is never left behind. What blocks is told to end from outside, and then waited for.
+Invariant: no thread is left behind. A blocking call is made to end from outside, and then waited for.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,26 +12,27 @@ from anyio import to_thread
 _T = TypeVar("_T")
 
 
-class DeadlineExceeded(Exception):  # noqa: N818 - it says when, and the caller decides what that means
-    """A blocking call was ended because its time was over."""
+class DeadlineExceeded(Exception):  # noqa: N818 - an event; the caller decides whether it is an error
+    """A blocking call was interrupted because its time was over."""
 
 
 async def run_interruptible(
     call: Callable[[], _T],
-    end: Callable[[anyio.Event], Awaitable[None]],
+    interrupt: Callable[[anyio.Event], Awaitable[None]],
     *,
     seconds: float,
     stop: anyio.Event | None = None,
     limiter: anyio.CapacityLimiter | None = None,
 ) -> _T:
-    """`call()` in a thread, which is always waited for.
+    """Run `call()` in a thread, and wait for it in any case.
 
-    If `stop` is set, `seconds` are over or this task is cancelled, `end(over)` has to make the call return soon; `over`
-    is set when it has. Raises what `call` raises, or `DeadlineExceeded` if it raises after `seconds`.
+    `interrupt(returned)` is called once `stop` is set, `seconds` have passed, or this task is cancelled. It must make
+    the call return soon; the event `returned` is set when it has. Raises what `call` raises, but `DeadlineExceeded` if
+    it raises after `seconds`.
     """
-    over = anyio.Event()
+    returned = anyio.Event()
     stopped = stop or anyio.Event()
-    outcome: list[_T] = []
+    result: list[_T] = []
     errors: list[Exception] = []
     late = False
 
@@ -42,20 +43,20 @@ async def run_interruptible(
                 await stopped.wait()
             late = scope.cancelled_caught
         finally:
-            if not over.is_set():
+            if not returned.is_set():
                 with anyio.CancelScope(shield=True):
-                    await end(over)
+                    await interrupt(returned)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
         try:
-            # A thread cannot be cancelled: this waits for it, also while a cancellation is due.
-            outcome.append(await to_thread.run_sync(call, limiter=limiter))
-        except Exception as error:  # noqa: BLE001 - raised below, outside the group that would wrap it
+            # A thread cannot be cancelled: this waits for it, even if this task is cancelled.
+            result.append(await to_thread.run_sync(call, limiter=limiter))
+        except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
             errors.append(error)
         finally:
-            over.set()
+            returned.set()
             tasks.cancel_scope.cancel()
-    if outcome:
-        return outcome[0]
+    if result:
+        return result[0]
     raise DeadlineExceeded if late else errors[0]

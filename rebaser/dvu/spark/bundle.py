@@ -1,9 +1,9 @@
-"""What a Spark elsewhere is sent so that its workers run the code of this server: the evaluator, and plug-ins.
+"""Packs what a remote Spark's workers need to run the code of this server: the evaluator, and plug-ins.
 
-The archive is an artifact of the session: Spark brings it to every executor, those that come later included. So nothing
-of ours need be installed there, and servers of two releases can share a cluster. What has native code cannot be sent,
-and has to be there (see `survey`).
-Invariant: the archive's name is the hash of what it holds; equal sources make equal archives.
+The archive is an artifact of the session: Spark copies it to every executor, including those that start later. So our
+code need not be installed there, and servers of two releases can share a cluster. Packages with native code cannot be
+sent and must be installed there (see `requirements`).
+Invariant: the archive's name is the hash of its contents; equal sources make equal archives.
 """
 
 import hashlib
@@ -26,69 +26,69 @@ import rebaser_core
 from rebaser.dvu.functions.registry import identity, plugins
 
 _NATIVE = (*EXTENSION_SUFFIXES, ".so", ".pyd", ".dll", ".dylib")
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+_FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """`modules` are its top-level packages and modules; plug-ins whose distribution is in it are `sent`, those that
-    cannot be are `left`."""
+    """The archive `name` with the bytes `data`. `modules` are its top-level packages and modules; `sent` are the
+    distributions of the plug-ins in it, `not_sent` those of plug-ins with native code."""
 
     name: str
     data: bytes
     modules: frozenset[str]
     sent: tuple[importlib.metadata.Distribution, ...]
-    left: tuple[importlib.metadata.Distribution, ...]
+    not_sent: tuple[importlib.metadata.Distribution, ...]
 
     def evaluator(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        """`evaluate_batches` of the code in the bundle, for a session that was sent it."""
+        """`evaluate_batches` of the code in the bundle, for a session that has received it."""
         return _evaluator(self.name, identity(), self.modules)
 
 
 @cache
 def bundle() -> Bundle:
-    """All that workers need of this process, and can be sent."""
+    """The bundle of this process: all code that workers need of it and that can be sent."""
     files = {f"rebaser/{Path(rebaser.__file__).name}": Path(rebaser.__file__).read_bytes()}
     files |= _tree(Path(rebaser.__file__).parent / "dvu", "rebaser/dvu")
     files |= _tree(Path(rebaser_core.__file__).parent, "rebaser_core")
     sent: dict[str, importlib.metadata.Distribution] = {}
-    left: dict[str, importlib.metadata.Distribution] = {}
+    not_sent: dict[str, importlib.metadata.Distribution] = {}
     for entry in plugins():
-        found = _plugin(entry)
-        native = any(name.endswith(_NATIVE) for name in found)
+        plugin = _plugin_files(entry)
+        native = any(name.endswith(_NATIVE) for name in plugin)
         if not native:
-            files |= found
+            files |= plugin
         if entry.dist:
-            (left if native else sent)[entry.dist.name] = entry.dist
+            (not_sent if native else sent)[entry.dist.name] = entry.dist
     data = _archive(files)
     name = f"rebaser-{hashlib.sha256(data).hexdigest()[:24]}.zip"
-    modules = frozenset(map(_module, files))
-    return Bundle(name, data, modules, tuple(sent.values()), tuple(left.values()))
+    modules = frozenset(map(_top_level, files))
+    return Bundle(name, data, modules, tuple(sent.values()), tuple(not_sent.values()))
 
 
-def _plugin(entry: importlib.metadata.EntryPoint) -> dict[str, bytes]:
-    """The files of a plug-in that was loaded; of its distribution, what makes it a plug-in."""
-    found: dict[str, bytes] = {}
+def _plugin_files(entry: importlib.metadata.EntryPoint) -> dict[str, bytes]:
+    """The files of a plug-in by path, with as much of its distribution's metadata as makes it a plug-in."""
+    files: dict[str, bytes] = {}
     top = sys.modules[entry.module.partition(".")[0]]
     if entry.dist:
         for file in entry.dist.files or ():
             parts = file.parts
             if ".." not in parts and "__pycache__" not in parts and not parts[0].endswith((".dist-info", ".pth")):
-                found[file.as_posix()] = Path(str(file.locate())).read_bytes()
-    if not any(_module(name) == top.__name__ for name in found):  # an editable install lists no sources
+                files[file.as_posix()] = Path(str(file.locate())).read_bytes()
+    if not any(_top_level(name) == top.__name__ for name in files):  # an editable install lists no sources
         for folder in getattr(top, "__path__", ()):
-            found |= _tree(Path(folder), top.__name__)
+            files |= _tree(Path(folder), top.__name__)
         if not hasattr(top, "__path__") and (source := getattr(top, "__file__", None)):
-            found[Path(source).name] = Path(source).read_bytes()
+            files[Path(source).name] = Path(source).read_bytes()
     if entry.dist:
         info = f"{entry.dist.name.replace('-', '_')}-{entry.dist.version}.dist-info"
         for name in ("METADATA", "entry_points.txt"):
-            found[f"{info}/{name}"] = (entry.dist.read_text(name) or "").encode()
-    return found
+            files[f"{info}/{name}"] = (entry.dist.read_text(name) or "").encode()
+    return files
 
 
-def _module(path: str) -> str:
-    """The top-level package or module that a file is of."""
+def _top_level(path: str) -> str:
+    """The top-level package or module that the file `path` belongs to."""
     return path.partition("/")[0].partition(".")[0]
 
 
@@ -104,55 +104,55 @@ def _archive(files: dict[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
-            archive.writestr(zipfile.ZipInfo(name, _LONG_AGO), files[name], zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name, _FIXED_TIME), files[name], zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 
 
 def _evaluator(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A function that a worker without any code of ours can run: one made inside another is pickled by value.
+    """A function that a worker without our code can run: as it is defined inside this one, it is pickled by value.
 
-    It unpacks the archive once for a machine and user, at a place that stays: only there do Python and Numba find again
-    what they compiled.
+    It unpacks the archive once per machine and user, into a folder that stays: only there do Python and Numba find what
+    they compiled before.
     """
 
     def loaded() -> bool:
-        """This very code is what Spark's daemon loaded, or is on the path by now."""
+        """Whether this worker has this code already: unpacked on its path, or loaded by Spark's daemon."""
         if any(Path(path).name == Path(name).stem for path in sys.path):
             return True
         try:
             return bool(sys.modules["rebaser.dvu.functions.registry"].identity() == wanted)
-        except Exception:  # noqa: BLE001 - nothing is loaded, or another release
+        except Exception:  # noqa: BLE001 - our code is not loaded, or is of another release
             return False
 
     def unpacked(archive: Path, root: Path) -> str:
-        place = root / archive.stem
-        if not place.is_dir():
+        target = root / archive.stem
+        if not target.is_dir():
             root.mkdir(parents=True, exist_ok=True)
             fresh = tempfile.mkdtemp(dir=root)
             try:
                 with zipfile.ZipFile(archive) as packed:
                     packed.extractall(fresh)
-                Path(fresh).rename(place)
+                Path(fresh).rename(target)
             except OSError:
                 shutil.rmtree(fresh, ignore_errors=True)
-                if not place.is_dir():  # else another worker was faster
+                if not target.is_dir():  # otherwise another worker was faster
                     raise
-        return str(place)
+        return str(target)
 
     def evaluate(batches: Iterable[Any]) -> Iterator[Any]:
         if not loaded():
-            from pyspark import SparkFiles  # noqa: PLC0415 - a worker has it; a server's client alone need not
+            from pyspark import SparkFiles  # noqa: PLC0415 - workers have it, a server with the client only need not
 
-            for module in [one for one in sys.modules if one.partition(".")[0] in modules]:
+            for module in [known for known in sys.modules if known.partition(".")[0] in modules]:
                 del sys.modules[module]
             archive = Path(SparkFiles.get(name))
             try:
                 caches = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-                place = unpacked(archive, Path(caches, "rebaser"))
-            except (OSError, RuntimeError):  # no home, or none to write to: the executor's own folder
-                place = unpacked(archive, archive.parent)
-            sys.path.insert(0, place)
-        from rebaser.dvu.worker.evaluate import evaluate_batches  # noqa: PLC0415 - the one that came with the archive
+                folder = unpacked(archive, Path(caches, "rebaser"))
+            except (OSError, RuntimeError):  # no home, or not writable: the executor's own folder
+                folder = unpacked(archive, archive.parent)
+            sys.path.insert(0, folder)
+        from rebaser.dvu.worker.evaluate import evaluate_batches  # noqa: PLC0415 - from the archive
 
         return evaluate_batches(batches)
 

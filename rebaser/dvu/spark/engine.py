@@ -1,11 +1,11 @@
-"""The one engine of a process: computes packets on Spark for all change sets.
+"""The engine of a process: computes packets on Spark for all change sets.
 
 Invariant: every `evaluate` ends, with results, a `DvuError` or a cancellation.
 
-Small calls that are ready together share a job; a large one has a job and a lane of its own, see `lanes`. An embedded
-Spark has room for all that run at once. A job of several callers that fails or takes too long is split, so that a bad
-packet fails its own caller only, and a slow one holds up the others but once. One under which a worker dies is repeated
-with plug-ins in processes of their own: what ends one fails its value only.
+Small calls that are ready at the same time share a job; a large call has a job of its own (see `scheduler`). An
+embedded Spark has task slots for all jobs that run at once. A job of several callers that fails or takes too long is
+split, so that a bad packet fails its own caller only, and a slow one delays the others only once. If a worker dies, its
+job is repeated with plug-ins in child processes: a plug-in that ends its process then fails its value only.
 """
 
 import math
@@ -32,83 +32,84 @@ from rebaser_core.errors import DvuError, RebaserError
 __all__ = ["Engine", "EngineSettings"]
 _log = structlog.get_logger(__name__)
 
-_GRACE = 5.0  # seconds an interrupted job has before its connection is cut
-_INTERRUPT_AGAIN = 0.5
-_ASK_EVERY = 1.0
-_SHARED, _SHARED_EACH = 5.0, 0.05  # seconds that a shared job may take, and more for each caller, until it is halved
+_GRACE = 5.0  # seconds that an interrupted job has before its connection is closed
+_INTERRUPT_AGAIN = 0.5  # seconds
+_POLL_EVERY = 1.0  # seconds
+_SHARED, _SHARED_EACH = 5.0, 0.05  # seconds that a shared job may take, and per caller, before it is split
 
 
 class Engine:
-    """`async with Engine(remote) as engine`. `remote` is `local[*]` or the like, for an embedded Spark, or
+    """`async with Engine(remote) as engine`. `remote` is `local[*]` or the like for an embedded Spark, or
     `sc://host:port`.
 
-    Entering raises `ConfigError` (no usable Java, a URL that is none) and does not wait for Spark, which starts in the
-    background; leaving stops it.
+    Entering raises `ConfigError` (no usable Java, an invalid URL). It does not wait for Spark, which starts in the
+    background. Leaving stops it.
     """
 
     def __init__(self, remote: str = "local[*]", settings: EngineSettings | None = None) -> None:
         self._settings = settings or EngineSettings()
-        self._keeper = SessionManager(remote, self._settings, self._spark_down)
-        self._lanes = JobScheduler()
-        self._changed = anyio.Event()  # something arrived, or a job ended
+        self._sessions = SessionManager(remote, self._settings, self._spark_down)
+        self._scheduler = JobScheduler()
+        self._changed = anyio.Event()  # a call was queued, or a job has ended
         self._closing = False
         self._running: dict[str, tuple[ActiveSession, Job]] = {}  # by tag
         self._tasks: TaskGroup
 
     @property
     def ready(self) -> anyio.Event:
-        """Set once the first job has gone through."""
-        return self._keeper.ready
+        """Set once the first job has succeeded."""
+        return self._sessions.ready
 
     @property
     def state(self) -> str:
-        """How Spark is, for people: starting, ready, restarting, stopped, or down with the reason."""
-        return self._keeper.state
+        """The state of Spark, for people: starting, ready, restarting, stopped, or down with the reason."""
+        return self._sessions.state
 
     async def __aenter__(self) -> Self:
-        await self._keeper.check()
+        await self._sessions.check()
         self._limiter = anyio.CapacityLimiter(2 * MAX_CONCURRENT_JOBS)
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._tasks.start_soon(self._keeper.run)
-        self._tasks.start_soon(self._keeper.compile)
+        self._tasks.start_soon(self._sessions.run)
+        self._tasks.start_soon(self._sessions.compile)
         self._tasks.start_soon(self._dispatch)
-        self._tasks.start_soon(self._ask)
+        self._tasks.start_soon(self._poll_progress)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._closing = True
-        for call in self._lanes.drain():
+        for call in self._scheduler.drain():
             call.fail(_stopping())
         self._tasks.cancel_scope.cancel()
         try:
             return await self._tasks.__aexit__(kind, error, trace)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._keeper.close()
+                await self._sessions.close()
 
     async def evaluate(
         self,
         packets: Sequence[bytes],
         *,
         label: str,
-        timeout: float | None = None,  # noqa: ASYNC109 - a late job is ours to interrupt, and its callers' to split
+        timeout: float | None = None,  # noqa: ASYNC109 - a late job must be interrupted, and its calls may be tried again
         arrived: Callable[[int, int], None] | None = None,
     ) -> list[list[Encoded]]:
-        """The results of each packet, in the order of the packets; `arrived` is told how many have theirs, and how many
-        values of others are computed.
+        """The results of each packet, in the order of the packets.
 
-        `timeout` (seconds; default: a setting) bounds a job, not the wait for Spark to start; cancel to stop waiting.
-        Raises `DvuError`: Spark is not to be had, the job failed or took too long, or the workers run other code.
+        `arrived` is called with the number of packets that have results, and the number of values computed for the
+        others. `timeout` (seconds; default: a setting) bounds a job, not the wait for Spark to start; cancel to stop
+        waiting. Raises `DvuError` if Spark is not available, the job failed or took too long, or the workers run other
+        code.
         """
         results: list[list[Encoded]] = []
         for part in _parts(packets, self._settings.job_bytes):
             if self._closing:
                 raise _stopping()
             call = EvaluateCall(part, label, timeout or self._settings.job_timeout, anyio.current_time())
-            call.told = partial(arrived, len(results)) if arrived is not None else None
-            self._lanes.add(call)
+            call.report_progress = partial(arrived, len(results)) if arrived is not None else None
+            self._scheduler.add(call)
             self._changed.set()
             try:
                 await call.done.wait()
@@ -123,19 +124,19 @@ class Engine:
         return results
 
     async def available(self) -> None:
-        """Wait while Spark starts. Raises `DvuError` if it is not to be had now."""
+        """Wait while Spark starts. Raises `DvuError` if it is not available after that."""
         if self.state == "starting":
             await self.ready.wait()
         if self.state != "ready":
             raise DvuError(f"Spark is not available: {self.state}", code="spark_down")
 
     async def share(self, structure: Structure) -> str | None:
-        """Put a structure where workers find it, a blob store's URL or "" for a folder of theirs; None if there is no
-        such place, or it is full or away."""
-        folder, blobs = self._keeper.structures, self._settings.blobs
+        """Put `structure` where workers find it. Returns the URL of a blob store, or "" for the folder of an embedded
+        Spark's workers; None if there is neither, or the store refuses it."""
+        folder, blobs = self._sessions.structures, self._settings.blobs
         if folder is not None:
-            kept = StructureCache(folder)
-            await to_thread.run_sync(kept.write, structure.address, structure.data)
+            cache = StructureCache(folder)
+            await to_thread.run_sync(cache.write, structure.address, structure.data)
             return ""
         if blobs is None or not self._settings.blobs_url:
             return None
@@ -148,147 +149,154 @@ class Engine:
 
     def _abandon(self, call: EvaluateCall) -> None:
         call.abandoned = True
-        if not self._lanes.remove(call) and call.job is not None and all(one.abandoned for one in call.job.calls):
+        if (
+            not self._scheduler.remove(call)
+            and call.job is not None
+            and all(other.abandoned for other in call.job.calls)
+        ):
             call.job.stop.set()
 
     def _spark_down(self, reason: str) -> None:
-        for call in self._lanes.drain():
+        for call in self._scheduler.drain():
             call.fail(DvuError(f"Spark is not available: {reason}", code="spark_down"))
 
     async def _dispatch(self) -> None:
-        """Begin jobs as soon as they may."""
+        """Start jobs as soon as they may start."""
         while True:
-            held = await self._keeper.held()
+            active = await self._sessions.session()
             self._changed = anyio.Event()
-            self._lanes.places = held.session.places
-            while (job := self._lanes.next(anyio.current_time())) is not None:
-                held.running += 1
-                self._tasks.start_soon(self._carry, held, job)
+            self._scheduler.task_slots = active.session.task_slots
+            while (job := self._scheduler.next_job(anyio.current_time())) is not None:
+                active.running_jobs += 1
+                self._tasks.start_soon(self._run_to_end, active, job)
             now = anyio.current_time()
-            wake_at = self._lanes.wake_at(now)
+            wake_at = self._scheduler.wake_at(now)
             with anyio.move_on_after(None if wake_at == math.inf else max(wake_at - now, 0)):
                 await self._changed.wait()
 
-    async def _carry(self, held: ActiveSession, job: Job) -> None:
-        """A job from its beginning to its end, however it ends."""
-        self._running[job.tag] = held, job
+    async def _run_to_end(self, active: ActiveSession, job: Job) -> None:
+        """Run a job, and clean up however it ends."""
+        self._running[job.tag] = active, job
         try:
-            await self._run(held, job)
+            await self._run(active, job)
         finally:
             del self._running[job.tag]
-            held.running -= 1
-            held.idle.set()
-            self._lanes.ended(job, anyio.current_time())
+            active.running_jobs -= 1
+            active.job_ended.set()
+            self._scheduler.job_ended(job, anyio.current_time())
             self._changed.set()
             for call in job.calls:
                 if call.job is job:
-                    call.job = None  # else results, maybe files that are gone, stay until garbage is collected
+                    call.job = None  # else results, perhaps removed files, stay until garbage is collected
                     if not call.done.is_set():
                         call.fail(_stopping())
 
-    async def _ask(self) -> None:
-        """Ask how far those jobs are that take long; of what callers share nobody can tell."""
+    async def _poll_progress(self) -> None:
+        """Report the progress of long jobs to their callers. The progress of a shared job belongs to none of them."""
         while True:
-            await anyio.sleep(_ASK_EVERY)
-            oldest = anyio.current_time() - _ASK_EVERY
-            for held, job in list(self._running.values()):
+            await anyio.sleep(_POLL_EVERY)
+            started_before = anyio.current_time() - _POLL_EVERY
+            for active, job in list(self._running.values()):
                 call = job.calls[0]
-                if len(job.calls) == 1 and call.told is not None and job.began <= oldest:
-                    values = await to_thread.run_sync(held.session.done, job.tag, abandon_on_cancel=True)
+                if len(job.calls) == 1 and call.report_progress is not None and job.started_at <= started_before:
+                    values = await to_thread.run_sync(active.session.computed_values, job.tag, abandon_on_cancel=True)
                     if not call.done.is_set():
-                        call.told(values)
+                        call.report_progress(values)
 
-    async def _run(self, held: ActiveSession, job: Job) -> None:
-        """Run a job, and tell its callers how it went or queue them again."""
+    async def _run(self, active: ActiveSession, job: Job) -> None:
+        """Run a job, and give its callers their results, or an error, or queue them again."""
         packets = [packet for call in job.calls for packet in call.packets]
         seconds = min(call.timeout for call in job.calls)
         if len(job.calls) > 1:
             seconds = min(seconds, _SHARED + _SHARED_EACH * len(job.calls))
-        session, tasks = held.session, self._task_count(job)
+        session, tasks = active.session, self._task_count(job)
         _log.debug("dvu_job", tag=job.tag, labels=_labels(job), callers=len(job.calls), packets=len(packets))
         try:
             results = await run_interruptible(
                 lambda: session.run(packets, tag=job.tag, tasks=tasks, isolate=job.calls[0].isolate),
-                lambda over: self._interrupt(held, job, over),
+                lambda returned: self._interrupt(active, job, returned),
                 seconds=seconds,
                 stop=job.stop,
                 limiter=self._limiter,
             )
         except DeadlineExceeded:
-            self._failed(held, job, DvuError(f"the job took longer than {seconds:g} s", code="late"))
+            self._handle_failure(active, job, DvuError(f"the job took longer than {seconds:g} s", code="late"))
         except DvuError as error:
-            self._failed(held, job, error)
+            self._handle_failure(active, job, error)
         except Exception as error:  # noqa: BLE001 - a defect here or in PySpark must not end the engine
             _log.exception("dvu_job_broken", labels=_labels(job))
-            self._failed(held, job, SessionError(f"the Spark job broke: {type(error).__name__}: {error}"[:300]))
+            message = f"the Spark job failed unexpectedly: {type(error).__name__}: {error}"
+            self._handle_failure(active, job, SessionError(message[:300]))
         else:
             for call in job.calls:
                 call.results, results = results[: len(call.packets)], results[len(call.packets) :]
                 call.done.set()
-        if session.sent > self._settings.renew_after_bytes:
-            held.over.set()
+        if session.sent_bytes > self._settings.renew_after_bytes:
+            active.retired.set()
 
     def _task_count(self, job: Job) -> int:
-        """As many as the planner cut packets for. What several callers share is too little: a second task costs 30 to
-        45 ms."""
-        return min(self._settings.parallelism, self._lanes.large_tasks, len(job.calls[0].packets)) if job.large else 1
+        """The number of tasks of `job`: for a large one, as many as the planner cut packets for. A shared job is too
+        little work for a second task, which costs 30 to 45 ms."""
+        if not job.large:
+            return 1
+        return min(self._settings.parallelism, self._scheduler.large_job_tasks, len(job.calls[0].packets))
 
-    def _failed(self, held: ActiveSession, job: Job, error: DvuError) -> None:
+    def _handle_failure(self, active: ActiveSession, job: Job, error: DvuError) -> None:
+        """Fail the callers of `job`, or queue them again where that may help."""
         if job.stop.is_set():
-            return  # nobody waits, and it was interrupted for that
+            return  # no caller waits for it any more, which is why it was interrupted
         _log.warning("dvu_job_failed", labels=_labels(job), callers=len(job.calls), reason=error.message)
-        lost = isinstance(error, SessionError)
-        if lost:
-            held.lose()
+        session_lost = isinstance(error, SessionError)
+        if session_lost:
+            active.mark_lost()
         calls = [call for call in job.calls if not call.abandoned]
         if isinstance(error, WorkerDied) and not job.calls[0].isolate:
-            for call in calls:  # once more, and what kills its process then is named
+            for call in calls:  # in a child process, the plug-in that ends it can be named
                 call.isolate = True
-            self._lanes.split(calls, 1)
+            self._scheduler.split(calls, 1)
             return
         single = len(job.calls) == 1
-        if self._closing or (single and (job.calls[0].retried or not lost)):
+        if self._closing or (single and (job.calls[0].retried or not session_lost)):
             for call in calls:
                 call.fail(error)
             return
         if single:
             job.calls[0].retried = True
-        # Halves find a bad packet in a few jobs; but not each may cost a session, or all the time there is.
-        late = any(anyio.current_time() - job.began >= call.timeout for call in calls)
-        self._lanes.split(calls, len(calls) if lost or late else 2)
+        # Halving finds a bad packet in a few jobs. If each failure costs a session or the whole timeout, split fully.
+        late = any(anyio.current_time() - job.started_at >= call.timeout for call in calls)
+        self._scheduler.split(calls, len(calls) if session_lost or late else 2)
 
-    async def _interrupt(self, held: ActiveSession, job: Job, over: anyio.Event) -> None:
-        """End a job: ask the server, again and again since it may not have begun, and if that does not help cut the
-        connection."""
+    async def _interrupt(self, active: ActiveSession, job: Job, returned: anyio.Event) -> None:
+        """Make a job end: ask the server, repeatedly because it may not have begun the job; then disconnect."""
         with anyio.move_on_after(_GRACE):
-            while not over.is_set():
+            while not returned.is_set():
                 try:
                     await to_thread.run_sync(
-                        held.session.interrupt, job.tag, abandon_on_cancel=True, limiter=self._limiter
+                        active.session.interrupt, job.tag, abandon_on_cancel=True, limiter=self._limiter
                     )
                 except SessionError as error:
                     _log.warning("dvu_interrupt_failed", reason=error.message)
                     break
                 with anyio.move_on_after(_INTERRUPT_AGAIN):
-                    await over.wait()
-        if not over.is_set():
-            held.lose()
-            held.session.cut()
+                    await returned.wait()
+        if not returned.is_set():
+            active.mark_lost()
+            active.session.disconnect()
 
 
 def _stopping() -> DvuError:
     return DvuError("the server is stopping", code="stopped")
 
 
-def _parts(packets: Sequence[bytes], most: int) -> list[list[bytes]]:
-    """`packets` in order, cut so that each part is one job's worth."""
+def _parts(packets: Sequence[bytes], max_bytes: int) -> list[list[bytes]]:
+    """`packets` in order, cut into parts of at most `max_bytes`; a larger packet is a part of its own."""
     parts: list[list[bytes]] = []
     room = -1
     for packet in packets:
         room -= len(packet)
         if room < 0:
             parts.append([])
-            room = most - len(packet)
+            room = max_bytes - len(packet)
         parts[-1].append(packet)
     return parts
 

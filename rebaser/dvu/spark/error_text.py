@@ -1,11 +1,11 @@
-"""The line that says why, out of what Python, Java and gRPC make of an error.
+"""Extracts the reason from error texts of Python, Java and gRPC.
 
-Invariant: one line of bounded length, never empty.
+Invariant: a reason is one line of bounded length, and never empty.
 """
 
 import re
 
-_MOST = 300  # characters
+_MAX_CHARS = 300
 
 _TRACEBACK = "Traceback (most recent call last):\n"
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+)(?:: (.*))?$", re.MULTILINE)
@@ -15,18 +15,18 @@ _ADVICE = re.compile(r" Consider (?:setting|increasing|boosting) .*")
 
 
 def reason(error: BaseException) -> str:
-    """Why, in one line."""
+    """The reason for `error` in one line."""
     text = str(error).strip()
     if _TRACEBACK in text:
         name, message = traceback_error(text)
-        return f"{name}: {message}"[:_MOST] if message else name
-    if found := _STATUS.search(text):
-        return f"{found[1]}: {found[2]}"[:_MOST]
+        return f"{name}: {message}"[:_MAX_CHARS] if message else name
+    if match := _STATUS.search(text):
+        return f"{match[1]}: {match[2]}"[:_MAX_CHARS]
     line = _LOST_TASK.sub("", text.partition("\n")[0])
-    return _ADVICE.sub("", line).strip()[:_MOST] or type(error).__name__
+    return _ADVICE.sub("", line).strip()[:_MAX_CHARS] or type(error).__name__
 
 
 def traceback_error(text: str) -> tuple[str, str]:
-    """Name and message of the exception at the end of the Python traceback in `text`; both empty if there is none."""
-    found = _RAISED.search(text.rpartition(_TRACEBACK)[2]) if _TRACEBACK in text else None
-    return (found[1][:_MOST], (found[2] or "")[:_MOST]) if found else ("", "")
+    """Name and message of the exception at the end of the Python traceback in `text`; both empty if it has none."""
+    match = _RAISED.search(text.rpartition(_TRACEBACK)[2]) if _TRACEBACK in text else None
+    return (match[1][:_MAX_CHARS], (match[2] or "")[:_MAX_CHARS]) if match else ("", "")

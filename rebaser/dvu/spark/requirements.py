@@ -1,6 +1,6 @@
-"""What the workers of a Spark elsewhere lack of other people's packages, all of it at once.
+"""Finds out which third-party packages the workers of a remote Spark lack, all of them at once.
 
-Invariant: the function that looks needs none of our code, and nothing but Python, on the machine where it looks.
+Invariant: the function that probes a worker needs nothing on its machine but Python: none of our code, no package.
 """
 
 import importlib.metadata
@@ -14,24 +14,27 @@ from packaging.requirements import Requirement
 from rebaser.dvu.spark.bundle import Bundle
 
 REQUIRED_PACKAGES = ("cbor2", "cel-expr-python", "numpy", "protobuf", "pyarrow", "structlog")
-OPTIONAL_PACKAGES = ("numba",)  # compiled code; results are the same without
-STORE_PACKAGES = ("obstore",)  # of use to whoever has a store that workers read
+OPTIONAL_PACKAGES = ("numba",)  # for compiled code; results are the same without it
+STORE_PACKAGES = ("obstore",)  # for a blob store that workers read
 INSTALL_HINT = "install it for the Python that Spark's workers run (PYSPARK_PYTHON)"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPackages:
-    """What one worker has of the packages that were asked for: versions by name."""
+    """The versions, by name, of those of the probed packages that one worker has."""
 
     host: str
     versions: Mapping[str, str]
 
 
 def probe(names: Iterable[str]) -> Callable[[int], str]:
-    """A function for a worker; `parse_reply` reads what it returns. Nested, so that it is pickled by value."""
+    """A function for a worker that looks up the packages `names`; `parse_reply` reads what it returns.
+
+    It is defined inside this one, so that it is pickled by value.
+    """
     wanted = list(names)
 
-    def here(_: int) -> str:
+    def versions_here(_: int) -> str:
         versions = {}
         for name in wanted:
             try:
@@ -40,53 +43,57 @@ def probe(names: Iterable[str]) -> Callable[[int], str]:
                 continue
         return json.dumps([socket.gethostname(), versions])
 
-    return here
+    return versions_here
 
 
 def parse_reply(text: str) -> WorkerPackages:
-    """What a worker said."""
+    """The packages that a probe returned as `text`."""
     return WorkerPackages(*json.loads(text))
 
 
 def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
-    """What our code needs on workers, and what it makes use of, perhaps of a blob store, too."""
-    every = {one.name: one for one in _applying(importlib.metadata.requires("rebaser"), ("", "blobs", "server"))}
+    """What our code requires on workers, and what it can use there; `store`: they shall read a blob store too."""
+    declared = importlib.metadata.requires("rebaser")
+    ours = {requirement.name: requirement for requirement in _applicable(declared, ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")
-    every["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # formulas must mean the same
-    needed, useful = (
-        [every.get(name) or Requirement(name) for name in names]
+    ours["cel-expr-python"] = Requirement(f"cel-expr-python=={cel}")  # formulas must mean the same
+    needed, optional = (
+        [ours.get(name) or Requirement(name) for name in names]
         for names in (REQUIRED_PACKAGES, OPTIONAL_PACKAGES + STORE_PACKAGES * store)
     )
-    return needed, useful
+    return needed, optional
 
 
 def plugin_requirements(bundle: Bundle) -> list[Requirement]:
-    """What plug-ins need there: those that are not in the bundle themselves, and what each says that it requires."""
-    found = [Requirement(f"{one.name}=={one.version}") for one in bundle.left]
-    for one in (*bundle.sent, *bundle.left):
-        found += (each for each in _applying(one.requires) if each.name != "rebaser")
-    return found
+    """What plug-ins require on workers: what each of them declares, and those that the bundle does not contain."""
+    requirements = [Requirement(f"{plugin.name}=={plugin.version}") for plugin in bundle.not_sent]
+    for plugin in (*bundle.sent, *bundle.not_sent):
+        requirements += (declared for declared in _applicable(plugin.requires) if declared.name != "rebaser")
+    return requirements
 
 
-def missing(found: Iterable[WorkerPackages], requirements: Iterable[Requirement]) -> str:
-    """One line that names, by host, what is not there or of another version; empty if nothing is."""
+def missing(workers: Iterable[WorkerPackages], requirements: Iterable[Requirement]) -> str:
+    """One line that names, by host, the packages that are missing or of another version; empty if there are none."""
     hosts: dict[str, set[str]] = {}
-    for one in found:
-        missing = [_missing(each, one.versions.get(each.name)) for each in requirements]
-        if names := ", ".join(name for name in missing if name):
-            hosts.setdefault(names, set()).add(one.host)
+    for worker in workers:
+        lacks = [_lack(requirement, worker.versions.get(requirement.name)) for requirement in requirements]
+        if names := ", ".join(name for name in lacks if name):
+            hosts.setdefault(names, set()).add(worker.host)
     return "; ".join(f"{', '.join(sorted(where))}: {names}" for names, where in sorted(hosts.items()))
 
 
-def _missing(requirement: Requirement, version: str | None) -> str:
+def _lack(requirement: Requirement, version: str | None) -> str:
     wanted = f"{requirement.name}{requirement.specifier}"
     if version is None:
         return wanted
     return "" if requirement.specifier.contains(version, prereleases=True) else f"{wanted} (there is {version})"
 
 
-def _applying(requirements: Iterable[str] | None, extras: Sequence[str] = ("",)) -> list[Requirement]:
-    parsed = [Requirement(one) for one in requirements or ()]
+def _applicable(requirements: Iterable[str] | None, extras: Sequence[str] = ("",)) -> list[Requirement]:
+    """Those of `requirements` whose marker holds for this Python and one of `extras`."""
+    parsed = [Requirement(text) for text in requirements or ()]
     return [
-        one for one in parsed if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras)
+        requirement
+        for requirement in parsed
+        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
     ]

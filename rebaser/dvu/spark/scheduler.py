@@ -1,11 +1,11 @@
-"""Which calls share the next Spark job, and when it may begin. Pure: no clock, no I/O.
+"""Decides which calls share the next Spark job, and when it may start. Pure: no clock, no I/O.
 
-Invariants: a call that is large, or whose like was slow, never shares a job and never takes the place of a small one;
-small jobs begin while fewer than two of them are young, whatever else runs; calls of a split job meet no others again.
-Large jobs leave one of Spark's places (task slots) to the small, if there are two.
+Invariants: a call that is large, or whose label was slow, never shares a job and never takes the place of a small one.
+Small jobs start while fewer than two of them are young, whatever else runs. Calls of a split job never share a job with
+others again. Large jobs leave one of Spark's task slots to small ones, if there are at least two.
 
-A job costs Spark as much as a hundred small calls do. So where many come, those who come while a job runs wait for its
-end, and share the next: the busier it is, the more share.
+A job costs Spark as much as a hundred small calls. So when many calls arrive, those that arrive while a job runs wait
+for its end and share the next one: the busier the engine, the more calls share a job.
 """
 
 import itertools
@@ -21,79 +21,80 @@ from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
-SLOW_AFTER = (
-    1.0  # seconds, more if all take long, after which a small job is slow, and takes no small one's place any more
-)
-MAX_YOUNG_JOBS = 2  # young ones at once
+SLOW_AFTER = 1.0  # seconds, plus four times the usual: a small job that takes longer is slow, and no longer young
+MAX_YOUNG_JOBS = 2  # small jobs that may be young at once
 MAX_LARGE_JOBS = 2  # at once
-MAX_SHARED_BYTES = 4 * 1024 * 1024  # of packets that share a job
-BURST_CALLS = 8  # calls that wait, or share a job: more are about to come
-SECOND_JOB_CALLS = 128  # calls that are worth a job beside one that others share
-BURST_PAUSE = 0.02  # seconds without a call after which a burst is over: a round of the event loop (see `rounds`)
-BURST_LINGER = 0.1  # seconds that the first of a burst waits for the rest
-MAX_SLOW_LABELS = 10_000  # labels that were slow
+MAX_SHARED_BYTES = 4 * 1024 * 1024  # of the packets that share a job
+BURST_CALLS = 8  # as many calls waiting, or sharing a job, are a burst: more calls are about to arrive
+SECOND_JOB_CALLS = 128  # as many waiting calls start a second job beside one that a burst shares
+BURST_PAUSE = (
+    0.02  # seconds without a new call that end a burst: a turn of the event loop (`rebaser_client.cooperative`)
+)
+BURST_LINGER = 0.1  # seconds that the first call of a burst waits for the rest
+MAX_SLOW_LABELS = 10_000  # labels that are remembered as slow
 
 
 @dataclass(slots=True, eq=False)
 class EvaluateCall:
-    """One caller's packets on their way. Times are of a clock that only goes forward, in seconds."""
+    """The packets of one caller. Times are seconds of a monotonic clock."""
 
     packets: Sequence[bytes]
     label: str
     timeout: float
-    at: float  # when it was queued
+    queued_at: float
     done: anyio.Event = field(default_factory=anyio.Event)
-    told: Callable[[int], None] | None = None  # called with how many values are computed, while it runs alone
+    report_progress: Callable[[int], None] | None = None  # gets the number of values computed, if the call runs alone
     results: list[list[Encoded]] = field(default_factory=list)
     error: DvuError | None = None
     job: "Job | None" = None
-    share: int = 0  # shares jobs with calls of the same number only
-    retried: bool = False  # a session was lost under it
-    isolate: bool = False  # a worker died of it, or of another that shared its job
+    share_group: int = 0  # the call shares jobs only with calls of the same group
+    retried: bool = False  # after a session was lost while its job ran
+    isolate: bool = False  # a worker died while its job ran: plug-ins are called in child processes
     abandoned: bool = False
     large: bool = False
-    size: int = field(init=False)
+    size: int = field(init=False)  # bytes
 
     def __post_init__(self) -> None:
         self.size = sum(map(len, self.packets))
 
     def fail(self, error: DvuError) -> None:
+        """End the call with `error`."""
         self.error = error
         self.done.set()
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Calls that share a job; `stop` is set when none of them waits any more."""
+    """Calls that share a Spark job. `stop` is set when no caller waits for it any more."""
 
     calls: list[EvaluateCall]
     tag: str
     large: bool
-    began: float
+    started_at: float
     stop: anyio.Event = field(default_factory=anyio.Event)
 
 
 class JobScheduler:
-    """What waits and what runs. `places` is how many tasks Spark runs at once."""
+    """The queued calls and the running jobs. `task_slots` is the number of tasks that Spark runs at once."""
 
     def __init__(self) -> None:
-        self.places = MAX_CONCURRENT_JOBS
+        self.task_slots = MAX_CONCURRENT_JOBS
         self._small: deque[EvaluateCall] = deque()
         self._large: deque[EvaluateCall] = deque()
         self._running: set[Job] = set()
-        self._slow: dict[str, None] = {}
-        self._usual = 0.0  # seconds that a small job takes lately: a busy machine makes nobody slow
-        self._calm_at = -math.inf  # the last burst is over
-        self._shares = itertools.count(1)
-        self.jobs = 0  # begun so far
+        self._slow_labels: dict[str, None] = {}  # in the order in which they were found slow
+        self._usual_seconds = 0.0  # moving average for small jobs, so that no call counts as slow on a busy machine
+        self._burst_ends_at = -math.inf
+        self._share_groups = itertools.count(1)
+        self.jobs_started = 0
 
     def add(self, call: EvaluateCall) -> None:
-        """A new call."""
-        call.large = len(call.packets) > 1 or call.size > thresholds.now.lane or call.label in self._slow
+        """Queue a new call."""
+        call.large = len(call.packets) > 1 or call.size > thresholds.now.lane or call.label in self._slow_labels
         (self._large if call.large else self._small).append(call)
 
     def remove(self, call: EvaluateCall) -> bool:
-        """Take back a call that is queued; whether it was."""
+        """Remove `call` from the queue; returns whether it was queued."""
         for queue in (self._small, self._large):
             if call in queue:
                 queue.remove(call)
@@ -101,92 +102,103 @@ class JobScheduler:
         return False
 
     def drain(self) -> Iterator[EvaluateCall]:
-        """Every call that is queued, which then is not."""
+        """Remove every queued call, and yield it."""
         for queue in (self._small, self._large):
             while queue:
                 yield queue.popleft()
 
     def split(self, calls: Sequence[EvaluateCall], parts: int) -> None:
-        """Queue what shared a job again, first in line, as `parts` jobs."""
+        """Queue calls that shared a job again as `parts` jobs, ahead of all others."""
         size = -(-len(calls) // parts)
-        for at in reversed(range(0, len(calls), size)):
-            share = next(self._shares)
-            for call in reversed(calls[at : at + size]):
-                call.job, call.share = None, share
+        for start in reversed(range(0, len(calls), size)):
+            group = next(self._share_groups)
+            for call in reversed(calls[start : start + size]):
+                call.job, call.share_group = None, group
                 (self._large if call.large else self._small).appendleft(call)
 
-    def next(self, now: float) -> Job | None:
-        """A job that may begin now, if any may; it counts as running."""
+    def next_job(self, now: float) -> Job | None:
+        """A job to start now, which counts as running from now on; None if there is none."""
         if len(self._running) >= MAX_CONCURRENT_JOBS:
             return None
-        if self._large and sum(job.large for job in self._running) < self._large_jobs:
-            return self._begin([self._large.popleft()], now, large=True)
-        if self._small and self._small_at(now) <= now:
-            return self._begin(self._take(), now, large=False)
+        if self._large and sum(job.large for job in self._running) < self._max_large_jobs:
+            return self._start([self._large.popleft()], now, large=True)
+        if self._small and self._small_job_due(now) <= now:
+            return self._start(self._take_small(), now, large=False)
         return None
 
     def wake_at(self, now: float) -> float:
-        """When to ask again if nothing else happens."""
+        """When to call `next_job` again if no call arrives and no job ends before."""
         if not self._small or len(self._running) >= MAX_CONCURRENT_JOBS:
             return math.inf
-        return self._small_at(now)
+        return self._small_job_due(now)
 
     @property
-    def large_tasks(self) -> int:
+    def large_job_tasks(self) -> int:
         """How many tasks a large job may have."""
-        return max(1, (self.places - 1) // self._large_jobs)
+        return max(1, (self.task_slots - 1) // self._max_large_jobs)
 
     @property
-    def _large_jobs(self) -> int:
-        return max(1, min(MAX_LARGE_JOBS, self.places - 1))
+    def _max_large_jobs(self) -> int:
+        return max(1, min(MAX_LARGE_JOBS, self.task_slots - 1))
 
-    def ended(self, job: Job, now: float) -> None:
-        """`job` runs no more. What was slow alone, or had large results, is large from now on, until it is not."""
+    def job_ended(self, job: Job, now: float) -> None:
+        """`job` has ended. If its only call was slow or had large results, its label is large until it no longer is."""
         self._running.discard(job)
-        took, old = now - job.began, self._old
+        seconds, slow_after = now - job.started_at, self._slow_after
         if len(job.calls) >= BURST_CALLS:
-            self._calm_at = now + BURST_LINGER
-        if not job.calls[0].large or job.calls[0].label in self._slow:
-            self._usual += (min(took, SLOW_AFTER + 2 * self._usual) - self._usual) / 5
+            self._burst_ends_at = now + BURST_LINGER
+        if not job.calls[0].large or job.calls[0].label in self._slow_labels:
+            self._usual_seconds += (min(seconds, SLOW_AFTER + 2 * self._usual_seconds) - self._usual_seconds) / 5
         if len(job.calls) == 1:
             [call] = job.calls
             label = call.label
-            self._slow.pop(label, None)
-            if took > old or sum(len(part) for parts in call.results for part in parts) > thresholds.now.lane:
-                self._slow[label] = None
-                if len(self._slow) > MAX_SLOW_LABELS:
-                    del self._slow[next(iter(self._slow))]
+            self._slow_labels.pop(label, None)
+            if seconds > slow_after or sum(len(part) for parts in call.results for part in parts) > thresholds.now.lane:
+                self._slow_labels[label] = None
+                if len(self._slow_labels) > MAX_SLOW_LABELS:
+                    del self._slow_labels[next(iter(self._slow_labels))]
 
     @property
-    def _old(self) -> float:
-        return SLOW_AFTER + 4 * self._usual
+    def _slow_after(self) -> float:
+        return SLOW_AFTER + 4 * self._usual_seconds
 
-    def _young(self, now: float) -> list[Job]:
-        return [job for job in self._running if not job.large and now - job.began < self._old]
+    def _young_jobs(self, now: float) -> list[Job]:
+        return [job for job in self._running if not job.large and now - job.started_at < self._slow_after]
 
-    def _small_at(self, now: float) -> float:
-        """When a small job should begin if no other ends before: at once, but in a burst."""
-        first, waiting, young = self._small[0], len(self._small), self._young(now)
-        shared = any(len(job.calls) >= BURST_CALLS for job in young)
-        if len(young) >= MAX_YOUNG_JOBS or (shared and not first.share and waiting < SECOND_JOB_CALLS):
-            return min(job.began for job in young) + self._old
-        if first.share or waiting >= thresholds.now.lane_calls or (waiting < BURST_CALLS and now >= self._calm_at):
+    def _small_job_due(self, now: float) -> float:
+        """When the next small job should start if no other ends before; `-inf` for at once."""
+        first, last, waiting = self._small[0], self._small[-1], len(self._small)
+        from_split = first.share_group != 0  # it waits for no further calls, because it shares with none of them
+        young = self._young_jobs(now)
+
+        # A job must wait while there are enough young ones, until the first of them is no longer young.
+        beside_burst = any(len(job.calls) >= BURST_CALLS for job in young)
+        worth_second_job = from_split or waiting >= SECOND_JOB_CALLS
+        if len(young) >= MAX_YOUNG_JOBS or (beside_burst and not worth_second_job):
+            return min(job.started_at for job in young) + self._slow_after
+
+        # Calls of a burst wait for more of them. Without a burst, and with a full job, there is nothing to wait for.
+        full = waiting >= thresholds.now.lane_calls
+        in_burst = waiting >= BURST_CALLS or now < self._burst_ends_at
+        if from_split or full or not in_burst:
             return -math.inf
-        return min(first.at + BURST_LINGER, self._small[-1].at + BURST_PAUSE)
+        return min(first.queued_at + BURST_LINGER, last.queued_at + BURST_PAUSE)
 
-    def _take(self) -> list[EvaluateCall]:
-        """What shares the next small job: from the front of the queue, as much as fits."""
-        queue, room, share = self._small, MAX_SHARED_BYTES, self._small[0].share
-        most = thresholds.now.lane_calls
+    def _take_small(self) -> list[EvaluateCall]:
+        """Remove the calls of the next small job from the front of the queue: as many as fit."""
+        queue, room, group = self._small, MAX_SHARED_BYTES, self._small[0].share_group
+        max_calls = thresholds.now.lane_calls
         calls: list[EvaluateCall] = []
-        while queue and queue[0].share == share and len(calls) < most and (not calls or queue[0].size <= room):
+        while queue and queue[0].share_group == group and len(calls) < max_calls:
+            if calls and queue[0].size > room:
+                break
             room -= queue[0].size
             calls.append(queue.popleft())
         return calls
 
-    def _begin(self, calls: list[EvaluateCall], now: float, *, large: bool) -> Job:
-        self.jobs += 1
-        job = Job(calls, f"rebaser-{self.jobs}", large, now)
+    def _start(self, calls: list[EvaluateCall], now: float, *, large: bool) -> Job:
+        self.jobs_started += 1
+        job = Job(calls, f"rebaser-{self.jobs_started}", large, now)
         for call in calls:
             call.job = job
         self._running.add(job)

@@ -1,10 +1,9 @@
-"""Has a Spark session ready, always: opens it, hands it out, and replaces it when it is lost or has been sent enough.
+"""Keeps a Spark session open: opens it, hands it out, and replaces it when it is lost or has received enough data.
 
-Invariant: a session that is handed out has carried a job; one that is replaced takes no more jobs and is closed when
-those that run on it are over.
+Invariant: a session is handed out only after a job has succeeded on it. A session that is replaced gets no more jobs,
+and is closed when those that run on it have ended.
 """
 
-import random
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,27 +29,28 @@ from rebaser.dvu.wire.column import Column
 from rebaser.dvu.wire.packet import NEVER_COMPUTED, PacketBuilder, Results, Template
 from rebaser.dvu.wire.structure import Structure, StructurePacket
 from rebaser.embedded.spark import Jvm, check_java, default_parallelism, spark_master
+from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_core.errors import ConfigError, DvuError, RebaserError
 
 _log = structlog.get_logger(__name__)
 
-_GRACE = 5.0  # seconds a server has to let a session go
+_GRACE = 5.0  # seconds that a server has to end a session
 _HINT = "install the plug-in for the Python that Spark's workers run; until then change sets that use it wait"
 _NO_STORE = (
-    "let them read the blob store (package obstore, credentials, the folder); until then what large change sets are "
-    "made of has to travel with updates"
+    "let them read the blob store (package obstore, credentials, the folder); until then the structure of a large "
+    "change set travels with its updates"
 )
 _SUM = Template("sum", (("values", 2),), {})
-_TRIED = Structure.make(2, [_SUM], np.zeros(1, np.int32), np.arange(2, dtype=np.int32))
-_FIRST_BACKOFF, _LAST_BACKOFF = 0.5, 30.0
+_PROBE_STRUCTURE = Structure.make(2, [_SUM], np.zeros(1, np.int32), np.arange(2, dtype=np.int32))
+_RETRY, _RETRY_MAX = 0.5, 30.0  # seconds between attempts to open a session
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Times are seconds, sizes bytes. `scratch` is where an embedded Spark keeps its files (default: the system's
-    temporary folder); `parallelism` how many tasks a job may have. `blobs` is a store that the workers of a Spark
-    elsewhere can reach as well, at `blobs_url`. `jvm`: an embedded Spark that was begun before, to be used first."""
+    """Times are seconds, sizes bytes. `scratch` is the folder for the files of an embedded Spark (default: the system's
+    temporary folder). `parallelism` is the most tasks that a job may have. `blobs` is a store that the workers of a
+    remote Spark can reach too, at `blobs_url`. `jvm` is an embedded Spark that already starts, to be used first."""
 
     driver_memory: str = "1g"
     scratch: Path | None = None
@@ -66,38 +66,39 @@ class EngineSettings:
 
 @dataclass(slots=True, eq=False)
 class ActiveSession:
-    """A session in use, and what happens to it."""
+    """A session that is or was handed out, and its jobs."""
 
     session: Session
-    over: anyio.Event = field(default_factory=anyio.Event)  # takes no more jobs
-    idle: anyio.Event = field(default_factory=anyio.Event)  # set whenever its last job ends
-    running: int = 0
+    retired: anyio.Event = field(default_factory=anyio.Event)  # it gets no more jobs
+    job_ended: anyio.Event = field(default_factory=anyio.Event)  # set whenever a job ends
+    running_jobs: int = 0
     lost: bool = False
 
-    def lose(self) -> None:
-        """The session is no longer good."""
+    def mark_lost(self) -> None:
+        """The session is no longer usable."""
         self.lost = True
-        self.over.set()
+        self.retired.set()
 
 
 class SessionManager:
-    """`run` keeps `held` filled; `down` is told the reason each time Spark could not be had.
+    """`run` keeps a session open, and `session` returns it. `on_down` is called with the reason whenever opening one
+    fails.
 
-    `ready` is set when the first session has carried a job, `state` says in words how things stand.
+    `ready` is set when a job has succeeded on the first session. `state` is the state of Spark, for people.
     """
 
-    def __init__(self, remote: str, settings: EngineSettings, down: Callable[[str], None]) -> None:
+    def __init__(self, remote: str, settings: EngineSettings, on_down: Callable[[str], None]) -> None:
         if not remote.startswith(("local", "sc://")):
-            raise ConfigError(f"Spark is local[*] or sc://host:port, not {remote[:80]!r}")
+            raise ConfigError(f"Spark must be local[*] or sc://host:port, not {remote[:80]!r}")
         self.ready = anyio.Event()
         self.state = "starting"
         self._remote = remote
         self._settings = settings
-        self._down = down
+        self._on_down = on_down
         self._embedded = remote.startswith("local")
         self._jvm: Jvm | None = None
-        self._begun = settings.jvm
-        self._held: ActiveSession | None = None
+        self._starting_jvm = settings.jvm
+        self._active: ActiveSession | None = None
         self._available = anyio.Event()
 
     @property
@@ -106,70 +107,75 @@ class SessionManager:
         return self._jvm.structures if self._jvm is not None else None
 
     async def check(self) -> None:
-        """Raise `ConfigError` if Spark cannot ever be had: no usable Java, no PySpark, or a URL that is none."""
+        """Raise `ConfigError` if Spark can never be available: no usable Java, no PySpark, or an invalid URL."""
         if find_spec("pyspark") is None:
-            raise ConfigError("there is no PySpark: pip install 'rebaser[spark]' (spark-client, if Spark is elsewhere)")
-        await to_thread.run_sync(check_java if self._embedded else lambda: Session(self._remote).cut())
+            raise ConfigError(
+                "PySpark is not installed: pip install 'rebaser[spark]' (spark-client, for a remote Spark)"
+            )
+        await to_thread.run_sync(check_java if self._embedded else lambda: Session(self._remote).disconnect())
 
-    async def held(self) -> ActiveSession:
-        """The session to use now; waits until there is one."""
+    async def session(self) -> ActiveSession:
+        """The session to use now. Waits until there is one."""
         while True:
             await self._available.wait()
-            if self._held is not None and not self._held.over.is_set():
-                return self._held
+            if self._active is not None and not self._active.retired.is_set():
+                return self._active
 
     async def run(self) -> None:
-        """Until cancelled."""
-        backoff = _FIRST_BACKOFF
+        """Keep a session open until cancelled."""
+        backoff = Backoff(_RETRY, _RETRY_MAX)
         while True:
             try:
-                held = ActiveSession(await self._open())
-            except Exception as error:  # noqa: BLE001 - whatever it is, requests are applied meanwhile; try again
-                await anyio.lowlevel.checkpoint_if_cancelled()  # then it was ended, and is not down
+                active = ActiveSession(await self._open())
+            except Exception as error:  # noqa: BLE001 - requests are applied without Spark; try again
+                await anyio.lowlevel.checkpoint_if_cancelled()  # if so, Spark was stopped, and is not down
                 reason = self._reason(error)
                 self.state = f"down: {reason}"
-                self._down(reason)
-                _log.warning("spark_down", reason=reason, retry_seconds=backoff)
-                await anyio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-                backoff = min(backoff * 2, _LAST_BACKOFF)
+                self._on_down(reason)
+                delay = backoff.next_delay()
+                _log.warning("spark_down", reason=reason, retry_seconds=round(delay, 2))
+                await anyio.sleep(delay)
                 continue
-            backoff = _FIRST_BACKOFF
-            self._held = held
+            backoff.reset()
+            self._active = active
             self.state = "ready"
             self.ready.set()
             self._available.set()
             _log.info("spark_ready", embedded=self._embedded)
-            await held.over.wait()
+            await active.retired.wait()
             self._available = anyio.Event()
-            if held.lost:
+            if active.lost:
                 self.state = "restarting"
-                held.session.cut()
-            while held.running:
-                held.idle = anyio.Event()
-                await held.idle.wait()
-            self._held = None
-            await self._end(held)
+                active.session.disconnect()
+            while active.running_jobs:
+                active.job_ended = anyio.Event()
+                await active.job_ended.wait()
+            self._active = None
+            await self._end(active)
 
     async def compile(self) -> None:
-        """Have numbers' compiled code made for this machine, if nobody has yet, and that for planning loaded: once
-        Spark is up, which it would hold up. The workers of a Spark elsewhere compile when they first need it."""
+        """Compile the code for this machine unless it is cached, and load the part for planning.
+
+        It waits until Spark is up, because compiling would delay that. The workers of a remote Spark compile when they
+        first need it.
+        """
         if not self._embedded:
             return
         with loop_loader.deferred_loading() as missed:
             await self.ready.wait()
             if not await to_thread.run_sync(loader.is_cached):
-                done = await anyio.run_process(
+                process = await anyio.run_process(
                     [sys.executable, "-m", "rebaser.dvu.planning.warm_up"], check=False, stderr=None
                 )
-                _log.info("compiled", ok=done.returncode == 0)
+                _log.info("compiled", ok=process.returncode == 0)
             if missed():
                 await to_thread.run_sync(loop_loader.load)
 
     async def close(self) -> None:
-        """End the session and the embedded Spark; bounded, and to be shielded."""
+        """End the session and the embedded Spark. It takes a bounded time; the caller must shield it."""
         self.state = "stopped"
-        if self._held is not None:
-            await self._end(self._held)
+        if self._active is not None:
+            await self._end(self._active)
         if self._jvm is not None:
             await to_thread.run_sync(self._jvm.stop)
 
@@ -192,32 +198,34 @@ class SessionManager:
 
             await run_interruptible(jvm.start, kill, seconds=seconds)
         url = self._jvm.url if self._jvm else self._remote
-        near, places = (self._jvm.parcels, self._jvm.places) if self._jvm else (None, None)
-        session = await to_thread.run_sync(lambda: Session(url, near=near, places=places))
+        mailboxes, task_slots = (self._jvm.mailboxes, self._jvm.task_slots) if self._jvm else (None, None)
+        session = await to_thread.run_sync(lambda: Session(url, mailboxes=mailboxes, task_slots=task_slots))
         tasks, store = self._settings.parallelism, self._settings.blobs_url
 
-        async def cut(_: anyio.Event) -> None:
-            session.cut()
+        async def disconnect(_: anyio.Event) -> None:
+            session.disconnect()
 
         try:
-            if not self._embedded:  # the embedded one runs what is installed here
-                await run_interruptible(lambda: _equip(session, tasks, store=bool(store)), cut, seconds=seconds)
-            await run_interruptible(lambda: _try_out(session, tasks), cut, seconds=seconds)
+            if not self._embedded:  # an embedded Spark runs the code that is installed here
+                await run_interruptible(
+                    lambda: _prepare_workers(session, tasks, store=bool(store)), disconnect, seconds=seconds
+                )
+            await run_interruptible(lambda: _run_first_job(session, tasks), disconnect, seconds=seconds)
             if not self._embedded:
-                await run_interruptible(lambda: _name_missing(session), cut, seconds=seconds)
-                if await self._stored(_TRIED) and not await run_interruptible(
-                    lambda: _reaches(session, store, tasks), cut, seconds=seconds
+                await run_interruptible(lambda: _warn_of_missing_plugins(session), disconnect, seconds=seconds)
+                if await self._stored(_PROBE_STRUCTURE) and not await run_interruptible(
+                    lambda: _workers_read_store(session, store, tasks), disconnect, seconds=seconds
                 ):
                     _log.warning("dvu_store_not_on_workers", hint=_NO_STORE)
         except BaseException:
-            session.cut()
-            if self._jvm is not None:  # whatever it has, a new one has not
+            session.disconnect()
+            if self._jvm is not None:  # its state may be corrupt; a new one starts clean
                 self._jvm.kill()
             raise
         return session
 
     async def _stored(self, structure: Structure) -> bool:
-        """Whether there is a store that workers may reach, and it has `structure` now."""
+        """Whether there is a store that workers may reach, and `structure` could be put there."""
         if self._settings.blobs is None or not self._settings.blobs_url:
             return False
         try:
@@ -229,42 +237,44 @@ class SessionManager:
 
     def _next_jvm(self) -> Jvm:
         settings = self._settings
-        begun, self._begun = self._begun, None
+        starting, self._starting_jvm = self._starting_jvm, None
         master = spark_master(self._remote, settings.parallelism)
-        return begun or Jvm(master, memory=settings.driver_memory, scratch=settings.scratch)
+        return starting or Jvm(master, memory=settings.driver_memory, scratch=settings.scratch)
 
-    async def _end(self, held: ActiveSession) -> None:
+    async def _end(self, active: ActiveSession) -> None:
         with anyio.move_on_after(_GRACE):
-            await to_thread.run_sync(held.session.close, abandon_on_cancel=True)
-        held.session.cut()  # if `close` still waits for a server that is gone, this ends it
+            await to_thread.run_sync(active.session.close, abandon_on_cancel=True)
+        active.session.disconnect()  # ends `close` if it still waits for a dead server
 
 
-def _equip(session: Session, tasks: int, *, store: bool) -> None:
-    """Send the workers our code and plug-ins, and name all that cannot be sent and is not there: what no update can do
-    without as a `DvuError`, the rest in a warning."""
+def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
+    """Send the workers our code and plug-ins, and check for packages that cannot be sent.
+
+    Raises `DvuError` with all missing packages that every update requires; logs a warning with the others.
+    """
     session.open()
-    packed = bundle()
-    needed, useful = requirements.required(store=store)
-    useful += requirements.plugin_requirements(packed)
-    names = {one.name for one in needed + useful}
-    found = [requirements.parse_reply(said) for said in session.ask(requirements.probe(names), tasks=tasks)]
-    if lacks := requirements.missing(found, needed):
+    code = bundle()
+    required, optional = requirements.required(store=store)
+    optional += requirements.plugin_requirements(code)
+    probe = requirements.probe({requirement.name for requirement in required + optional})
+    workers = [requirements.parse_reply(reply) for reply in session.call_workers(probe, tasks=tasks)]
+    if lacks := requirements.missing(workers, required):
         raise DvuError(f"Spark's workers lack packages ({lacks}): {requirements.INSTALL_HINT}", code="other_code")
-    if lacks := requirements.missing(found, useful):
+    if lacks := requirements.missing(workers, optional):
         _log.warning("spark_workers_lack", packages=lacks, hint=requirements.INSTALL_HINT)
-    session.ship(packed)
+    session.send_bundle(code)
 
 
-def _try_out(session: Session, tasks: int) -> None:
-    """Reach the server and let every worker load its modules, so that the first caller need not wait for that."""
+def _run_first_job(session: Session, tasks: int) -> None:
+    """Connect, and have every worker load its modules, so that the first caller need not wait for that."""
     session.open()
     for result in session.run([_warm_up()] * tasks, tag="rebaser-warm-up", tasks=tasks):
         if Results.decode(result[0], 1).values.tolist() != [3]:
-            raise DvuError("the workers do not count as this server does")
+            raise DvuError("the workers do not add numbers as this server does")
 
 
-def _name_missing(session: Session) -> None:
-    """Log each plug-in of this process that the workers have not, or have another release of."""
+def _warn_of_missing_plugins(session: Session) -> None:
+    """Log each plug-in of this process that workers lack, or have in another release."""
     for name, function in registry().functions.items():
         if function.fingerprint:
             try:
@@ -275,17 +285,17 @@ def _name_missing(session: Session) -> None:
                 _log.warning("dvu_plugin_not_on_workers", plugin=name, reason=error.message, hint=_HINT)
 
 
-def _reaches(session: Session, store: str, tasks: int) -> bool:
-    """Whether the workers read the store: they have `_TRIED` then."""
+def _workers_read_store(session: Session, store: str, tasks: int) -> bool:
+    """Whether workers can read the store at `store`, which holds `_PROBE_STRUCTURE`."""
     packet = StructurePacket(
-        0, fingerprint.code(), {"sum": ""}, _TRIED.address, None, None, Column.of([1, 2]), store=store
+        0, fingerprint.code(), {"sum": ""}, _PROBE_STRUCTURE.address, None, None, Column.of([1, 2]), store=store
     )
-    found = session.run([packet.encode()] * tasks, tag="rebaser-store", tasks=tasks)
-    return not any(Results.decode(result[0], 1).missing for result in found)
+    results = session.run([packet.encode()] * tasks, tag="rebaser-store", tasks=tasks)
+    return not any(Results.decode(result[0], 1).missing for result in results)
 
 
 def _warm_up(plugin: Mapping[str, str] = MappingProxyType({})) -> bytes:
-    """A packet that adds 1 and 2, and wants `plugin` (name and fingerprint) to be there."""
+    """A packet that adds 1 and 2, and requires `plugin` (fingerprint by name) to be installed."""
     packet = PacketBuilder(0, fingerprint.code(), {"sum": "", **plugin}, [_SUM], [1, 2])
     packet.template, packet.refs, packet.dirty, packet.old = [0], [~0, ~1], bytearray(b"\x01"), [NEVER_COMPUTED]
     return packet.encode()
