@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from rebaser.change_set import lifecycle
 from rebaser.cli.app import app
 from rebaser.settings import Settings
 from rebaser_core.limits import Limits
@@ -113,3 +114,9 @@ def test_each_page_is_in_the_index() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 110
+
+
+def test_the_life_of_an_owner_is_drawn_as_in_its_module() -> None:
+    drawing = re.search(r"\n\n((?:    .*\n)+)\n", lifecycle.__doc__ or "")
+    assert drawing is not None
+    assert drawing[1] in [block.text for block in split(DOCS / "internals" / "design.md")[1]]
