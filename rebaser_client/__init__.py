@@ -1,4 +1,11 @@
-"""Talk to Rebaser from Python: send updates, read values, follow commits."""
+"""The Python client of Rebaser: send updates, read values, follow commits.
+
+Programs import from here: `RebaserClient`, the updates, the values, and the errors. Servers and tools use the packages
+below, too: `nats` and `jetstream` (messaging), `blobs` (large payloads), `requests` (sending requests), `log` (reading
+the log of a change set), `admin` (streams, status, dead letters), and `spark` (a Spark data source).
+
+This package imports `rebaser_core`, and nothing of `rebaser`.
+"""
 
 from rebaser_client.admin.dead_letters import DeadLetter, DeadLetterBox
 from rebaser_client.admin.status import Overview

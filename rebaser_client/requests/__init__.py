@@ -1,0 +1,8 @@
+"""Sends requests: stores them, publishes tasks, sends unanswered requests again, and tracks full queues.
+
+`sender` encodes and stores a request. `task_publisher` then publishes the task of its change set. `resender` sends a
+request again if its answer was lost. `backpressure` tells callers when to try again after a full queue.
+
+For `RebaserClient` and the dead letter box; servers and the sweeper publish tasks with `publish_task`. This package
+imports `rebaser_client.jetstream`, `blobs`, `errors`, `logs` and `backoff`, and `rebaser_core`.
+"""

@@ -1,9 +1,15 @@
-"""Change sets as Spark DataFrames: their values, and their commits as a table or a stream.
+"""A Spark data source: the values of change sets as a table, and their commits as a table or a stream.
 
-from rebaser_client.spark import RebaserDataSource
+    from rebaser_client.spark import RebaserDataSource
 
-spark.dataSource.register(RebaserDataSource)
-prices = spark.read.format("rebaser").option("nats", url).option("workspace", "shop").load()
+    spark.dataSource.register(RebaserDataSource)
+    prices = spark.read.format("rebaser").option("nats", url).option("workspace", "shop").load()
+
+`source` is what Spark calls, `options` reads its options, `tables` builds rows, `logs` reads NATS, `blocking` calls
+`logs` from processes without an event loop.
+
+For programs that use Spark; nothing else in Rebaser imports this package. It needs PySpark. It may import the other
+packages of `rebaser_client`, and `rebaser_core`.
 """
 
 try:

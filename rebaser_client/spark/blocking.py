@@ -1,4 +1,4 @@
-"""`Logs` for Spark's processes, which have no event loop."""
+"""Blocking calls of `Logs`, for Spark's processes, which have no event loop."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -15,8 +15,11 @@ Args = TypeVarTuple("Args")
 
 
 class BlockingLogs:
-    """Connects at once, and stays connected until `close`. Raises as `Logs` does, without what led to it: Spark shows
-    all of a traceback, and what libraries say may hold secrets."""
+    """Connects when it is created, and stays connected until `close`.
+
+    Raises the errors of `Logs` without their causes, because Spark shows whole tracebacks, and messages of libraries
+    can contain secrets.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         try:
@@ -27,9 +30,10 @@ class BlockingLogs:
         except RebaserError as error:
             raise error.with_traceback(None) from None
 
-    def call(self, what: Callable[[Logs, *Args], Awaitable[T]], *args: *Args) -> T:
+    def call(self, method: Callable[[Logs, *Args], Awaitable[T]], *args: *Args) -> T:
+        """Return what `method` of `Logs` returns."""
         try:
-            return self._portal.call(what, self._logs, *args)
+            return self._portal.call(method, self._logs, *args)
         except RebaserError as error:
             raise error.with_traceback(None) from None
 

@@ -1,7 +1,7 @@
-"""Reads logs of change sets for the data source.
+"""Reads the logs of change sets for the data source.
 
-Invariant: what `commits` gives for a range of log sequences is the same each time, and if part of it was purged it
-says so, unless told not to.
+Invariant: `commits` returns the same for a range of log sequences each time. If part of the range was purged, it raises
+an error, unless the option `failOnDataLoss` is false.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -24,7 +24,7 @@ from rebaser_core.subjects import Subjects
 
 
 class Logs:
-    """The logs that `options` name. Make one with `connect`."""
+    """The logs that `options` select. Create one with `connect`."""
 
     def __init__(self, options: SourceOptions, js: JetStream, subjects: Subjects, reader: LogReader) -> None:
         self._options = options
@@ -35,7 +35,10 @@ class Logs:
     @classmethod
     @asynccontextmanager
     async def connect(cls, options: SourceOptions) -> AsyncIterator[Self]:
-        """Raises as `RebaserClient.connect`. All else raises `NotReadyError` if no server has set up the streams."""
+        """Connect to NATS. Raises the errors of `RebaserClient.connect`.
+
+        The other methods raise `NotReadyError` if no server has created the streams.
+        """
         subjects = Subjects(options.prefix)
         async with Connection.connect(
             options.nats,
@@ -49,11 +52,11 @@ class Logs:
             yield cls(options, js, subjects, reader)
 
     async def keys(self) -> list[ChangeSetKey]:
-        """The change sets that were named, or those of the workspace that have a log."""
+        """Return the change sets that the options name; by default, those of the workspace that have a log."""
         named = self._options.keys()
         if named is not None:
             return named
-        with translate_missing_stream():  # no stream is an error, an empty one is not
+        with translate_missing_stream():  # a missing stream is an error, an empty one is not
             await self._js.stream_info(self._subjects.commits_stream)
         counts = await key_counts(
             self._js, self._subjects, self._subjects.commits_stream, "commits", self._options.workspace
@@ -61,7 +64,7 @@ class Logs:
         return sorted(counts)
 
     async def last(self) -> int:
-        """The log sequence of the newest commit; 0 if there is none."""
+        """Return the log sequence of the newest commit; 0 if there is none."""
         named = self._options.keys()
         subjects = (
             [f"{self._subjects.root}.commits.{self._options.workspace}.*"]
@@ -69,46 +72,50 @@ class Logs:
             else [self._subjects.commits(key) for key in named]
         )
         with translate_missing_stream():
-            found = [await self._js.last(self._subjects.commits_stream, subject) for subject in subjects]
-        return max((one.sequence for one in found if one is not None), default=0)
+            newest = [await self._js.last(self._subjects.commits_stream, subject) for subject in subjects]
+        return max((message.sequence for message in newest if message is not None), default=0)
 
     async def state(self, key: ChangeSetKey) -> ChangeSetState:
-        """The state of `key` now."""
+        """Return the current state of `key`."""
         with translate_missing_stream():
             return (await self._reader.load(key)).state
 
     async def commits(
         self, keys: Iterable[ChangeSetKey] | None, after: int, until: int
     ) -> list[tuple[ChangeSetKey, Commit]]:
-        """Commits of `keys` (None: of the workspace) behind log sequence `after` up to `until`, deltas included.
+        """Return the commits after log sequence `after` up to `until`, with their deltas, of `keys` or the workspace.
 
-        Raises `TransientError` for one that cannot be read, or, where `after` is not 0, if some were purged.
+        Raises `TransientError` if a commit cannot be read. If `after` is not 0, also if commits after it were purged.
         """
-        found: list[tuple[ChangeSetKey, Commit]] = []
+        commits: list[tuple[ChangeSetKey, Commit]] = []
         for name in [None] if keys is None else [key.change_set for key in keys]:
-            seen: dict[ChangeSetKey, int] = {}
+            previous: dict[ChangeSetKey, int] = {}
             async with aclosing(
                 read_entries(self._js, self._subjects, "commits", self._options.workspace, name, start=after + 1)
             ) as entries:
                 async for entry in entries:
                     if entry.sequence <= until and entry.key is not None:
-                        commit = self._commit(entry, seen.get(entry.key, after), after)
-                        seen[entry.key] = entry.sequence
+                        commit = self._commit(entry, previous.get(entry.key, after), after)
+                        previous[entry.key] = entry.sequence
                         if commit is not None:
-                            found.append((entry.key, await self._reader.with_delta(commit)))
+                            commits.append((entry.key, await self._reader.with_delta(commit)))
                     if entry.sequence >= until:
                         break
-        return found
+        return commits
 
-    def _commit(self, entry: Entry, seen: int, after: int) -> Commit | None:
-        """The commit in `entry`, the next one behind log sequence `seen`; None for a message that is none."""
+    def _commit(self, entry: Entry, previous: int, after: int) -> Commit | None:
+        """Return the commit in `entry`, or None if it is not a commit.
+
+        `previous` is the log sequence of the message before it in its change set. Raises `TransientError` if commits
+        between them were purged.
+        """
         if not isinstance(entry.content, Commit):
             if entry.problem is None or entry.problem.code == FOREIGN:
                 return None
             raise TransientError(f"commit {entry.sequence} cannot be read: {entry.problem.message}")
-        if after and entry.content.previous > seen and self._options.fail_on_data_loss:
+        if after and entry.content.previous > previous and self._options.fail_on_data_loss:
             raise TransientError(
-                f"commits of {entry.key} behind log sequence {seen} are purged (a checkpoint stands for them): begin "
-                'again with a new checkpointLocation, or go on without them with .option("failOnDataLoss", "false")'
+                f"commits of {entry.key} after log sequence {previous} were purged (a checkpoint replaced them): start "
+                'again with a new checkpointLocation, or skip them with .option("failOnDataLoss", "false")'
             )
         return replace(entry.content, sequence=entry.sequence)

@@ -1,6 +1,6 @@
-"""What `.option(…)` of the data source may say.
+"""The options of the data source, as `.option(…)` sets them.
 
-Invariant: no error repeats an option's value that may be a secret.
+Invariant: no error message contains the value of an option that can be a secret.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,10 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """See `RebaserDataSource`. `change_sets` is None for all of the workspace; `start` a log sequence, or None: new."""
+    """The parsed options. `RebaserDataSource` describes them.
+
+    `change_sets` is None for all change sets of the workspace. `start` is a log sequence, or None for "new".
+    """
 
     nats: str = field(repr=False)
     workspace: str
@@ -37,16 +40,16 @@ class SourceOptions:
     inbox_prefix: str
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> "SourceOptions":
-        """From Spark's options, whose names have no case. Raises `ConfigError` with what to write instead."""
+    def read(cls, raw: Mapping[str, str]) -> "SourceOptions":
+        """Parse Spark's options, whose names are case-insensitive. Raises `ConfigError` that says what is allowed."""
         known = {name.lower(): name for name in _KNOWN}
         options: dict[str, str] = {}
-        for name, value in given.items():
+        for name, value in raw.items():
             if name.lower() not in known:
                 raise ConfigError(f"there is no option {name!r}: the data source has {', '.join(_KNOWN)}")
             options[known[name.lower()]] = value.strip()
         if not options.get("workspace"):
-            raise ConfigError('say which workspace: .option("workspace", "…")')
+            raise ConfigError('the option "workspace" is missing: .option("workspace", "…")')
         try:
             workspace = check_token(options["workspace"], "workspace")
             names = [name.strip() for name in options.get("changeSet", "").split(",") if name.strip()]
@@ -66,7 +69,7 @@ class SourceOptions:
             change_sets=change_sets or None,
             table="values" if table == "values" else "commits",
             start=_start(options.get("start", "all")),
-            partitions=_number("partitions", options.get("partitions", "32"), least=1),
+            partitions=_number("partitions", options.get("partitions", "32"), minimum=1),
             fail_on_data_loss=loss == "true",
             prefix=options.get("prefix", ""),
             blobs=options.get("blobs") or None,
@@ -76,17 +79,17 @@ class SourceOptions:
         )
 
     def keys(self) -> list[ChangeSetKey] | None:
-        """The change sets that were named; None: all of the workspace."""
+        """Return the change sets that `changeSet` names; None for all of the workspace."""
         return None if self.change_sets is None else [ChangeSetKey(self.workspace, name) for name in self.change_sets]
 
 
 def _start(text: str) -> int | None:
     if text in ("all", "new"):
         return 0 if text == "all" else None
-    return _number("start", text, least=0, besides="all, new or ")
+    return _number("start", text, minimum=0, alternatives="all, new or ")
 
 
-def _number(name: str, text: str, *, least: int, besides: str = "") -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) < least:
-        raise ConfigError(f"the option {name!r} is {besides}a number from {least} on, not {text[:40]!r}")
+def _number(name: str, text: str, *, minimum: int, alternatives: str = "") -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < minimum:
+        raise ConfigError(f"the option {name!r} is {alternatives}a number from {minimum} on, not {text[:40]!r}")
     return int(text)

@@ -1,6 +1,6 @@
-"""The data source that Spark calls, in processes of its own: to plan in one, to read in others.
+"""The data source, as Spark calls it: Spark plans in one of its processes, and reads in others.
 
-Invariant: errors leave as one line that says what to do, without what led to them: Spark shows whole tracebacks.
+Invariant: an error is raised without its cause, as one line that says what to do, because Spark shows whole tracebacks.
 """
 
 from collections.abc import Iterator
@@ -21,23 +21,32 @@ from rebaser_core.ids import ChangeSetKey
 
 
 class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped here
-    """`spark.read.format("rebaser")` and `spark.readStream.format("rebaser")`, once it is registered:
-    `spark.dataSource.register(RebaserDataSource)`. Spark's machines need this package, and reach NATS.
+    """Reads change sets with `spark.read.format("rebaser")` or `spark.readStream.format("rebaser")`.
 
-    Options: `workspace` (needed); `changeSet`, one or several separated by commas (default: all of the workspace);
-    `table`, `values` (default) or `commits`; `nats`, the URL; `start` of commits, `all` (default), `new` (streams
-    only) or the log sequence behind which to begin; `partitions`, at most so many (default 32; a change set is never
-    cut); `failOnDataLoss`, whether a stream that comes back too late, to purged commits, fails (default true);
-    `credentials`, a NATS credentials file on Spark's machines, or `token`; `prefix`, `blobs` and `inboxPrefix`, as the
-    servers have them.
+    Register it first: `spark.dataSource.register(RebaserDataSource)`. All machines of Spark need this package and a
+    connection to NATS.
 
-    Values: `workspace`, `change_set`, `sequence` (the log sequence they are read at, one for a change set), `id`,
-    `state` (ok, stale, error, unset), `kind` (null, boolean, integer, float, text, array, object), `number` (a double),
-    `text`, `json` (the value, exactly), `error_code`, `error_message`, `error_origin`.
+    Options:
 
-    Commits: `workspace`, `change_set`, `sequence`, `previous`, `kind`, `at`, `owner`, `covers`, `requests` (`sequence`,
-    `id`, `outcome`, `performed`, `code`, `message`) and `changes` (`op`: set, derive, unset, remove or computed; `id`,
-    `function` of a derive, and `kind` to `error_origin` as in values). A stream's offsets are log sequences.
+    - `workspace` (required).
+    - `changeSet`: one change set, or several separated by commas (default: all of the workspace).
+    - `table`: `values` (default) or `commits`.
+    - `nats`: the URL.
+    - `start`, for commits: `all` (default), `new` (streams only), or the log sequence after which to start.
+    - `partitions`: at most this many (default 32). A change set is never split.
+    - `failOnDataLoss`: whether a stream fails if commits were purged before it read them (default true).
+    - `credentials`: a NATS credentials file on Spark's machines. Or `token`.
+    - `prefix`, `blobs`, `inboxPrefix`: as for the servers.
+
+    Columns of values: `workspace`, `change_set`, `sequence` (the log sequence as of which they are read, the same for
+    all values of a change set), `id`, `state` (ok, stale, error, unset), `kind` (null, boolean, integer, float, text,
+    array, object), `number` (a double), `text`, `json` (the exact value), `error_code`, `error_message`,
+    `error_origin`.
+
+    Columns of commits: `workspace`, `change_set`, `sequence`, `previous`, `kind`, `at`, `owner`, `covers`, `requests`
+    (`sequence`, `id`, `outcome`, `performed`, `code`, `message`) and `changes` (`op`: set, derive, unset, remove or
+    computed; `id`; `function` of a derive; and `kind` to `error_origin` as for values). The offsets of a stream are log
+    sequences.
     """
 
     @classmethod
@@ -50,13 +59,13 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     def reader(self, schema: StructType) -> "BatchReader":
         options = self._read_options()
         if options.start is None:
-            raise ConfigError('start "new" is for streams: a table begins at "all" or behind a log sequence')
+            raise ConfigError('start "new" is for streams: a table starts at "all" or after a log sequence')
         return BatchReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802 - Spark's name
         options = self._read_options()
         if options.table != "commits":
-            raise ConfigError('a stream is of commits: .option("table", "commits")')
+            raise ConfigError('only commits can be streamed: .option("table", "commits")')
         return StreamReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def _read_options(self) -> SourceOptions:
@@ -65,7 +74,7 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
 @dataclass(frozen=True)
 class LogPartition(InputPartition):  # type: ignore[misc] # as above
-    """What one task reads: `keys` (None: the workspace), and of their commits those behind `after` up to `until`."""
+    """What one Spark task reads: `keys` (None: the workspace). Of commits, those after `after` up to `until`."""
 
     keys: tuple[ChangeSetKey, ...] | None
     after: int = 0
@@ -73,7 +82,7 @@ class LogPartition(InputPartition):  # type: ignore[misc] # as above
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc] # as above
-    """Reads values as they are when a task reads them, or commits up to the newest when it was planned."""
+    """Reads values as of the time when a task reads them, or commits up to the newest at the time of planning."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -82,8 +91,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # as above
     def partitions(self) -> list[LogPartition]:
         with closing(BlockingLogs(self._options)) as logs:
             keys, last = logs.call(Logs.keys), logs.call(Logs.last)
-        # No change set at all is a part with none: Spark makes up one of its own for an empty list.
-        return _parts(keys, self._options, self._options.start or 0, last) or [LogPartition(())]
+        # Without change sets, there is one empty partition: for an empty list, Spark would add a partition of its own.
+        return _partitions(keys, self._options, self._options.start or 0, last) or [LogPartition(())]
 
     def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
         if self._options.table == "commits":
@@ -96,7 +105,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # as above
 
 
 class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # as above
-    """Reads commits as they come. An offset is `{"sequence": the last log sequence that was read}`."""
+    """Streams commits. An offset is `{"sequence": the last log sequence that was read}`."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -110,12 +119,12 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # as above
         return {"sequence": max(start["sequence"], self._last())}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LogPartition]:
-        """One part for all of a workspace, whose commits stand in one order; otherwise as for a table."""
+        """Return one partition for a whole workspace, because its commits have one order; otherwise as for a table."""
         after, until = start["sequence"], end["sequence"]
         if after >= until:
             return []
         keys = self._options.keys()
-        return [LogPartition(None, after, until)] if keys is None else _parts(keys, self._options, after, until)
+        return [LogPartition(None, after, until)] if keys is None else _partitions(keys, self._options, after, until)
 
     def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
         return _commits(self._options, partition, self._schema)
@@ -126,19 +135,19 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # as above
             self._logs = None
 
     def _last(self) -> int:
-        """Spark asks many times a second: over a connection that is kept."""
+        """Spark asks many times a second, so the connection is kept."""
         if self._logs is None:
             self._logs = BlockingLogs(self._options)
         return self._logs.call(Logs.last)
 
 
-def _parts(keys: list[ChangeSetKey], options: SourceOptions, after: int, until: int) -> list[LogPartition]:
-    """`keys` in at most as many parts as `options` say."""
+def _partitions(keys: list[ChangeSetKey], options: SourceOptions, after: int, until: int) -> list[LogPartition]:
+    """Distribute `keys` over at most as many partitions as `options` allow."""
     count = min(options.partitions, len(keys))
     return [LogPartition(tuple(keys[first::count]), after, until) for first in range(count)]
 
 
-def _commits(options: SourceOptions, part: LogPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _commits(options: SourceOptions, partition: LogPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with closing(BlockingLogs(options)) as logs:
-        commits = logs.call(Logs.commits, part.keys, part.after, part.until)
+        commits = logs.call(Logs.commits, partition.keys, partition.after, partition.until)
     return commit_batches(commits, schema)

@@ -1,10 +1,10 @@
-"""The columns of the data source's tables, and rows for them.
+"""The columns of the data source's tables, and Arrow batches for them.
 
-Invariant: `json` holds every value exactly; `number` and `text` repeat it in the type one computes with.
+Invariant: `json` holds every value exactly. `number` and `text` repeat it in a type that Spark can compute with.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,15 +28,15 @@ COMMITS = (
     f"changes ARRAY<STRUCT<op: STRING, id: STRING, function: STRING, {_CONTENT}, {_FAULT}>>"
 )
 
-_BATCH = 10_000  # values
-_COMMIT_BATCH = 100  # commits, each with all its changes
+_VALUES_PER_BATCH = 10_000
+_COMMITS_PER_BATCH = 100  # a commit has many changes
 _KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "float", str: "text", list: "array"}
 _NO_CONTENT: tuple[None, None, None, None] = (None, None, None, None)
 _NO_FAULT: tuple[None, None, None] = (None, None, None)
 
 
 def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The values of `key` as `VALUES` has them; `sequence` is the log sequence they are read at."""
+    """Yield the values of `key` in the columns of `VALUES`. `sequence` is the log sequence of `state`."""
     rows = (
         (
             key.workspace,
@@ -49,11 +49,11 @@ def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -
         )
         for id_, value in state.values().items()
     )
-    yield from _batches(rows, schema, _BATCH)
+    yield from _batches(rows, schema, _VALUES_PER_BATCH)
 
 
 def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Commits, their deltas loaded, as `COMMITS` has them."""
+    """Yield commits, their deltas loaded, in the columns of `COMMITS`."""
     rows = (
         (
             key.workspace,
@@ -65,33 +65,42 @@ def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema
             commit.owner,
             commit.sequence if commit.covers is None else commit.covers,
             [
-                (one.sequence, one.request_id, one.outcome.value, one.performed, one.code, one.message)
-                for one in commit.requests
+                (
+                    decision.sequence,
+                    decision.request_id,
+                    decision.outcome.value,
+                    decision.performed,
+                    decision.code,
+                    decision.message,
+                )
+                for decision in commit.requests
             ],
-            [_change(one) for one in commit.delta],
+            [_change(change) for change in commit.delta],
         )
         for key, commit in commits
     )
-    yield from _batches(rows, schema, _COMMIT_BATCH)
+    yield from _batches(rows, schema, _COMMITS_PER_BATCH)
 
 
-def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
-    structs = [_struct_names(field.type) for field in schema]
-    while batch := list(islice(rows, most)):
-        columns = []
-        for field, names, column in zip(schema, structs, zip(*batch, strict=True), strict=True):
-            cells = column if names is None else [[dict(zip(names, one, strict=True)) for one in c] for c in column]
-            columns.append(pa.array(cells, field.type))
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema, size: int) -> Iterator[pa.RecordBatch]:
+    struct_names = [_struct_names(field.type) for field in schema]
+    while batch := list(islice(rows, size)):
+        arrays = []
+        for field, names, column in zip(schema, struct_names, zip(*batch, strict=True), strict=True):
+            cells: Sequence[Any] = column
+            if names is not None:
+                cells = [[dict(zip(names, struct, strict=True)) for struct in structs] for structs in column]
+            arrays.append(pa.array(cells, field.type))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _struct_names(kind: pa.DataType) -> list[str] | None:
-    """The field names of a list of structs."""
-    return [field.name for field in kind.value_type] if pa.types.is_list(kind) else None
+def _struct_names(type_: pa.DataType) -> list[str] | None:
+    """Return the field names of a list of structs; None for another type."""
+    return [field.name for field in type_.value_type] if pa.types.is_list(type_) else None
 
 
 def _change(change: Update | Computed) -> tuple[Any, ...]:
-    """Its operation, id and function, what it holds, and why it holds nothing."""
+    """Return the cells of a change: operation, id, function, content and fault."""
     if isinstance(change, Computed):
         content = _NO_CONTENT if change.fault else _content(change.value)
         return ("computed", change.id, None, *content, *_fault(change.fault))

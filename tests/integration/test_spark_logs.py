@@ -63,7 +63,7 @@ async def test_commits_that_were_purged_are_missed(
     await js.delete_message(subjects.commits_stream, 2)
     assert await read(logs, None, 0, 3) == [1, 3]  # whoever begins, begins with what there is
     assert await read(logs, None, 2, 4) == [3, 4]
-    with pytest.raises(TransientError, match=r"commits of shop\.main behind log sequence 1 are purged.*failOnDataLoss"):
+    with pytest.raises(TransientError, match=r"commits of shop\.main after log sequence 1 were purged.*failOnDataLoss"):
         await read(logs, None, 1, 4)
     async with Logs.connect(_options(nats_url, subjects, failOnDataLoss="false")) as lenient:
         assert await read(lenient, None, 1, 4) == [3, 4]

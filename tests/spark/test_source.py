@@ -183,7 +183,7 @@ async def test_a_failure_says_what_to_do_and_no_secret(
         ({"nats": away}, "no connection to NATS at 127.0.0.1"),
         ({"credentials": str(credentials)}, "is not a NATS credentials file"),
         ({"token": secret, "prefix": "nobody"}, "has a server been started"),
-        ({"token": secret, "workspace": ""}, "say which workspace"),
+        ({"token": secret, "workspace": ""}, '"workspace" is missing'),
     ]
 
     def look() -> None:

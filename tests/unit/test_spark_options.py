@@ -20,7 +20,7 @@ def test_options_have_defaults_and_no_case() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"workspace": ""}, "say which workspace"),
+        ({"workspace": ""}, '"workspace" is missing'),
         ({"workspace": "a.b"}, "workspace 'a.b' is not"),
         ({"changeSet": "a,*"}, "change set '.' is not"),
         ({"tabel": "values"}, "there is no option 'tabel': the data source has nats, "),
