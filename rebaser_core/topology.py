@@ -1,4 +1,4 @@
-"""The streams and consumers as data. What is written here is what a server makes sure of when it starts."""
+"""The streams and consumers of an installation as data. A server ensures them when it starts."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,21 +10,21 @@ NANOS = 1_000_000_000
 TASKS_CONSUMER = "rebaser-tasks"
 Durability = Literal["memory", "fast", "safe"]
 MAX_REQUESTS_PER_CHANGE_SET = 100_000  # of a new stream
-SEQUENCE_GAP = 1_000_000  # more messages than a stream gets between two looks at it
-SAFE_COPIES = 3  # a majority of them outlives any one
+SEQUENCE_GAP = 1_000_000  # more messages than a stream gets between two observations of it
+SAFE_COPIES = 3  # a majority of them survives the loss of any one
 TASKS_GROUP = "servers"
 SWEEP_CONSUMER = "rebaser-sweep"
 SWEEP_GROUP = "sweeper"
-MIN_SWEEP_LEASE = 2.0  # seconds; a sweeper that is silent for longer is replaced
+MIN_SWEEP_LEASE = 2.0  # seconds; a sweeper that stays silent for longer is replaced
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """What an operator may choose. Times are seconds, sizes bytes; -1 is no limit, an age of 0 is for ever.
+    """The operator's choices. Times are seconds, sizes bytes; -1 means no limit, an age of 0 no expiry.
 
-    None leaves what is there as it is. New streams are then on disk, with one copy and without limits, but for
-    `MAX_REQUESTS_PER_CHANGE_SET`. `replicas`: copies of each stream. `ack_sample` is the share of acks (percent) that
-    the server tells about.
+    None leaves an existing stream as it is. A new stream is then on disk, with one copy and without limits except
+    `MAX_REQUESTS_PER_CHANGE_SET`. `replicas`: copies of each stream. `ack_sample`: percentage of acks for which the
+    NATS server publishes an advisory.
     """
 
     durability: Durability | None = None
@@ -45,10 +45,10 @@ class TopologyOptions:
 
 
 def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
-    """The part of a stream's configuration that durability decides.
+    """The fields of a stream's configuration that durability determines.
 
-    Raises `ConfigError` for fewer copies than `safe` needs. One NATS server alone cannot hold several: it is safe if it
-    syncs every write, which is a setting of its own.
+    Raises `ConfigError` for fewer copies than `safe` needs. A single NATS server cannot hold several copies: it is safe
+    if it syncs every write, which is a setting of that server.
     """
     durability, copies = options.durability, options.replicas
     config: dict[str, Any] = {}
@@ -64,23 +64,23 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
 def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = False) -> list[dict[str, Any]]:
     """JetStream `StreamConfig` objects (JSON API, docs.nats.io) of the streams and the blob bucket's stream.
 
-    They name what the promises rest on, and what the operator chose; what they do not name is left as it is.
-    `clustered`: NATS is a cluster, so that a stream may have copies.
+    They contain the fields on which Rebaser's guarantees rest and those that the operator chose; other fields stay as
+    they are. `clustered`: NATS is a cluster, so that a stream can have several copies.
     """
     root = subjects.root
     base = storage(options, clustered=clustered) | {
         "retention": "limits",
         "discard": "new",
         "max_age": 0,
-        # 2.15 counts an unset limit as 1000, and every owned change set is a consumer.
+        # NATS 2.15 treats an unset limit as 1000, and every owned change set has a consumer.
         "max_consumers": options.max_consumers,
         "allow_direct": False,
         **_given(duplicate_window=_nanos(options.duplicate_window)),
     }
-    dead_letters = {name: value for name, value in base.items() if name != "max_age"}  # nothing rests on old ones
+    dead_letters = {name: value for name, value in base.items() if name != "max_age"}  # no guarantee rests on old ones
     if options.dlq_max_age:
         dead_letters["max_age"] = _nanos(options.dlq_max_age)
-        # NATS wants it so.
+        # NATS refuses a duplicate window longer than the age.
         dead_letters["duplicate_window"] = _nanos(min(options.dlq_max_age, options.duplicate_window or 120.0))
     return [
         base
@@ -111,7 +111,7 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
         | _given(max_bytes=options.dlq_max_bytes, max_age=_nanos(options.dlq_max_age)),
         base
         | {
-            # The layout of a NATS object store (ADR-20), so that its tools can look inside.
+            # The layout of a NATS object store (ADR-20), so that NATS tools can read it.
             "name": f"OBJ_{subjects.blobs_bucket}",
             "subjects": [f"$O.{subjects.blobs_bucket}.C.>", f"$O.{subjects.blobs_bucket}.M.>"],
             "allow_rollup_hdrs": True,
@@ -127,15 +127,15 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
     ]
 
 
-def beginnings(subjects: Subjects) -> dict[str, dict[str, Any]]:
-    """By stream: fields that a new one begins with, and that are the operator's from then on."""
+def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
+    """By stream: fields that a new stream starts with. From then on they belong to the operator."""
     return {subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET}}
 
 
 def first_sequence_after(last: int) -> int:
-    """Where a stream begins that replaces one whose newest message was seen at `last`.
+    """The first sequence of a stream that replaces one whose newest known message had the sequence `last`.
 
-    What was said of a message of the old stream (acks, deletes, expected sequences) must not hit one of the new.
+    Acks, deletes and expected sequences that were meant for the old stream must not match a message of the new one.
     """
     return (last // SEQUENCE_GAP + 2) * SEQUENCE_GAP + 1
 
@@ -149,9 +149,9 @@ def _nanos(seconds: float | None) -> int | None:
 
 
 def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """The one durable pull consumer of the fleet. Its policy lets a server take tasks only when others are behind.
+    """The one durable pull consumer of the fleet. Its `overflow` policy gives a server tasks only while others lag.
 
-    No `max_deliver`: an exhausted work-queue message stays for ever and blocks its change set.
+    No `max_deliver`: a work-queue message that exhausts it would stay in the stream and block its change set forever.
     """
     return _durable(TASKS_CONSUMER, f"{subjects.root}.tasks.*.*.process", options.ack_wait) | {
         "max_waiting": 65_536,
@@ -162,7 +162,7 @@ def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
 
 
 def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """Where all servers wait for the one sweep message, which goes to the one that is pinned."""
+    """The consumer from which all servers pull the one sweep message; NATS delivers it to the pinned client."""
     return _durable(SWEEP_CONSUMER, subjects.sweep, max(options.sweep_interval, MIN_SWEEP_LEASE)) | {
         "priority_policy": "pinned_client",
         "priority_groups": [SWEEP_GROUP],
@@ -171,7 +171,7 @@ def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
 
 
 def consumers(subjects: Subjects, options: TopologyOptions) -> list[tuple[str, dict[str, Any]]]:
-    """The durable consumers, each with its stream."""
+    """The durable consumers as pairs of stream name and configuration."""
     return [
         (subjects.tasks_stream, tasks_consumer(subjects, options)),
         (subjects.sweep_stream, sweep_consumer(subjects, options)),

@@ -20,13 +20,13 @@ async def ensure_topology(
     new stream starts after it. Raises `ConfigError` if an existing stream or consumer cannot be updated as needed.
     """
     lost = lost or {}
-    beginnings = topology.beginnings(subjects)
+    initial_limits = topology.initial_limits(subjects)
     for config in topology.streams(subjects, options, clustered=js.connection.clustered):
         name = config["name"]
-        beginning = beginnings.get(name, {})
+        initial = initial_limits.get(name, {})
         if name in lost:
-            beginning = beginning | {"first_seq": topology.first_sequence_after(lost[name])}
-        await js.ensure_stream(config, beginning)
+            initial = initial | {"first_seq": topology.first_sequence_after(lost[name])}
+        await js.ensure_stream(config, initial)
     for stream, consumer in topology.consumers(subjects, options):
         await js.ensure_consumer(stream, consumer)
 

@@ -1,4 +1,8 @@
-"""Formulas of the Common Expression Language, read but never evaluated."""
+"""Formulas of the Common Expression Language (CEL): parsed and analysed here, evaluated in `rebaser.dvu.cel`.
+
+For `rebaser_core.definitions`, which checks requests, and for the evaluator. `formulas` needs the CEL library, which
+clients do not install; so this package itself imports nothing.
+"""
 
 from typing import Final
 

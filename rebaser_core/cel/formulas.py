@@ -1,7 +1,7 @@
-"""Formulas as they are written, in the Common Expression Language: whether one can be read, and what it names.
+"""Parses formulas in the Common Expression Language (CEL): whether a formula is valid, and which names it uses.
 
-Invariant: nothing is evaluated here, and what is wrong with a text is the same for whoever asks. Importing this module
-needs `cel-expr-python`, which is part of a server's installation and not of a client's.
+Invariant: no formula is evaluated here, and the same text has the same problem for every caller. Importing this module
+needs `cel-expr-python`, which a server installs and a client does not.
 """
 
 import re
@@ -16,8 +16,8 @@ from rebaser_core.cel import syntax as cel_syntax
 from rebaser_core.errors import UnprocessableError
 
 MAX_LENGTH = 8192  # characters of a formula; the parser itself refuses more than 32 nested levels
-MAX_ITERATIONS = 10_000  # of all macros in one evaluation, a bound inside the library
-KEPT = 4096  # formulas that stay read
+MAX_ITERATIONS = 10_000  # of all macros in one evaluation; the library enforces it
+CACHED = 4096  # parsed formulas that stay in memory
 
 NO_FORMULA = "params need expr, a formula"
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
@@ -32,32 +32,32 @@ _SHOWN_NAME = 80
 
 @dataclass(frozen=True, slots=True)
 class ParsedFormula:
-    """What a text says: its syntax, and its tree as the library serializes it."""
+    """A valid formula: its syntax, and its syntax tree as the library serializes it."""
 
     syntax: cel_syntax.Syntax
     tree: bytes
-    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # input names -> what is wrong with them
+    _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # problem by input names
 
     def wrong_names(self, names: tuple[str, ...]) -> str:
-        """Why no values of inputs `names` can be put in; empty if they can."""
+        """Why the formula cannot be evaluated with inputs called `names`; empty if it can."""
         known = self._checked.get(names)
         if known is not None:
             return known
-        wrong = ""
+        problem = ""
         bad = next((name for name in names if not is_name(name)), None)
         missing = next((name for name in self.syntax.names if name not in names), None)
         if bad is not None:
-            wrong = f"input name {_quote(bad)} cannot be used in a formula: letters, digits and _ only"
+            problem = f"input name {_quote(bad)} cannot be used in a formula: letters, digits and _ only"
         elif missing is not None:
-            wrong = f"the formula names {_quote(missing)}, which is not an input"
+            problem = f"the formula names {_quote(missing)}, which is not an input"
         if len(self._checked) < 64:
-            self._checked[names] = wrong
-        return wrong
+            self._checked[names] = problem
+        return problem
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHED)
 def read(expression: str) -> ParsedFormula | str:
-    """The formula, or why there is none: both are worth keeping."""
+    """Parse a formula; returns the reason as text if it is invalid. Both are cached."""
     if len(expression) > MAX_LENGTH:
         return f"the formula is longer than {MAX_LENGTH} characters"
     try:
@@ -72,33 +72,33 @@ def read(expression: str) -> ParsedFormula | str:
     if syntax.messages:
         return "a formula cannot build protocol buffer messages"
     if not syntax.times:
-        return "the separator of join has to be text that stands in the formula"
+        return "the separator of join has to be a text literal in the formula"
     return ParsedFormula(syntax, tree)
 
 
 def problem(expression: object, names: tuple[str, ...]) -> str:
-    """Why a formula with inputs `names` fails whatever they are; empty if it need not."""
+    """Why a formula with inputs called `names` fails for all values of them; empty if it may succeed."""
     if not isinstance(expression, str):
         return NO_FORMULA
-    found = read(expression)
-    return found if isinstance(found, str) else found.wrong_names(names)
+    formula = read(expression)
+    return formula if isinstance(formula, str) else formula.wrong_names(names)
 
 
 def names_in(expression: str) -> list[str]:
-    """The free names of a formula in order of appearance; raises `UnprocessableError` if it is none."""
-    found = read(expression)
-    if isinstance(found, str):
-        raise UnprocessableError(found, code=INVALID_FORMULA)
-    return list(found.syntax.names)
+    """The free names of a formula in order of appearance; raises `UnprocessableError` if it is invalid."""
+    formula = read(expression)
+    if isinstance(formula, str):
+        raise UnprocessableError(formula, code=INVALID_FORMULA)
+    return list(formula.syntax.names)
 
 
 def is_name(text: str) -> bool:
-    """Whether a formula can name `text`."""
+    """Whether `text` can be used as a name in a formula."""
     return _NAME.fullmatch(text) is not None and _RESERVED.fullmatch(text) is None
 
 
 def reason(text: str) -> str:
-    """What the library says, without its status words and source excerpts."""
+    """An error message of the library without its status words and source excerpts."""
     if "recursion" in text:
         return "the formula is nested deeper than 32 levels (a chain of operators counts, use sum)"
     if "Iteration budget" in text:

@@ -1,7 +1,7 @@
-"""What a parsed formula is made of, read from its serialized syntax tree (`cel.expr.ParsedExpr`, syntax.proto).
+"""Analyses a parsed formula by its serialized syntax tree (`cel.expr.ParsedExpr`, syntax.proto).
 
-Invariant: text constants, comments and escapes are never mistaken for code, because nothing here looks at the source.
-The tree is walked with a stack of our own; its depth is the parser's bound, its size that of the formula.
+Invariant: text literals, comments and escapes are never mistaken for code, because nothing here reads the source text.
+The walk keeps its own stack. The parser bounds the depth of the tree, the length of the formula its size.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ _MESSAGE_NAME, _ENTRIES = 1, 2
 _MAP_KEY, _ENTRY_VALUE = 3, 4
 _ITER_VAR, _ITER_RANGE, _ACCU_VAR, _ACCU_INIT, _CONDITION, _STEP, _RESULT, _ITER_VAR2 = range(1, 9)
 
-_ACCUMULATOR = "@result"  # what macros collect into; no user can write this name
+_ACCUMULATOR = "@result"  # the variable into which macros collect; no formula can contain this name
 _NAMESPACE = "math"  # `math.ceil(x)` parses as a call on a name
 _OPTIONAL, _OF_OPTIONAL = "optional", frozenset({"of", "none", "ofNonZeroValue"})
 _CONSTANT, _STRING = 3, 6
 DIVIDE, REPLACE, JOIN = "_/_", "replace", "join"
 RENAMED = frozenset({DIVIDE, REPLACE})
-# How often what these are given may be in what they give. `%.1000f` becomes some 1,300 digits; a part of a text that is
-# split takes some forty bytes.
+# How many times the size of their arguments the results of these functions may have. `%.1000f` yields some 1,300
+# digits; each part of a split text takes some forty bytes.
 _COPIES = {
     **dict.fromkeys(("_+_", "lowerAscii", "upperAscii", "trim", "reverse", "substring", "charAt", JOIN, REPLACE), 1),
     "split": 40,
@@ -40,10 +40,14 @@ _Field = tuple[int, int, int]  # number, and where its bytes start and end
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """`names` that are free, in order of appearance; how many copies operators and literals may make of what they are
-    given, apart (`copies`) and within what macros repeat (`repeated`); how many `macros` there are; how many `times`
-    separators may make a text longer (0: nobody knows); where the names of operators and functions start that are
-    `renamed`; whether it `replaces`, `splits` text, or builds `messages`."""
+    """The analysis of a formula.
+
+    `names`: the free names, in order of appearance. `copies`: how many copies of their arguments operators and literals
+    may make outside of macros; `repeated`: the same inside of what macros repeat. `macros`: how many there are.
+    `times`: the factor by which separators may lengthen a text (0: unknown). `renamed`: offsets of the names of
+    operators and functions in `RENAMED`. `replaces`, `splits`, `messages`: whether the formula replaces text, splits
+    text, or builds protocol buffer messages.
+    """
 
     names: tuple[str, ...]
     copies: int
@@ -56,11 +60,11 @@ class Syntax:
     messages: bool
 
 
-_Todo = tuple[int, int, frozenset[str], bool]  # where an expression is, names bound there, whether a macro repeats it
+_Todo = tuple[int, int, frozenset[str], bool]  # span of an expression, names bound in it, whether a macro repeats it
 
 
 def read(data: bytes) -> Syntax:
-    """Read what `Expression.serialize()` of an unchecked formula gives."""
+    """Analyse the bytes that `Expression.serialize()` returns for an unchecked formula."""
     names: dict[str, None] = {}
     renamed: list[int] = []
     times = 1
@@ -96,7 +100,7 @@ def read(data: bytes) -> Syntax:
             elif number == _STRUCT:
                 messages = messages or bool(_all(data, left, right, _MESSAGE_NAME))
                 entries = _all(data, left, right, _ENTRIES)
-                inner = [(a, b) for one in entries for n, a, b in fields(data, *one) if n in (_MAP_KEY, _ENTRY_VALUE)]
+                inner = [(a, b) for span in entries for n, a, b in fields(data, *span) if n in (_MAP_KEY, _ENTRY_VALUE)]
                 copies[repeated] += len(entries)
             elif number == _COMPREHENSION:
                 macros += 1
@@ -117,7 +121,7 @@ def read(data: bytes) -> Syntax:
 
 
 def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
-    """Where the function's name is, how many copies it makes, and the target and arguments to walk."""
+    """The span of the function's name, how many copies it makes, and the spans of target and arguments to walk."""
     parts = list(fields(data, start, end))
     function = next((a, b) for n, a, b in parts if n == _FUNCTION)
     target = [(a, b) for n, a, b in parts if n == _TARGET]
@@ -135,7 +139,7 @@ def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list
 
 
 def _separator(data: bytes, start: int, end: int) -> int:
-    """How many times `join` may make what it is given longer; 0 if its separator does not stand in the formula."""
+    """The factor by which `join` may lengthen its argument; 0 if its separator is not a literal."""
     args = _all(data, start, end, _ARGS)
     if not args:
         return 1
@@ -158,7 +162,7 @@ def _comprehension(data: bytes, start: int, end: int, bound: frozenset[str], *, 
 
 
 def ident(data: bytes, start: int, end: int) -> str | None:
-    """The name, if the expression is nothing but a name."""
+    """The name, if the expression is only a name."""
     for number, left, right in fields(data, start, end):
         if number == _IDENT:
             return text(data, *only(data, left, right, NAME))
@@ -178,7 +182,7 @@ def only(data: bytes, start: int, end: int, wanted: int) -> tuple[int, int]:
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
-    """The length-delimited fields of a message (protobuf.dev/programming-guides/encoding); others are stepped over."""
+    """The length-delimited fields of a message (protobuf.dev/programming-guides/encoding); other fields are skipped."""
     while at < end:
         tag, at = varint(data, at)
         wire = tag & 7

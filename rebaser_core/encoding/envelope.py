@@ -1,8 +1,8 @@
-"""The frame around every message: headers that say what it is, and a payload that is read only after that.
+"""The envelope of every message: headers that name its content type, type and version, and a payload.
 
-Invariant: a message is judged by its headers alone (content type, then type, then version) before its payload is
-touched; an older version is upgraded step by step to the current one before any other code sees it; and whatever bytes
-and headers come in, a reader gets a message or a `RebaserError`.
+Invariant: the headers alone decide (content type, then type, then version) whether the payload is decoded. A message of
+an older version is upgraded step by step to the current one before other code sees it. Whatever bytes and headers
+arrive, decoding returns a message or raises a `RebaserError`.
 """
 
 import re
@@ -49,7 +49,7 @@ APPLIED: Final = "X-Applied"
 DEBT: Final = "X-Debt"
 UNKNOWN: Final = "X-Unknown-Functions"
 DIGESTS: Final = "X-Digests"
-REDRIVE: Final = "X-Redrive"  # how often a request came back from the dead letters
+REDRIVE: Final = "X-Redrive"  # how often a request was redriven from the dead letters
 
 M = TypeVar("M")
 Headers = Mapping[str, str]
@@ -57,25 +57,28 @@ Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class Body(BaseModel):
-    """Base of the wire models, one for each version of each message: camelCase names, exact types, no field unknown."""
+    """Base of the wire models, one for each version of each message: camelCase names, exact types, no unknown
+    fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_too_many(cls, raw: object) -> object:
-        if type(raw) is dict and len(raw) > len(cls.model_fields):  # else each unknown field costs an error object
+        # Otherwise pydantic would make an error object for each unknown field.
+        if type(raw) is dict and len(raw) > len(cls.model_fields):
             raise malformed(f"{len(raw)} fields; at most {len(cls.model_fields)}")
         return raw
 
 
 @dataclass(frozen=True, slots=True)
 class MessageType(Generic[M]):
-    """A type of message. The current version is the last of `bodies`; `upgrades[0]` makes a v2 body of a v1 body.
+    """A message type. The current version is the last of `bodies`; `upgrades[0]` turns a v1 body into a v2 body.
 
-    `read` turns a current body, and the version it came in, into the message; `write` gives the wire map of a version.
-    Both may raise `UnprocessableError`. `lowest` is the first version that can say a message, and the one it is written
-    in, so that programs of the last release read all that they could have written; without it, the current one.
+    `read` turns a current body into the message, given the version in which it arrived; `write` returns the wire map of
+    a message in a version. Both may raise `UnprocessableError`. `lowest` returns the first version that can express a
+    message. Messages are written in that version, so that programs of the last release read whatever they could have
+    written themselves. Without `lowest`, messages are written in the current version.
     """
 
     name: str
@@ -85,8 +88,8 @@ class MessageType(Generic[M]):
     read: Callable[[Any, Limits, int], M]
     write: Callable[[M, int], dict[str, Any]]
     lowest: Callable[[M], int] | None = None
-    # Reads a body (of the version given) of the usual shape without the model, which costs as much as the rest; None:
-    # not that shape.
+    # Reads a body of a version if it has the usual shape, without the pydantic model, which costs as much as all else
+    # together. Returns None for any other shape.
     quick: Callable[[dict[str, Any], Limits, int], M | None] | None = None
 
     @property
@@ -96,7 +99,7 @@ class MessageType(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """What the headers say a message is, and that this program can read it."""
+    """Content type, type and version of a message, from its headers. This program can read it."""
 
     content_type: ContentType
     type: str
@@ -104,7 +107,7 @@ class Peeked:
 
 
 def content_type_of(headers: Headers | None) -> ContentType:
-    """In which content type to answer a message: its own, CBOR if it has none that we know."""
+    """The content type for the reply to a message: that of the message, or CBOR if that is missing or unknown."""
     try:
         return ContentType.of((headers or {}).get(CONTENT_TYPE, CBOR))
     except UnprocessableError:
@@ -115,12 +118,12 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class MessageRegistry:
-    """All message types a program knows; reads and writes their messages."""
+    """The message types that a program knows; decodes and encodes their messages."""
 
     def __init__(self, types: Iterable[MessageType[Any]]) -> None:
         self.types: dict[str, MessageType[Any]] = {}
         self._by_class: dict[type, MessageType[Any]] = {}
-        # What is known is looked up in one step: this runs for every message.
+        # `peek` runs for every message, so known headers are looked up in one step.
         self._peeked: dict[tuple[str | None, str | None, str | None], Peeked] = {}
         self._headers: dict[tuple[str, int, ContentType], dict[str, str]] = {}
         for kind in types:
@@ -135,10 +138,11 @@ class MessageRegistry:
                     }
 
     def peek(self, headers: Headers | None) -> Peeked:
-        """What a message is, from its headers alone.
+        """Read the headers of a message.
 
-        Raises `UnprocessableError` with code `malformed` (a header is missing, or the version is no positive number),
-        `unsupported_content_type` or `unknown_message_type`, and `UnsupportedVersion` for a version newer than ours.
+        Raises `UnprocessableError` with code `malformed` (a header is missing, or the version is not a positive
+        number), `unsupported_content_type` or `unknown_message_type`; `UnsupportedVersion` for a version newer than
+        this program reads.
         """
         headers = headers or {}
         content_type, name, version = (
@@ -146,15 +150,15 @@ class MessageRegistry:
             headers.get(MESSAGE_TYPE),
             headers.get(MESSAGE_VERSION),
         )
-        found = self._peeked.get((content_type, name, version))
-        if found is not None:
-            return found
+        peeked = self._peeked.get((content_type, name, version))
+        if peeked is not None:
+            return peeked
         if content_type is None:
             raise malformed(f"no header {CONTENT_TYPE}")
         plain = ContentType.of(content_type)
-        found = self._peeked.get((plain.value, name, version))
-        if found is not None:
-            return found
+        peeked = self._peeked.get((plain.value, name, version))
+        if peeked is not None:
+            return peeked
         if name is None:
             raise malformed(f"no header {MESSAGE_TYPE}")
         kind = self.types.get(name)
@@ -178,11 +182,11 @@ class MessageRegistry:
     def decode(
         self, headers: Headers | None, payload: bytes, limits: Limits = DEFAULT_LIMITS, expect: type | None = None
     ) -> object:
-        """The message, upgraded to its current version.
+        """Decode a message and upgrade it to its current version.
 
-        Raises what `peek` and `loads` raise, and `UnprocessableError` with code `unexpected_message_type` (of a known
-        type, but not `expect`), `malformed` (the payload is not what its version says) or a code of its content, such
-        as `invalid_update` and `invalid_id`.
+        Raises what `peek` and `loads` raise, and `UnprocessableError` with code `unexpected_message_type` (the type is
+        known, but not `expect`), `malformed` (the payload does not fit its version) or a code that its content
+        determines, such as `invalid_update` and `invalid_id`.
         """
         peeked = self.peek(headers)
         kind = self.types[peeked.type]
@@ -191,25 +195,25 @@ class MessageRegistry:
         raw = loads(peeked.content_type, payload, limits)
         content = unwrap(raw, peeked.version)
         if kind.quick is not None:
-            usual = kind.quick(content, limits, peeked.version)
-            if usual is not None:
-                return usual
+            message = kind.quick(content, limits, peeked.version)
+            if message is not None:
+                return message
         body = validate(kind.bodies[peeked.version - 1], content)
         for upgrade in kind.upgrades[peeked.version - 1 :]:
             body = upgrade(body)
         return kind.read(body, limits, peeked.version)
 
     def lowest(self, message: object) -> int:
-        """The version that a message is written in: the lowest that can say it."""
+        """The version in which a message is written: the lowest that can express it."""
         kind = self._by_class[type(message)]
         return kind.current if kind.lowest is None else kind.lowest(message)
 
     def encode(
         self, message: object, content_type: ContentType = CBOR, version: int | None = None
     ) -> tuple[dict[str, str], bytes]:
-        """`(headers, payload)`, headers to be added to; in the lowest version that will do, or in `version`.
+        """Encode a message as `(headers, payload)`, in `version` or in the lowest version that can express it.
 
-        Raises `UnprocessableError` for a message that an older `version` cannot express.
+        The caller may add headers. Raises `UnprocessableError` for a message that `version` cannot express.
         """
         kind = self._by_class[type(message)]
         version = version or self.lowest(message)
@@ -218,9 +222,9 @@ class MessageRegistry:
 
 
 def unwrap(raw: object, version: int) -> dict[str, Any]:
-    """The map inside the tagged union `{"v1": {…}}`, whose tag must be that of `version`."""
+    """The map inside the tagged union `{"v1": {…}}`; the tag must be that of `version`."""
     if type(raw) is not dict or len(raw) != 1:
-        raise malformed("a payload is a map with one version in it")
+        raise malformed("a payload is a map with a single version")
     tag, body = next(iter(raw.items()))
     if tag != f"v{version}":
         raise malformed(f"the payload is {tag[:40]!r}, not v{version}")
@@ -230,7 +234,7 @@ def unwrap(raw: object, version: int) -> dict[str, Any]:
 
 
 def validate(model: type[Body], raw: dict[str, Any]) -> Body:
-    """`raw` as a body; raises `UnprocessableError` (`malformed`) naming the first field that is wrong."""
+    """Validate `raw` as a body; raises `UnprocessableError` (`malformed`) that names the first invalid field."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:

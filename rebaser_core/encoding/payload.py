@@ -1,7 +1,7 @@
-"""Payload bytes and the JSON values in them. Everything from outside is read here, and nowhere else.
+"""Decodes and encodes payloads in CBOR and JSON. All bytes from outside are decoded here.
 
-Invariant: `loads` gives a value that any JSON reader could hold, or raises `UnprocessableError`; never another
-exception, and in time and memory proportional to the payload.
+Invariant: `loads` returns a value that any JSON reader can hold, or raises `UnprocessableError` and no other exception.
+Its time and memory are proportional to the payload.
 """
 
 import json
@@ -16,19 +16,19 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.values import INT64_MAX, INT64_MIN
 
-# `Limits.max_depth` bounds a value; this many arrays and maps may stand around one, in any message.
+# `Limits.max_depth` bounds a value; a message may nest it in this many further arrays and maps.
 FRAME_DEPTH = 8
 
 
 class ContentType(StrEnum):
-    """How a payload is written. CBOR (RFC 8949) unless a sender chooses JSON (RFC 8259)."""
+    """The format of a payload: CBOR (RFC 8949), or JSON (RFC 8259) if the sender chooses it."""
 
     CBOR = "application/cbor"
     JSON = "application/json"
 
     @classmethod
     def of(cls, text: str) -> "ContentType":
-        """The one that `text` names, whatever its case and parameters (`; charset=utf-8`): it is a MIME type.
+        """The content type that a MIME type names, whatever its case and parameters (`; charset=utf-8`).
 
         Raises `UnprocessableError` for any other.
         """
@@ -38,15 +38,15 @@ class ContentType(StrEnum):
         return found
 
 
-_CONTENT_TYPES = {str(one): one for one in ContentType}
+_CONTENT_TYPES = {str(content_type): content_type for content_type in ContentType}
 CBOR, JSON = ContentType.CBOR, ContentType.JSON
 
 
 def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
-    """The JSON value in `payload`, and nothing else: no tag, no byte string, no NaN, no key twice, nothing after it.
+    """Decode the JSON value in `payload`. Refused: tags, byte strings, NaN, duplicate keys, anything after the value.
 
-    Raises `UnprocessableError` with code `too_large` (payload longer than `max_request_bytes`), `too_deep` (more than
-    `max_depth` + `FRAME_DEPTH` nested containers) or `malformed`. Indefinite lengths are refused.
+    Indefinite lengths are refused as well. Raises `UnprocessableError` with code `too_large` (payload longer than
+    `max_request_bytes`), `too_deep` (more than `max_depth` + `FRAME_DEPTH` nested containers) or `malformed`.
     """
     if len(payload) > limits.max_request_bytes:
         raise UnprocessableError(f"{len(payload)} bytes; at most {limits.max_request_bytes}", code="too_large")
@@ -60,10 +60,10 @@ def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LI
 
 
 def dumps(content_type: ContentType, value: object) -> bytes:
-    """`value` as bytes, always the same for the same value; raises `UnprocessableError` if it cannot be written.
+    """Encode `value`, always to the same bytes for the same value; raises `UnprocessableError` if it cannot be encoded.
 
-    A value from a program must have passed `check_json` before: cbor2 encodes by recursion, and some thousand nested
-    lists end the process.
+    A value from a program must have passed `check_json` before: cbor2 encodes recursively, and some thousand nested
+    lists crash the process.
     """
     try:
         if content_type is CBOR:
@@ -73,18 +73,18 @@ def dumps(content_type: ContentType, value: object) -> bytes:
         raise UnprocessableError(f"cannot be encoded: {str(error)[:200]}", code="invalid_value") from None
 
 
-BYTES, TEXT, LIST, MAP = 2, 3, 4, 5  # major types of CBOR
+BYTES, TEXT, LIST, MAP = 2, 3, 4, 5  # CBOR major types
 
 
 def head(major: int, length: int) -> bytes:
-    """What stands in front of `length` bytes, items or entries in CBOR (RFC 8949, section 3)."""
+    """The CBOR head (RFC 8949, section 3) in front of `length` bytes, items or entries."""
     out = BytesIO()
     cbor2.CBOREncoder(out).encode_length(major, length)
     return out.getvalue()
 
 
 def read_head(source: BytesIO, major: int) -> int:
-    """The argument of the next head (RFC 8949, section 3), which must be of type `major`."""
+    """Read a head (RFC 8949, section 3) of type `major`; returns its argument."""
     first = source.read(1)
     if not first or first[0] >> 5 != major:
         raise malformed(f"expected CBOR of major type {major}")
@@ -99,14 +99,14 @@ def read_head(source: BytesIO, major: int) -> int:
 
 
 def read_item(source: BytesIO, limits: Limits) -> object:
-    """The next item of a CBOR sequence (RFC 8742), as strict as `loads`; leaves `source` behind it."""
+    """Read the next item of a CBOR sequence (RFC 8742), as strictly as `loads`; leaves `source` behind the item."""
     value = read_unchecked(source, limits)
     check_tree(value)
     return value
 
 
 def read_unchecked(source: BytesIO, limits: Limits) -> object:
-    """As `read_item`, but leaves may be byte strings, simple values, NaN or large integers: see `check_tree`."""
+    """`read_item` without `check_tree`: leaves may be byte strings, simple values, NaN or large integers."""
     depth = limits.max_depth + FRAME_DEPTH
     try:
         return cbor2.load(
@@ -116,13 +116,13 @@ def read_unchecked(source: BytesIO, limits: Limits) -> object:
             max_depth=depth,
             allow_indefinite=False,
             allow_duplicate_keys=False,
-            # Keys of other types could be chosen to collide in a dict, which costs quadratic time.
+            # A sender could choose keys of other types that collide in a dict, which costs quadratic time.
             strict_hashable_types=True,
         )
     except cbor2.CBORDecodeError as error:
         if "nesting depth" in str(error):
             raise UnprocessableError(f"nested deeper than {depth}", code="too_deep") from None
-        raise malformed(f"not CBOR that is read here: {str(error.__cause__ or error)[:200]}") from None
+        raise malformed(f"unsupported or invalid CBOR: {str(error.__cause__ or error)[:200]}") from None
 
 
 def malformed(message: str) -> UnprocessableError:
@@ -133,17 +133,17 @@ def _refuse_tag(*_: object) -> NoReturn:
     raise ValueError("a tag is not allowed here")
 
 
-# Tags that cbor2 decodes by itself (its `decode_semantic`); all others come to `tag_hook`. A tag that is refused here
-# builds nothing: with a number, a pattern or a reference inside, building is the attack.
+# Tags that cbor2 decodes itself (its `decode_semantic`); it passes all others to `tag_hook`. A refused tag is never
+# decoded: with a number, a pattern or a reference inside, decoding is the attack.
 _REFUSED_TAGS = dict.fromkeys(
     (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799), _refuse_tag
 )
 
 
-def check_tree(value: object, *, surrogates: bool = False) -> None:  # noqa: C901, PLR0912 - one flat loop: it is hot
-    """Refuse what a decoder lets through and JSON has not. `surrogates`: whether text may hold lone ones.
+def check_tree(value: object, *, surrogates: bool = False) -> None:  # noqa: C901, PLR0912 - one flat loop, for speed
+    """Refuse what a decoder accepts and JSON does not have. `surrogates`: whether to look for lone surrogates in text.
 
-    Depth is bounded by the decoder already; iterative all the same.
+    Raises `UnprocessableError` (`malformed`). Iterative, although the decoder has bounded the depth.
     """
     todo: list[Any] = [(value,)]
     while todo:
@@ -186,13 +186,13 @@ def _loads_json(payload: bytes, limits: Limits) -> object:
     try:
         value = _JSON_DECODER.decode(payload.decode())
     except ValueError as error:
-        raise malformed(f"not JSON that is read here: {str(error)[:200]}") from None
+        raise malformed(f"unsupported or invalid JSON: {str(error)[:200]}") from None
     check_tree(value, surrogates=b"\\u" in payload)
     return value
 
 
 def _check_json_depth(payload: bytes, depth: int) -> None:
-    """Refuse deep nesting before the decoder, which recurses, meets it. Linear, and says nothing on other faults."""
+    """Refuse deep nesting before the recursive decoder meets it. Linear; other faults are left to the decoder."""
     bare = payload.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
     level = 0
     for outside in bare.split(b'"')[::2]:
@@ -218,10 +218,10 @@ def _json_float(text: str) -> float:
 
 
 def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    value = dict(pairs)
+    if len(value) != len(pairs):
         raise ValueError("a map has the same key twice")
-    return found
+    return value
 
 
 _JSON_DECODER = json.JSONDecoder(object_pairs_hook=_json_object, parse_int=_json_int, parse_float=_json_float)

@@ -1,7 +1,8 @@
-"""Every message Rebaser knows, with its versions, and how to read and write it.
+"""The messages of Rebaser and their versions: requests, replies, commits, progress, and the blobs of large ones.
 
-To add a version: a new body, an upgrade from the one before, and golden files (`tests/wire`). Nothing else changes,
-because only current messages leave this package.
+For clients and servers, which call the functions below and see messages of the current version only. So a new version
+needs a body, an upgrade from the version before, and golden files (`tests/wire`), and nothing else. Imports `encoding`,
+`state` and root modules of `rebaser_core`.
 """
 
 from dataclasses import replace
@@ -68,31 +69,31 @@ encode = REGISTRY.encode
 
 
 def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dict[str, str], bytes]:
-    """`(headers, payload)` of a log entry, the headers for the sweeper among them."""
+    """`(headers, payload)` of a commit, including the headers for the sweeper."""
     headers, payload = REGISTRY.encode(commit, content_type)
     headers.update(sweep_headers(commit))
     return headers, payload
 
 
 def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
-    """That a reader of `headers` and `payload` finds `commit`, a delta in a blob aside.
+    """Check that a reader of `headers` and `payload` gets `commit`, except for a delta in a blob.
 
     Raises `UnprocessableError` or `UnsupportedVersion` otherwise.
     """
     if surely_reads_back(commit, headers, payload):
         return
-    meant = commit if commit.delta_blob is None else replace(commit, delta=())
-    if decode_commit(headers, payload) != meant:
+    expected = commit if commit.delta_blob is None else replace(commit, delta=())
+    if decode_commit(headers, payload) != expected:
         raise malformed("it reads back as another commit")
     if read_sweep_headers(headers) != (commit.applied, commit.debt):
         raise malformed("its headers read back as others")
 
 
 def decode_commit(headers: Headers | None, payload: bytes, limits: Limits = COMMIT_LIMITS) -> Commit:
-    """The commit in a log entry.
+    """Decode a commit.
 
-    Raises `UnprocessableError` with code `foreign` for a message that does not claim to be a commit, with another code
-    for a damaged one; `UnsupportedVersion` for a version, kind or outcome this program does not know.
+    Raises `UnprocessableError` with code `foreign` for a message that does not claim to be a commit, and with another
+    code for a damaged commit; `UnsupportedVersion` for a version, kind or outcome that this program does not know.
     """
     check_is_commit(headers)
     commit = REGISTRY.decode(headers, payload, limits, Commit)

@@ -1,7 +1,7 @@
-"""Commits on the wire.
+"""The wire format of commits.
 
-Invariant: what `encode_commit` writes, `decode_commit` gives back equal, and a word it does not know (kind, outcome,
-version) is `UnsupportedVersion`, never a guess: a reader must not fold what it does not understand.
+Invariant: `decode_commit` returns a commit equal to the one that `encode_commit` encoded. An unknown kind, outcome or
+version raises `UnsupportedVersion`, because a reader must not fold a commit that it does not understand.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ from rebaser_core.messages.decision import read_decision, write_decision
 from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.updates import any_match, parse_recompute
 
-MATCHES = 2  # the version from which on inputs may be matches
+MATCHES = 2  # the first version in which inputs may be matches
 
 
 class AppliedV1(Body):
@@ -56,7 +56,7 @@ class AttemptV1(Body):
 class CommitV1(Body):
     """`requests` are compact rows: sequence, request id, outcome, performed, code, message, redrive, attempts.
 
-    Empty ends are left out.
+    Empty fields at the end of a row are left out.
     """
 
     id: str
@@ -75,7 +75,7 @@ class CommitV1(Body):
 
 
 class CommitV2(CommitV1):
-    """May ask to recompute; inputs may be matches."""
+    """Adds `recompute`; inputs may be matches."""
 
     recompute: list[Any] = Field(default_factory=list)
 
@@ -107,17 +107,17 @@ def _read(body: CommitV2, limits: Limits, version: int) -> Commit:
         CheckpointRef(check_address(checkpoint.address), checkpoint.sequence, checkpoint.size) if checkpoint else None,
         Attempt(attempt.sequence, attempt.count, attempt.first_ms, attempt.deaths) if attempt else None,
         body.forget_before_ms,
-        tuple([parse_recompute(one, limits) for one in body.recompute]),
+        tuple([parse_recompute(raw, limits) for raw in body.recompute]),
         body.debt,
     )
 
 
-# What nearly all commits say: that of requests and of updates of derived values.
+# The fields of nearly all commits: those that decide requests, and those of dependent values updates.
 USUAL = {"id", "previous", "kind", "atMs", "owner", "applied", "covers", "requests", "delta", "forgetBeforeMs", "debt"}
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
-    """A commit that says no more than the usual."""
+    """A commit that has only usual fields, or None."""
     get = raw.get
     id_, kind, owner, applied = get("id"), get("kind"), get("owner"), get("applied")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
@@ -169,7 +169,7 @@ def _read_changes(kind: Kind, raw: dict[str, Any] | None, limits: Limits, versio
 def _read_blob(raw: dict[str, Any]) -> BlobRef:
     size = raw.get("size")
     if len(raw) != 2 or type(size) is not int or size < 0:
-        raise malformed("a delta elsewhere is an address and a size")
+        raise malformed("a delta in a blob is an address and a size")
     return BlobRef(check_address(raw["address"]), size)
 
 
@@ -178,7 +178,9 @@ def _lowest(commit: Commit) -> int:
 
 
 def _has_match(commit: Commit) -> bool:
-    return commit.kind is not Kind.DVU and any_match(commit.delta)  # what a DVU found may be much
+    return commit.kind is not Kind.DVU and any_match(
+        commit.delta
+    )  # the results of a DVU have no matches, and may be many
 
 
 def _write(commit: Commit, version: int) -> dict[str, Any]:
@@ -209,17 +211,17 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
     if commit.recompute:
         if version < 2:
             raise UnprocessableError("version 1 of a commit cannot ask to recompute", code="invalid_commit")
-        wire["recompute"] = [one.to_wire() for one in commit.recompute]
+        wire["recompute"] = [recompute.to_wire() for recompute in commit.recompute]
     return wire
 
 
-def _write_attempt(tried: Attempt) -> dict[str, int]:
-    wire = {"sequence": tried.sequence, "count": tried.count, "firstMs": tried.first_ms}
-    return wire | {"deaths": tried.deaths} if tried.deaths else wire
+def _write_attempt(attempt: Attempt) -> dict[str, int]:
+    wire = {"sequence": attempt.sequence, "count": attempt.count, "firstMs": attempt.first_ms}
+    return wire | {"deaths": attempt.deaths} if attempt.deaths else wire
 
 
 def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
-    if commit.delta_blob is not None:  # the delta, if it is here too, is only its loaded copy
+    if commit.delta_blob is not None:  # a delta in the commit as well is only its loaded copy
         return {"address": commit.delta_blob.address, "size": commit.delta_blob.size}
     if version < MATCHES and _has_match(commit):
         raise UnprocessableError("version 1 of a commit has no matches", code="invalid_commit")

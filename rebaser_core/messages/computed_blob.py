@@ -1,12 +1,12 @@
-"""What a large update found, as a blob in columns.
+"""The blob format of `ComputedTable`: the results of a large update, in columns.
 
-Invariant: what `encode_table` writes, `decode_table` gives back equal; bytes that are no such table, or hold a value
-that may not be stored, are refused.
+Invariant: `decode_table` returns a table equal to the one that `encode_table` encoded. It refuses bytes that are no
+such table, or that hold a value which cannot be stored.
 
-`{"v2": {"computed": {ids, kinds, numbers, others, errors}}}` in CBOR. `ids` is one text, an id a line (an id has no
-line break in it); `kinds` a byte each (0 null, 1 false, 2 true, 3 integer, 4 double, 5 other); `numbers` 8 bytes,
-little endian, for each integer or double in order; `others` the values of kind 5 in order; `errors` rows of a position,
-a code, a message and an origin.
+`{"v2": {"computed": {ids, kinds, numbers, others, errors}}}` in CBOR. `ids`: one text with an id in each line (ids
+contain no line breaks). `kinds`: a byte for each id (0 null, 1 false, 2 true, 3 integer, 4 double, 5 other). `numbers`:
+8 bytes, little endian, for each integer or double in order. `others`: the values of kind 5 in order. `errors`: rows of
+a position, a code, a message and an origin.
 """
 
 from dataclasses import replace
@@ -26,49 +26,51 @@ _BITS = np.dtype("<i8")
 
 
 def encode_table(table: ComputedTable) -> bytes:
-    """The blob of `table`."""
+    """Encode `table` as a blob."""
     kinds = table.kinds
     numbers = is_number(kinds)
     bits = table.bits if numbers.all() else table.bits[numbers]
     ids = table.ids.lines() if isinstance(table.ids, RowIds) else "\n".join(table.ids).encode()
     faults = sorted(table.faults.items())
-    columns: dict[str, tuple[Any, ...]] = {  # put together here, because each megabyte that is copied once more counts
+    columns: dict[str, tuple[Any, ...]] = {  # joined only once, because every copy of a megabyte counts
         "ids": (head(TEXT, len(ids)), ids),
         "kinds": (head(BYTES, len(kinds)), kinds.tobytes()),
         "numbers": (head(BYTES, bits.nbytes), np.ascontiguousarray(bits, _BITS).data),
-        "others": (dumps(CBOR, [table.others[at] for at in np.flatnonzero(kinds == OTHER).tolist()]),),
-        "errors": (dumps(CBOR, [[at, fault.code, fault.message, fault.origin] for at, fault in faults]),),
+        "others": (dumps(CBOR, [table.others[position] for position in np.flatnonzero(kinds == OTHER).tolist()]),),
+        "errors": (dumps(CBOR, [[position, fault.code, fault.message, fault.origin] for position, fault in faults]),),
     }
     frame = dumps(CBOR, {"v2": {"computed": 0}})[:-1]
-    written = (part for name, parts in columns.items() for part in (dumps(CBOR, name), *parts))
-    return b"".join((frame, head(MAP, len(columns)), *written))
+    encoded = (part for name, parts in columns.items() for part in (dumps(CBOR, name), *parts))
+    return b"".join((frame, head(MAP, len(columns)), *encoded))
 
 
 def decode_table(data: bytes, limits: Limits) -> ComputedTable:
-    """The table in `data`. Raises `UnprocessableError`."""
+    """Decode a blob; raises `UnprocessableError`."""
     text, table = _open(data, limits)
     return replace(table, ids=text.split("\n") if text else [])
 
 
 def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
-    """That `decode_table` gives `table`, without making its ids one by one. Raises `UnprocessableError` otherwise.
+    """Check that `data` decodes to `table`, without making a string of each id. Raises `UnprocessableError` otherwise.
 
-    The ids themselves are not compared: `table` may have them from the very text that stands in `data`.
+    The ids are not compared: those of `table` may come from the same text as those in `data`.
     """
     if len(data) > limits.max_request_bytes:
         raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
-    _, found = _open(data, limits)
+    _, decoded = _open(data, limits)
     numbers = is_number(table.kinds)
-    if not np.array_equal(found.kinds, table.kinds) or not np.array_equal(found.bits[numbers], table.bits[numbers]):
+    if not np.array_equal(decoded.kinds, table.kinds) or not np.array_equal(decoded.bits[numbers], table.bits[numbers]):
         raise malformed("it reads back as another table")
-    if found.others != table.others or found.faults != table.faults:
+    if decoded.others != table.others or decoded.faults != table.faults:
         raise malformed("it reads back as another table")
 
 
 def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
-    """The ids as they stand in `data`, an id a line, and the rest of the table; all of it checked."""
+    """The ids as one text, an id in each line, and the rest of the table. All of it is checked."""
     source = BytesIO(data)
-    raw = read_unchecked(source, limits)  # columns are checked as such, the rest below
+    raw = read_unchecked(
+        source, limits
+    )  # `check_tree` runs below, on the values only: columns have checks of their own
     if source.tell() != len(data):
         raise malformed("something follows the table")
     body = _only(_only(raw, "v2"), "computed")
@@ -79,33 +81,33 @@ def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
         raise malformed("the kinds of a table do not fit")
     bits = _bits(_bytes(body["numbers"]), kinds)
     places = np.flatnonzero(kinds == OTHER).tolist()
-    given, errors = body["others"], body["errors"]
-    if type(given) is not list or len(given) != len(places) or type(errors) is not list:
+    others, errors = body["others"], body["errors"]
+    if type(others) is not list or len(others) != len(places) or type(errors) is not list:
         raise malformed("the other values of a table do not fit")
-    check_tree(given)
+    check_tree(others)
     faults = dict(_fault(row, kinds) for row in errors)
-    return ids, ComputedTable([], kinds, bits, dict(zip(places, given, strict=True)), faults)
+    return ids, ComputedTable([], kinds, bits, dict(zip(places, others, strict=True)), faults)
 
 
 def _only(raw: object, key: str) -> Any:
     if type(raw) is not dict or list(raw) != [key]:
-        raise malformed(f"a blob is a map of {key} alone")
+        raise malformed(f"a blob is a map with the single key {key}")
     return raw[key]
 
 
 def _bytes(raw: object) -> bytes:
     if type(raw) is not bytes:
-        raise malformed("a column of a table is no bytes")
+        raise malformed("a column of a table is not a byte string")
     return raw
 
 
 def _check_ids(text: object, limits: Limits) -> int:
-    """How many ids `text` has, an id a line, each of which is one."""
+    """The number of ids in `text`, an id in each line; raises `UnprocessableError` if one is invalid."""
     if type(text) is not str:
-        raise malformed("the ids of a table are no text")
+        raise malformed("the ids of a table are not text")
     if not text:
         return 0
-    # An element a character, so that lengths are found without a string for each id.
+    # One array element for each character, so that lengths need no string for each id.
     ascii_only = text.isascii()
     characters = np.frombuffer(
         text.encode("ascii" if ascii_only else "utf-32-le"), np.uint8 if ascii_only else np.uint32
@@ -133,9 +135,9 @@ def _bits(raw: bytes, kinds: Any) -> Any:
 def _fault(row: object, kinds: Any) -> tuple[int, Fault]:
     if type(row) is not list or len(row) != 4:
         raise malformed("an error of a table is a row of 4")
-    at, code, message, origin = row
-    if type(at) is not int or not 0 <= at < len(kinds) or kinds[at] != NULL:
-        raise malformed("an error of a table has no place")
+    position, code, message, origin = row
+    if type(position) is not int or not 0 <= position < len(kinds) or kinds[position] != NULL:
+        raise malformed("an error of a table has no valid position")
     if not (type(code) is str and type(message) is str and type(origin) is str):
         raise malformed("a code, message or origin is not text")
-    return at, Fault(code, message, origin)
+    return position, Fault(code, message, origin)

@@ -1,6 +1,7 @@
-"""Decided requests on the wire: rows of a commit or of a checkpoint, and the digests of their content.
+"""The wire format of decisions: rows in commits and checkpoints, and the digests of the requests.
 
-Invariant: what `write_decision` writes, `read_decision` gives back equal; an unknown outcome is `UnsupportedVersion`.
+Invariant: `read_decision` returns a decision equal to the one that `write_decision` wrote. An unknown outcome raises
+`UnsupportedVersion`.
 """
 
 from base64 import b64decode, b64encode
@@ -14,15 +15,15 @@ from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import RequestId
 
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
-_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0]  # what a row that ends early leaves out
+_EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0]  # the fields that a short row leaves out
 _NO_DIGEST = bytes(SIZE)
 
 
 def read_decision(row: object) -> Decision:
-    """The decision in a row of `requests`; raises `UnsupportedVersion` for an outcome it does not know."""
+    """Read a row of `requests`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown outcome."""
     if type(row) is not list or not 3 <= len(row) <= len(_EMPTY):
         raise malformed(f"a decided request is a row of 3 to {len(_EMPTY)}")
-    if len(row) == 4:  # the usual case: updates were performed, and there is nothing to say about it
+    if len(row) == 4:  # the usual case: updates were performed, without code or message
         sequence, request_id, outcome, performed = row
         code, message, redrive, attempts = "", "", 0, 0
     else:
@@ -33,13 +34,14 @@ def read_decision(row: object) -> Decision:
         raise malformed("a sequence or count is not a natural number")
     if not type(request_id) is type(outcome) is type(code) is type(message) is str:
         raise malformed("an id, outcome, code or message is not text")
-    known = _OUTCOMES.get(outcome)
-    if known is None:
+    known_outcome = _OUTCOMES.get(outcome)
+    if known_outcome is None:
         raise UnsupportedVersion(f"an outcome {outcome[:40]!r}")
-    return Decision(sequence, RequestId(request_id), known, performed, code, message, redrive, attempts)
+    return Decision(sequence, RequestId(request_id), known_outcome, performed, code, message, redrive, attempts)
 
 
 def write_decision(decision: Decision) -> list[Any]:
+    """The row of a decision, without its empty end."""
     row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
     if decision.redrive or decision.attempts:
         row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
@@ -51,14 +53,14 @@ def write_decision(decision: Decision) -> list[Any]:
 
 
 def write_digests(decisions: Sequence[Decision]) -> str:
-    """Those of `decisions` as text; empty if there are none."""
-    if not any(one.digest for one in decisions):
+    """The digests of `decisions` as text; empty if none has one."""
+    if not any(decision.digest for decision in decisions):
         return ""
-    return b64encode(b"".join([one.digest or _NO_DIGEST for one in decisions])).decode()
+    return b64encode(b"".join([decision.digest or _NO_DIGEST for decision in decisions])).decode()
 
 
 def add_digests(decisions: Sequence[Decision], text: str | None) -> None:
-    """Put what `write_digests` wrote into decisions that were just read; a text that does not fit says nothing."""
+    """Add the digests that `write_digests` wrote to decisions that were just read; ignores a text that does not fit."""
     if not text:
         return
     try:
@@ -66,7 +68,8 @@ def add_digests(decisions: Sequence[Decision], text: str | None) -> None:
     except ValueError:
         return
     if len(data) == SIZE * len(decisions):
-        for at, one in enumerate(decisions):
-            digest = data[at * SIZE : (at + 1) * SIZE]
+        for position, decision in enumerate(decisions):
+            digest = data[position * SIZE : (position + 1) * SIZE]
             if digest != _NO_DIGEST:
-                object.__setattr__(one, "digest", digest)  # nobody else has it yet, and a copy costs ten times as much
+                # No other code has the decision yet, and a copy costs ten times as much.
+                object.__setattr__(decision, "digest", digest)

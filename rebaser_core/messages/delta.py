@@ -1,6 +1,7 @@
-"""What a commit changed, on the wire: inline in the commit, or as a blob of its own.
+"""The wire format of deltas: inline in a commit, or in a blob.
 
-Invariant: a `dvu` commit's delta is computed values and any other's is updates; nothing else decodes.
+Invariant: the delta of a `dvu` commit decodes as computed values, that of any other commit as updates, and as nothing
+else.
 """
 
 import operator
@@ -20,10 +21,10 @@ from rebaser_core.values import Fault, check_json
 
 T = TypeVar("T")
 
-_ONE = {"updates": "update", "computed": "computed value"}
+_SINGULAR = {"updates": "update", "computed": "computed value"}
 
 
-def write_one_computed(item: Computed) -> dict[str, Any]:
+def write_computed(item: Computed) -> dict[str, Any]:
     if item.fault is None:
         return {"id": item.id, "value": item.value}
     return {
@@ -32,13 +33,13 @@ def write_one_computed(item: Computed) -> dict[str, Any]:
     }
 
 
-def read_computed(raw: object, limits: Limits) -> tuple[Computed, ...]:
+def read_computed_list(raw: object, limits: Limits) -> tuple[Computed, ...]:
     if type(raw) is not list:
         raise malformed("computed values are not a list")
-    return tuple([read_one_computed(item, limits) for item in raw])
+    return tuple([read_computed(item, limits) for item in raw])
 
 
-def read_one_computed(raw: object, limits: Limits) -> Computed:
+def read_computed(raw: object, limits: Limits) -> Computed:
     if type(raw) is not dict or len(raw) != 2:
         raise malformed("a computed value is a map of an id and a value or an error")
     id_ = check_id(raw.get("id"), limits)
@@ -56,47 +57,47 @@ def read_fault(raw: object) -> Fault:
 
 
 def write_delta(delta: Delta) -> dict[str, Any]:
-    """The map in a commit, and in a blob."""
+    """The wire map of a delta, in a commit or a blob."""
     field, write = _writer(delta)
     return {field: [write(item) for item in delta]}
 
 
 def _writer(delta: Delta) -> tuple[str, Callable[[Any], dict[str, Any]]]:
     if delta and type(delta[0]) is Computed:
-        return "computed", write_one_computed
+        return "computed", write_computed
     return "updates", operator.methodcaller("to_wire")
 
 
 def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
-    """The inverse of `write_delta`, for a commit of `kind`."""
+    """Read the wire map of the delta of a commit of `kind`; raises `UnprocessableError`."""
     field = "computed" if kind is Kind.DVU else "updates"
     if len(raw) != 1 or field not in raw:
         raise malformed(f"the delta of a {kind} commit is {field}")
-    return read_computed(raw[field], limits) if kind is Kind.DVU else parse_updates(raw[field], limits)
+    return read_computed_list(raw[field], limits) if kind is Kind.DVU else parse_updates(raw[field], limits)
 
 
 # -- blobs -------------------------------------------------------------------------------------------------------------
 #
-# `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Written and read item by item: one call for a
-# million items would hold the interpreter, and with it the event loop, for a second. Updates with a match among them
-# are `v2`, so that a reader of the last release leaves them alone. What a large update found stands in columns
-# (`rebaser_core.messages.computed_blob`), as another `v2`.
+# `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Blobs are encoded and decoded item by item:
+# one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that contain a
+# match are written as `v2`, so that a reader of the last release leaves them to newer ones. The results of a large
+# update are written in columns (`rebaser_core.messages.computed_blob`), which is another `v2`.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 
 
 def encode_updates_blob(updates: Sequence[Update]) -> bytes:
-    """Content of the blob for a request too large for a message."""
+    """The blob with the updates of a request that is too large for a message."""
     return encode_delta(tuple(updates))
 
 
 def decode_updates_blob(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """The updates; raises `UnprocessableError` as a message that holds them would, or `UnsupportedVersion`."""
+    """Decode `encode_updates_blob`; raises `UnprocessableError` as an inline request would, or `UnsupportedVersion`."""
     return _decode("updates", data, limits, parse_update)
 
 
 def encode_delta(delta: Delta) -> bytes:
-    """Content of the blob for a delta too large for its commit; an empty one needs none."""
+    """The blob with a delta that is too large for its commit. An empty delta needs no blob."""
     if isinstance(delta, ComputedTable):
         return encode_table(delta)
     field, write = _writer(delta)
@@ -106,18 +107,18 @@ def encode_delta(delta: Delta) -> bytes:
 
 
 def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Delta:
-    """The delta of a commit of `kind`; raises `UnprocessableError` or `UnsupportedVersion`."""
+    """Decode the blob with the delta of a commit of `kind`; raises `UnprocessableError` or `UnsupportedVersion`."""
     if kind is Kind.DVU:
         if data[:4] == _V2:
             if len(data) > limits.max_request_bytes:
                 raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
             return decode_table(data, limits)
-        return _decode("computed", data, limits, read_one_computed)
+        return _decode("computed", data, limits, read_computed)
     return _decode("updates", data, limits, parse_update)
 
 
 def check_delta(kind: Kind, data: bytes, delta: Delta) -> None:
-    """That a reader of `data` finds `delta`, both of a commit of `kind`. Raises `UnprocessableError` otherwise."""
+    """Check that the blob `data` decodes to `delta` of a commit of `kind`; raises `UnprocessableError` otherwise."""
     if isinstance(delta, ComputedTable):
         check_table(data, delta, COMMIT_LIMITS)
     elif decode_delta(kind, data) != tuple(delta):
@@ -136,27 +137,27 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
     count = read_head(source, LIST)
     if count > limits.max_updates:
         raise UnprocessableError(f"{count} {field}; at most {limits.max_updates}", code="too_large")
-    found: list[T] = []
+    items: list[T] = []
     for position in range(count):
         raw: object = None
         try:
             raw = read_item(source, limits)
-            found.append(read(raw, limits))
+            items.append(read(raw, limits))
         except UnprocessableError as error:
-            what = f"{_ONE[field]} {position}{of_id(raw, error.message)}"
+            what = f"{_SINGULAR[field]} {position}{of_id(raw, error.message)}"
             raise UnprocessableError(what, code=error.code) from None
     if source.tell() != len(data):
         raise malformed(f"{len(data) - source.tell()} bytes follow the {field}")
-    return tuple(found)
+    return tuple(items)
 
 
 def check_version(tag: object, newest: int) -> None:
-    """`tag` is `v1` or another up to `newest`; a newer one is `UnsupportedVersion`."""
+    """Check that `tag` is a version from `v1` to `newest`; raises `UnsupportedVersion` for a newer one."""
     if type(tag) is str and _VERSION_TAG.fullmatch(tag):
         if int(tag[1:]) <= newest:
             return
         raise UnsupportedVersion(f"a blob of version {tag}; this program reads up to v{newest}")
-    raise malformed("a blob is a map with one version in it")
+    raise malformed("a blob is a map with a single version")
 
 
 _VERSION_TAG = re.compile(r"v[1-9][0-9]{0,8}")
@@ -168,7 +169,7 @@ def _check_field(key: object, field: str) -> None:
 
 
 def _open_map(source: BytesIO, check_key: Callable[[object], None]) -> object:
-    """Step into a map of one entry, behind its key, which it returns."""
+    """Read the head and the key of a map with one entry; returns the key."""
     if read_head(source, MAP) != 1:
         raise malformed("a map has not exactly one entry")
     key = read_item(source, DEFAULT_LIMITS)

@@ -1,4 +1,4 @@
-"""How far a dependent values update is that takes its time; for whoever watches, kept nowhere."""
+"""The progress of a long dependent values update. Published for watchers, stored nowhere."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -12,9 +12,9 @@ from rebaser_core.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class DvuProgress:
-    """An update at work on `server` for `seconds` that makes derived values true as of log sequence `covers`.
+    """A running update: it has run on `server` for `seconds` and brings derived values up to log sequence `covers`.
 
-    `done` of `total` values are looked at; `total` is None while it is being planned.
+    `done` of `total` values are processed; `total` is None during planning.
     """
 
     workspace_id: str

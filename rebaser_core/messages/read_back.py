@@ -1,8 +1,8 @@
-"""Whether a reader finds in a message the commit that it was made of, for less than reading it costs.
+"""Checks that an encoded commit decodes to the same commit, at less than the cost of decoding it.
 
-Invariant: True only where `decode_commit` gives an equal commit and `read_sweep_headers` its own; False says nothing.
-It runs for every commit before it is stored, while the caches of the processor are cold: it compares what stands in
-the message with the commit, builds nothing, and calls as little as it can.
+Invariant: True only if `decode_commit` would return an equal commit and `read_sweep_headers` its `applied` and `debt`;
+False decides nothing. The check runs for every commit before it is stored, while the caches of the processor are cold.
+So it compares the fields of the message with the commit, builds no objects, and calls as little as possible.
 """
 
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ _CBOR, _NAME = str(CBOR), COMMIT.name
 
 
 def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
-    """Whether `headers` and `payload`, CBOR of version 1, surely read back as `commit`: one that
-    decides requests and sets values, its delta inline.
+    """Whether `headers` and `payload` are certain to decode to `commit`.
 
-    Raises `UnprocessableError` where what stands there cannot be read.
+    Only for commits in CBOR of version 1 that decide requests and set values, with an inline delta; False for others.
+    Raises `UnprocessableError` if `payload` is not CBOR.
     """
     if commit.kind is not Kind.REBASE or commit.delta_blob is not None or commit.checkpoint is not None:
         return False
     if commit.attempt is not None or commit.recompute:
         return False
-    says = headers.get
-    if says(CONTENT_TYPE) != _CBOR or says(MESSAGE_TYPE) != _NAME or says(MESSAGE_VERSION) != "1":
+    header = headers.get
+    if header(CONTENT_TYPE) != _CBOR or header(MESSAGE_TYPE) != _NAME or header(MESSAGE_VERSION) != "1":
         return False
     source = BytesIO(payload)
     raw: Any = read_unchecked(source, COMMIT_LIMITS)
@@ -48,7 +48,7 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
 
 
 def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool:
-    """All but requests and delta; also that `headers` repeat place and debt."""
+    """Compare all fields except `requests` and `delta`, and the headers that repeat `applied` and `debt`."""
     get = body.get
     id_, kind, owner, applied, covers = get("id"), get("kind"), get("owner"), get("applied"), get("covers")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
@@ -58,71 +58,74 @@ def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool
         return False
     if forget != commit.forget_before_ms or debt != commit.debt or covers != commit.covers:
         return False
-    place = ""
+    applied_header = ""
     reached: Any = 0
     if applied is not None:
-        meant = commit.applied
-        if meant is None or type(applied) is not dict or len(applied) != 2:
+        expected = commit.applied
+        if expected is None or type(applied) is not dict or len(applied) != 2:
             return False
         stream, reached = applied.get("stream"), applied.get("sequence")
-        if type(stream) is not str or stream != meant.stream or reached != meant.sequence:
+        if type(stream) is not str or stream != expected.stream or reached != expected.sequence:
             return False
-        place = f"{stream}:{reached}"
+        applied_header = f"{stream}:{reached}"
     elif commit.applied is not None:
         return False
     if covers is None:
         covers = 0
     if not type(previous) is type(at_ms) is type(forget) is type(debt) is type(covers) is type(reached) is int:
         return False
-    most = INT64_MAX
-    if not (0 <= previous <= most and 0 <= at_ms <= most and 0 <= forget <= most):
+    high = INT64_MAX
+    if not (0 <= previous <= high and 0 <= at_ms <= high and 0 <= forget <= high):
         return False
-    if not (0 <= debt <= most and 0 <= covers <= most and 0 <= reached <= most):
+    if not (0 <= debt <= high and 0 <= covers <= high and 0 <= reached <= high):
         return False
-    return headers.get(APPLIED) == place and headers.get(DEBT) == str(debt)
+    return headers.get(APPLIED) == applied_header and headers.get(DEBT) == str(debt)
 
 
 def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
-    """Of successes about which there is nothing to say but how many updates were performed."""
+    """Compare decisions that are all successes without code, message, redrive or attempts; False for others."""
     if type(rows) is not list or len(rows) != len(decisions):
         return False
     success, bits = Outcome.SUCCESS, 0
     try:
-        for (sequence, request_id, outcome, performed), one in zip(rows, decisions):  # noqa: B905 - as many of both
-            if not (type(sequence) is type(performed) is int and type(request_id) is str):  # so it is a list
+        for (sequence, request_id, outcome, performed), decision in zip(rows, decisions):  # noqa: B905 - equal lengths
+            if not (
+                type(sequence) is type(performed) is int and type(request_id) is str
+            ):  # the row is a list: no map or text passes
                 return False
-            if sequence != one.sequence or request_id != one.request_id or performed != one.performed:
+            if sequence != decision.sequence or request_id != decision.request_id or performed != decision.performed:
                 return False
-            if outcome != "success" or one.outcome is not success:
+            if outcome != "success" or decision.outcome is not success:
                 return False
-            if one.code or one.message or one.redrive or one.attempts:
+            if decision.code or decision.message or decision.redrive or decision.attempts:
                 return False
             bits |= sequence | performed
     except (TypeError, ValueError):  # not a row of four
         return False
-    return 0 <= bits <= INT64_MAX  # so are all of them
+    return 0 <= bits <= INT64_MAX  # which holds exactly if it holds for each number
 
 
-def _same_updates(found: Any, updates: Delta) -> bool:
-    if found is None or not updates:
-        return found is None and not updates
-    if type(found) is not dict or len(found) != 1:
+def _same_updates(delta: Any, updates: Delta) -> bool:
+    """Compare an inline delta with updates that all set a value; False for others."""
+    if delta is None or not updates:
+        return delta is None and not updates
+    if type(delta) is not dict or len(delta) != 1:
         return False
-    items = found.get("updates")
+    items = delta.get("updates")
     if type(items) is not list or len(items) != len(updates) or type(updates) is not tuple:
         return False
     longest, low, high = COMMIT_LIMITS.max_id_length, INT64_MIN, INT64_MAX
     try:
-        for item, one in zip(items, updates):  # noqa: B905 - as many of both
+        for item, update in zip(items, updates):  # noqa: B905 - equal lengths
             id_, value = item["id"], item["value"]
-            if type(one) is not Set or item["op"] != "set" or len(item) != 3:
+            if type(update) is not Set or item["op"] != "set" or len(item) != 3:
                 return False
-            if not (type(id_) is str and id_ == one.id and 0 < len(id_) <= longest and id_.isprintable()):
+            if not (type(id_) is str and id_ == update.id and 0 < len(id_) <= longest and id_.isprintable()):
                 return False
             if not (type(value) is int and low <= value <= high):
                 value = check_json(value, COMMIT_LIMITS)
-            if value != one.value:
+            if value != update.value:
                 return False
-    except (KeyError, TypeError):  # not a map of these three
+    except (KeyError, TypeError):  # not a map with these three keys
         return False
     return True

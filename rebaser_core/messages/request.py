@@ -1,7 +1,7 @@
-"""The request to edit a change set, or to compute derived values anew.
+"""The request to edit a change set, or to compute derived values again.
 
-Version 3 may ask to recompute, and inputs may be matches. Version 2 may carry its updates; version 1 names a blob that
-does.
+Version 1 names a blob with its updates. Version 2 can contain its updates. Version 3 adds `recompute`, and its inputs
+may be matches.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,15 @@ from rebaser_core.ids import RequestId, check_request_id, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 
-MATCHES = 3  # the version from which on inputs may be matches
+MATCHES = 3  # the first version in which inputs may be matches
 
 
 @dataclass(frozen=True, slots=True)
 class EnqueueUpdatesRequest:
-    """Edits for one change set: either `updates` or `updates_address`, a blob written by `encode_updates_blob`.
+    """Edits for one change set: either `updates`, or `updates_address` of a blob written by `encode_updates_blob`.
 
-    `recompute`: what is to be computed anew after them, though nothing it rests on changed.
+    `recompute`: what to compute again after them, although no input changed. `from_change_set_id`: the change set from
+    which the edits were taken, if any.
     """
 
     id: RequestId
@@ -82,7 +83,7 @@ def _read_updates(raw: object, limits: Limits, version: int) -> tuple[Update, ..
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesRequest | None:
-    """Inline updates and no more, as nearly all requests are. The checks are those of `_read`."""
+    """A request with inline updates only, as nearly all are, or None. The checks are those of `_read`."""
     updates = raw.get("updates")
     if (
         version < 2

@@ -1,4 +1,4 @@
-"""The answer to a request: what was performed, or why nothing was."""
+"""The reply to a request: what was performed, or why nothing was."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
@@ -21,7 +21,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """One value of the other change set that does not fit here."""
+    """One edit of the other change set that conflicts with this one."""
 
     id: str
     message: str
@@ -29,7 +29,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """Nothing was applied. `conflicts` is empty in an answer given again: the log keeps only `message`."""
+    """Nothing was applied. `conflicts` is empty in a repeated reply, because the log keeps only `message`."""
 
     message: str
     commit: int
@@ -38,7 +38,7 @@ class Conflicts:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Nothing was applied. `commit` is None where the failure is not in the log."""
+    """Nothing was applied. `commit` is None if the failure is not in the log."""
 
     code: str
     message: str
@@ -50,7 +50,7 @@ Status: TypeAlias = Success | Conflicts | Failure
 
 @dataclass(frozen=True, slots=True)
 class EnqueueUpdatesResponse:
-    """`id` is that of the request; empty if the request gave no readable one."""
+    """`id` is that of the request; empty if the request has no readable id."""
 
     id: RequestId
     workspace_id: str
@@ -102,15 +102,15 @@ def _read_status(wire: StatusV1) -> Status:
     if success is not None and conflicts is None and error is None:
         return Success(success.performed, success.commit)
     if conflicts is not None and success is None and error is None:
-        found = tuple(Conflict(one.id, one.message) for one in conflicts.conflicts)
-        return Conflicts(conflicts.message, conflicts.commit, found)
+        items = tuple(Conflict(item.id, item.message) for item in conflicts.conflicts)
+        return Conflicts(conflicts.message, conflicts.commit, items)
     if error is not None and success is None and conflicts is None:
         return Failure(error.code, error.message, error.commit)
     raise malformed("a status is one of success, conflicts and error")
 
 
 def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | None:
-    """A success, as nearly all answers are."""
+    """A success, as nearly all replies are, or None."""
     status = raw.get("status")
     success = status.get("success") if type(status) is dict and len(status) == 1 else None
     if len(raw) != 4 or type(success) is not dict or len(success) != 2:
@@ -137,8 +137,8 @@ def _write_status(status: Status) -> dict[str, Any]:
     if type(status) is Success:
         return {"success": {"performed": status.performed, "commit": status.commit}}
     if type(status) is Conflicts:
-        found = [{"id": one.id, "message": one.message} for one in status.conflicts]
-        return {"conflicts": {"message": status.message, "commit": status.commit, "conflicts": found}}
+        conflicts = [{"id": conflict.id, "message": conflict.message} for conflict in status.conflicts]
+        return {"conflicts": {"message": status.message, "commit": status.commit, "conflicts": conflicts}}
     assert type(status) is Failure  # noqa: S101 - the last of the three
     return {"error": {"code": status.code, "message": status.message, "commit": status.commit}}
 

@@ -1,6 +1,6 @@
-"""Headers of a commit, which repeat what the sweeper needs, so that it reads no payload.
+"""The headers of a commit that the sweeper reads, so that it decodes no payload.
 
-Invariant: what `sweep_headers` writes, `read_sweep_headers` and `read_unknown` give back equal.
+Invariant: `read_sweep_headers` and `read_unknown` return what `sweep_headers` was given.
 """
 
 import json
@@ -12,8 +12,11 @@ from rebaser_core.messages.decision import write_digests
 
 
 def sweep_headers(commit: Commit) -> dict[str, str]:
-    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`, so that the sweeper reads headers only. Where there
-    are any, `X-Unknown-Functions`, and `X-Digests` of the requests: older readers would refuse a body that has them."""
+    """`X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`.
+
+    Also `X-Unknown-Functions` and `X-Digests` (of the requests), if the commit has any. They are headers because older
+    readers refuse a body with unknown fields.
+    """
     applied = commit.applied
     headers = {
         APPLIED: f"{applied.stream}:{applied.sequence}" if applied else "",
@@ -27,14 +30,14 @@ def sweep_headers(commit: Commit) -> dict[str, str]:
 
 
 def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
-    """`(applied, debt)` from the headers of a commit; raises `UnprocessableError` if they are not there or damaged."""
+    """`(applied, debt)` from the headers of a commit; raises `UnprocessableError` if they are missing or damaged."""
     headers = headers or {}
     applied, debt = headers.get(APPLIED), headers.get(DEBT)
     if applied is None or debt is None:
         raise malformed("no sweep headers")
     if not applied:
         return None, _natural(debt)
-    stream, _, sequence = applied.rpartition(":")  # the stream's word may hold colons
+    stream, _, sequence = applied.rpartition(":")  # the stream's creation time may contain colons
     return Applied(stream, _natural(sequence)), _natural(debt)
 
 
@@ -45,7 +48,7 @@ def _natural(text: str) -> int:
 
 
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:
-    """The functions that the writer of a commit had not got; none if the header is damaged, which only saves time."""
+    """Functions that the writer of a commit did not have; none if the header is damaged, since it only saves time."""
     text = (headers or {}).get(UNKNOWN)
     if not text:
         return ()

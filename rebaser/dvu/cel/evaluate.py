@@ -76,7 +76,7 @@ def parsed(expression: str, names: tuple[str, ...]) -> bytes | None:
     return None if isinstance(formula, str) or formula.wrong_names(names) else formula.tree
 
 
-@lru_cache(formulas.KEPT)
+@lru_cache(formulas.CACHED)
 def _compile(expression: str) -> _Program | str:
     """The compiled formula, or why there is none."""
     formula = formulas.read(expression)
