@@ -1,11 +1,11 @@
-"""The folded state: what a change set's log adds up to, and exactly what a checkpoint stores.
+"""The folded state of a change set: what its log adds up to, and exactly what a checkpoint stores.
 
-Invariant: state changes only in `ChangeSetState.fold`, by one commit at a time, and `fold` is the same function for
-the owner and for every reader. Applying an update costs what the update touches, never what the change set holds.
+Invariant: the state changes only in `ChangeSetState.fold`, one commit at a time, and owner and readers fold with the
+same function. The cost of an update depends on what it touches, never on the size of the change set.
 
-Values stand in columns (`rebaser_core.state.columns`). While a view is open the columns are frozen, so that another
-thread may work on them at the speed of arrays, and what is folded meanwhile is laid over them
-(`rebaser_core.state.overlay`); once it is closed, what was laid over is worked in, a little with each fold.
+Values are stored in columns (`rebaser_core.state.columns`). An open view pins the columns, so that another thread can
+read them at the speed of arrays. Commits folded meanwhile are written to an overlay (`rebaser_core.state.overlay`).
+Once the view is closed, each fold merges a part of the overlay into the columns.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -34,23 +34,23 @@ from rebaser_core.values import State, Value
 __all__ = ["REDRIVE_MEMORY_MS", "UNSET_CELL", "BrokenChain", "Cell", "ChangeSetState", "RecordedOutcome", "View"]
 
 
-class BrokenChain(TransientError):  # noqa: N818 - what it is, not who is to blame
-    """A commit does not follow the one before it: read again from the newest checkpoint."""
+class BrokenChain(TransientError):  # noqa: N818 - it names a condition
+    """A commit does not follow the commit before it: load again from the newest checkpoint."""
 
     default_code = "broken_chain"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedOutcome:
-    """The outcome of a request, kept to answer it again."""
+    """The outcome of a request, kept to repeat its reply."""
 
     decision: Decision
     commit: int  # log sequence
     at_ms: int
 
 
-# How much longer than others the outcome of a redriven request is kept: longer than any dead letter is, so that one
-# that was redriven, but could not be deleted any more, is not applied again however late somebody redrives it.
+# Outcomes of redriven requests are kept this much longer than others, which is longer than any dead letter is kept. So
+# a dead letter that was redriven but not deleted is not applied twice, however late it is redriven again.
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
 T = TypeVar("T")
@@ -59,12 +59,12 @@ T = TypeVar("T")
 class ChangeSetState:
     """State of one change set after the commit at log sequence `last` (0: no commit yet).
 
-    Attributes: `cells` by id; `roots` by id, with the log sequence that last touched it; `recompute`, derived values
-    that are owed though nothing touched them, with the log sequence that last asked for them; `covers`; `applied`;
-    `outcomes` by request id, oldest first, and `redriven`, the same for requests that came back from the dead letters;
-    `attempts` by request sequence, or `DVU_ATTEMPT`; `checkpoint`, the newest one named; `unknown`,
-    functions that the writer of the newest commit had not got (in no checkpoint). Treat all as read-only outside this
-    module.
+    Attributes, all read-only outside this module: `cells`, all values by id. `roots`: by id, the log sequence that last
+    touched it, if values that depend on it are not yet up to date. `recompute`: derived values to be computed again
+    although nothing touched them, with the log sequence of the last request. `covers` and `applied` as in `Commit`.
+    `outcomes`: by request id, oldest first; `redriven`: the same for requests that were redriven from the dead letters.
+    `attempts`: by request sequence, or `DVU_ATTEMPT`. `checkpoint`: the newest one that a commit named. `unknown`:
+    functions that the writer of the newest commit did not have (not part of checkpoints).
     """
 
     def __init__(self) -> None:
@@ -89,23 +89,24 @@ class ChangeSetState:
 
     @property
     def debt(self) -> int:
-        """How much is owed, 0 for nothing; a commit tells the sweeper."""
+        """How many roots and recomputes are due; a commit reports the number to the sweeper."""
         return len(self.roots) + len(self.recompute)
 
     def debt_after(self, covered: int) -> int:
-        """The same once a DVU covers log sequence `covered`."""
+        """`debt` once a DVU has covered log sequence `covered`."""
         if covered >= self.last:
             return 0
-        return sum(1 for owed in (self.roots, self.recompute) for at in owed.values() if at > covered)
+        return sum(1 for owed in (self.roots, self.recompute) for sequence in owed.values() if sequence > covered)
 
     def recorded(self, request_id: RequestId) -> RecordedOutcome | None:
-        """The outcome of `request_id`, if it is decided and not forgotten."""
+        """The outcome of `request_id`, or None if it is not decided or was forgotten."""
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
     def wakes(self, updates: Iterable[Update]) -> bool:
-        """Whether applying `updates` leaves a derived value to be computed.
+        """Whether applying `updates` makes a DVU due.
 
-        As `fold` has it: removing what is not there touches nothing. What the same updates made before has woken.
+        As in `fold`, removing a value that does not exist touches nothing. Inputs that only other `updates` define need
+        no check: defining a value makes a DVU due.
         """
         cells = self.cells
         return any(
@@ -114,33 +115,35 @@ class ChangeSetState:
         )
 
     def view(self) -> "View":
-        """The state as it is now, for as long as the view is open; use as a context manager or `close` it.
+        """Open a view of the current state; use it as a context manager, or `close` it.
 
-        Views that are open at the same time are of the same commit: raises `RuntimeError` where an open one is older.
+        All open views are of the same commit: raises `RuntimeError` if a view of an older commit is open.
         """
         return View(self)
 
     @property
     def pinned(self) -> bool:
-        """Whether a view is open, or a thread still at work on one."""
+        """Whether a view is open, or a thread still works on one."""
         return self.cells.pins > 0
 
     def merge_overlay(self, at_most: int) -> bool:
-        """Work up to `at_most` values that were folded beside a view into the columns. Whether there are more."""
+        """Merge up to `at_most` values of the overlay into the columns. Returns whether there are more."""
         return self.cells.merge_overlay(at_most)
 
     def stale(self) -> set[str]:
-        """Ids of derived values that a DVU has yet to bring up to date; costs what they number, or, if some are to be
-        recomputed, what there are."""
+        """Ids of derived values that no DVU has brought up to date yet.
+
+        Costs as much as there are such ids, or as the change set holds if a recompute is due.
+        """
         self._merge_all()
         if not self.recompute:
             return self.cells.reached(self.roots)
         functions = functions_of(self.recompute)
-        again = self.cells.derived(functions)
-        return set(again) if functions is None else self.cells.reached({*self.roots, *again})
+        recomputed = self.cells.derived(functions)
+        return set(recomputed) if functions is None else self.cells.reached({*self.roots, *recomputed})
 
     def value(self, id_: str, stale: set[str]) -> Value | None:
-        """The value of `id_` as a reader should see it, given `stale()`."""
+        """The value of `id_` as a reader sees it, given the result of `stale()`; None if it does not exist."""
         cell = self.cells.get(id_)
         if cell is None:
             return None
@@ -149,7 +152,7 @@ class ChangeSetState:
         return Value(cell.value, cell.state, cell.fault)
 
     def values(self) -> dict[str, Value]:
-        """All values by id, derived ones that are not yet up to date as `stale`."""
+        """All values by id. Derived values that are not up to date have the state `stale`."""
         stale = self.stale()
         return {
             id_: Value(value.value, State.STALE, None) if id_ in stale else value
@@ -157,15 +160,15 @@ class ChangeSetState:
         }
 
     def updates(self) -> Iterator[Update]:
-        """Updates that rebuild everything set or derived here, in an empty change set."""
+        """Updates that recreate all values and definitions in an empty change set."""
         return self.cells.updates()
 
     # -- folding ---------------------------------------------------------------------------------------------------
 
     def fold(self, sequence: int, commit: Commit) -> None:
-        """Add the commit that stands at log sequence `sequence`; its delta must be loaded.
+        """Apply the commit at log sequence `sequence`; its delta must be loaded.
 
-        Raises `BrokenChain`, with the state untouched, if it does not follow `last`.
+        Raises `BrokenChain` and changes nothing if the commit does not follow `last`.
         """
         if commit.previous != self.last or sequence <= self.last:
             raise BrokenChain(f"commit {sequence} follows {commit.previous}, the state is at {self.last}")
@@ -175,12 +178,12 @@ class ChangeSetState:
             self.cells.merge_overlay(thresholds.now.fold)
             apply, roots = self.cells.apply, self.roots
             for update in commit.delta:
-                if apply(update):  # type: ignore[arg-type] # updates, in what is no DVU
+                if apply(update):  # type: ignore[arg-type] # the delta of any other kind has updates
                     roots[update.id] = sequence
-            for asked in commit.recompute:
-                if asked.function is None:
-                    self.recompute.clear()  # all includes what was asked for before
-                self.recompute[asked] = sequence
+            for recompute in commit.recompute:
+                if recompute.function is None:
+                    self.recompute.clear()  # all functions include those asked for before
+                self.recompute[recompute] = sequence
         newest, self.last = self.last, sequence
         self.unknown = commit.unknown
         self.covers = sequence if commit.covers is None else commit.covers
@@ -188,12 +191,12 @@ class ChangeSetState:
             self.roots.clear()
             self.recompute.clear()
         elif commit.kind is Kind.DVU:
-            self.roots = {id_: at for id_, at in self.roots.items() if at > commit.covers}
-            self.recompute = {asked: at for asked, at in self.recompute.items() if at > commit.covers}
+            self.roots = {id_: touched for id_, touched in self.roots.items() if touched > commit.covers}
+            self.recompute = {recompute: asked for recompute, asked in self.recompute.items() if asked > commit.covers}
         self._record(sequence, commit)
 
     def skip(self, sequence: int) -> None:
-        """Count a message on the log that is no commit."""
+        """Skip a message on the log that is not a commit."""
         self.last = sequence
 
     def _apply_computed(self, commit: Commit) -> None:
@@ -204,7 +207,7 @@ class ChangeSetState:
         compute = self.cells.compute
         for item in commit.delta:
             assert type(item) is Computed  # noqa: S101 - the decoder gives a DVU nothing else
-            compute(item.id, item.value, item.fault)  # its writer drops what is gone; no reader must invent a value
+            compute(item.id, item.value, item.fault)  # ignores ids that no longer exist: no reader may create a value
 
     def _merge_all(self) -> None:
         while self.cells.merge_overlay(thresholds.now.fold):
@@ -212,12 +215,11 @@ class ChangeSetState:
 
     def _record(self, sequence: int, commit: Commit) -> None:
         if commit.applied is not None:
-            new = self.applied is None or self.applied.stream != commit.applied.stream
+            new_epoch = self.applied is None or self.applied.stream != commit.applied.stream
             self.applied = commit.applied
-            for over in [
-                one for one in self.attempts if one != DVU_ATTEMPT and (new or one <= commit.applied.sequence)
-            ]:
-                del self.attempts[over]
+            decided = commit.applied.sequence
+            for sequence_tried in [s for s in self.attempts if s != DVU_ATTEMPT and (new_epoch or s <= decided)]:
+                del self.attempts[sequence_tried]
         if commit.kind is Kind.DVU:
             self.attempts.pop(DVU_ATTEMPT, None)
         for decision in commit.requests:
@@ -226,14 +228,14 @@ class ChangeSetState:
             if commit.attempt.count or commit.attempt.deaths:
                 self.attempts[commit.attempt.sequence] = commit.attempt
             else:
-                self.attempts.pop(commit.attempt.sequence, None)  # taken back: nothing is held against it
+                self.attempts.pop(commit.attempt.sequence, None)  # the try ended: it no longer counts
         if commit.checkpoint is not None:
             self.checkpoint = commit.checkpoint
         _forget(self.outcomes, commit.forget_before_ms)
         _forget(self.redriven, commit.forget_before_ms - REDRIVE_MEMORY_MS)
 
     def remember(self, recorded: RecordedOutcome) -> None:
-        """Record an outcome as the youngest; for `fold`, and for who reads a checkpoint."""
+        """Record an outcome as the newest; for `fold`, and for readers of checkpoints."""
         request_id = recorded.decision.request_id
         if request_id:
             self.outcomes.pop(request_id, None)
@@ -250,17 +252,17 @@ def _forget(outcomes: dict[RequestId, RecordedOutcome], before_ms: int) -> None:
 
 
 class View:
-    """A `ChangeSetState` as it was when the view was opened.
+    """A `ChangeSetState` at the moment when the view was opened.
 
-    `columns` has all values of it; nothing writes there until the view is closed. Other threads work on it within
-    `run`, and one that is still at work when the view is closed keeps the columns as they are until it ends.
+    `columns` holds all of its values, and does not change until the view is closed. Other threads read it within `run`.
+    A thread that still runs when the view is closed keeps the columns pinned until it ends.
     """
 
     def __init__(self, state: ChangeSetState) -> None:
         cells = state.cells
         if cells.pins and not cells.overlay_empty:
             raise RuntimeError("a view of an older commit is open")
-        state._merge_all()  # noqa: SLF001 - view and state are two halves of one thing
+        state._merge_all()  # noqa: SLF001 - view and state share one implementation
         cells.pins += 1
         self.sequence = state.last
         self.covers = state.covers
@@ -269,8 +271,8 @@ class View:
         self.columns = cells.columns
         self._cells = cells
         self._open = True
-        self._users: list[None] = []  # threads within `run`; appending and popping is atomic
-        self._hold = [None]  # whoever gets it out ends the freeze
+        self._users: list[None] = []  # threads within `run`; appending and popping are atomic
+        self._pin = [None]  # the thread that pops it unpins the columns
 
     def __enter__(self) -> Self:
         return self
@@ -279,30 +281,30 @@ class View:
         self.close()
 
     def close(self) -> None:
-        """Let the columns go. Reading the view afterwards gives no particular state."""
+        """Release the columns. What the view returns afterwards is undefined."""
         self._open = False
-        self._let_go()
+        self._unpin_if_unused()
 
-    def _let_go(self) -> None:
+    def _unpin_if_unused(self) -> None:
         if self._open or self._users:
             return
         with suppress(IndexError):
-            self._hold.pop()
+            self._pin.pop()
             self._cells.pins -= 1
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
-        """`function(*args)`, for another thread. Raises `RuntimeError` if the view was closed before that."""
+        """Call `function(*args)` in another thread. Raises `RuntimeError` if the view is closed already."""
         self._users.append(None)
         try:
-            if not self._open:  # looked at after this thread was counted, as `close` counts after it closed
+            if not self._open:  # read after this thread was counted, because `close` counts after it closed
                 raise RuntimeError("the view is closed")
             return function(*args)
         finally:
             self._users.pop()
-            self._let_go()
+            self._unpin_if_unused()
 
     def cell(self, id_: str) -> Cell | None:
-        """The cell at `id_`, or None."""
+        """The cell of `id_`, or None."""
         return self._cells.base_cell(id_)
 
     def ids(self) -> list[str]:

@@ -61,7 +61,7 @@ class Columns(ValueColumns):
         return self._uses[row] if row >= 0 else 0
 
     def inputs(self, row: int) -> list[int]:
-        """The rows that the definition of `row` names, in declared order, repeats included."""
+        """The rows that the definition of `row` names, in declared order, with repetitions."""
         template = self._template[row]
         at = self._first_input[row]
         return self._refs[at : at + self.templates.arity[template]].tolist() if template >= 0 else []
@@ -72,23 +72,23 @@ class Columns(ValueColumns):
 
     def dependents(self, row: int) -> list[int]:
         """Rows whose definitions name `row`, each once."""
-        return [one for one in dict.fromkeys(self._edges().candidates(row)) if self.uses_input(one, row)]
+        return [user for user in dict.fromkeys(self._edges().candidates(row)) if self.uses_input(user, row)]
 
     def definition(self, row: int) -> Derive | None:
-        """The definition of a row."""
+        """The definition of a row, or None."""
         if self._template[row] < 0:
             return None
         template = self.templates[self._template[row]]
-        ids: list[Any] = [self.ids[one] for one in self.inputs(row)]
+        items: list[Any] = [self.ids[input_row] for input_row in self.inputs(row)]
         if self.patterns:
-            ids = [Match(one[1:]) if one[0] == PATTERN_PREFIX else one for one in ids]
-        given: dict[str, Input | tuple[Input, ...]] = {}
-        at = 0
+            items = [Match(id_[1:]) if id_[0] == PATTERN_PREFIX else id_ for id_ in items]
+        inputs: dict[str, Input | tuple[Input, ...]] = {}
+        start = 0
         for name, count in template.inputs:
-            alone = count < 0 or (count == 1 and type(ids[at]) is Match)
-            given[name] = ids[at] if alone else tuple(ids[at : at + count])
-            at += abs(count)
-        return Derive(self.ids[row], template.function, given, template.params)
+            single = count < 0 or (count == 1 and type(items[start]) is Match)
+            inputs[name] = items[start] if single else tuple(items[start : start + count])
+            start += abs(count)
+        return Derive(self.ids[row], template.function, inputs, template.params)
 
     def input_places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Positions in `refs` of the inputs of `rows`, which all have definitions.
@@ -99,31 +99,31 @@ class Columns(ValueColumns):
         return self.templates.input_places(self.template[rows], self.first_input[rows])
 
     def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
-        """The rows of all values that are derived, or of those that are by one of `functions`; costs what there are."""
+        """The rows of all derived values, or of those by one of `functions`; costs as much as there are rows."""
         template = self.template[: self.count]
         found = (template >= 0) & (self.state[: self.count] != ABSENT)
         if functions is not None:
-            asked = np.zeros(len(self.templates) + 1, np.bool_)  # the last one is that of rows without a definition
-            asked[:-1] = [one.function in functions for one in self.templates]
-            found &= asked[template]
+            wanted = np.zeros(len(self.templates) + 1, np.bool_)  # the last element is for rows without a definition
+            wanted[:-1] = [known.function in functions for known in self.templates]
+            found &= wanted[template]
         return np.flatnonzero(found)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def set(self, id_: str, value: Json) -> None:
-        """Give `id_` a value by hand."""
+        """Set the value of `id_`, and remove its definition."""
         row = self._row_undefined(id_)
         self._state[row] = OK
         self.put(row, value)
 
     def unset(self, id_: str) -> None:
-        """Take the value and the definition of `id_` away."""
+        """Remove the value and the definition of `id_`; `id_` stays."""
         row = self._row_undefined(id_)
         self._state[row] = UNSET
         self.put(row, None)
 
     def remove(self, id_: str) -> None:
-        """Take `id_` away."""
+        """Remove `id_`."""
         row = self.find(id_)
         if row >= 0:
             self._row_undefined(id_)
@@ -137,11 +137,11 @@ class Columns(ValueColumns):
                 self.release(row)
 
     def derive(self, definition: Derive) -> None:
-        """Define `definition.id`. It keeps the value it had, as stale."""
+        """Define `definition.id`. It keeps its value, which becomes stale."""
         template, ids = self.templates.split(definition)
         row = self._row_undefined(definition.id)
-        self._uses[row] += 1  # whatever is freed below, this one is not
-        rows = [self._row_of(one) for one in ids]
+        self._uses[row] += 1  # keeps this row from being released below
+        rows = [self._row_of(id_) for id_ in ids]
         self._uses[row] -= 1
         self.definition_generation += 1
         at, count = self.refs_used, len(rows)
@@ -151,9 +151,9 @@ class Columns(ValueColumns):
             self.faults.pop(row, None)
         self.refs_used += count
         if count < thresholds.now.arrays:
-            for place, one in enumerate(rows, at):
-                self._refs[place] = one
-                self._uses[one] += 1
+            for place, input_row in enumerate(rows, at):
+                self._refs[place] = input_row
+                self._uses[input_row] += 1
         else:
             self.refs[at : at + count] = rows
             np.add.at(self.uses, rows, 1)
@@ -168,9 +168,9 @@ class Columns(ValueColumns):
             self.refs, self._refs = grown, grown.data
 
     def extend(self, ids: list[str]) -> None:
-        """Add rows for `ids`, which have none. `add_pattern` must be told of patterns among them.
+        """Add rows for `ids`, which have none. The caller must pass patterns among them to `add_pattern`.
 
-        Raises `ValueError` for an id that comes twice.
+        Raises `ValueError` for a duplicate id.
         """
         first = self.count
         super().extend(ids)
@@ -186,13 +186,13 @@ class Columns(ValueColumns):
         return row
 
     def add_pattern(self, key: str) -> None:
-        """The pattern `key` has a row now."""
+        """Register the pattern `key`, which has a row now."""
         if self.patterns is None:
             self.patterns = PatternMatches(self)
         self.patterns.add(key)
 
     def _row_undefined(self, id_: str) -> int:
-        """The row of `id_`, made if need be, without its definition."""
+        """The row of `id_`, added if there is none, with its definition removed."""
         row = self._row_of(id_)
         self._touched[row] = 1
         if not self._state[row]:
@@ -200,7 +200,7 @@ class Columns(ValueColumns):
             if self.patterns is not None:
                 self.patterns.value_added(id_)
         elif self._template[row] >= 0:
-            self._uses[row] += 1  # it may name itself
+            self._uses[row] += 1  # its definition may name the row itself
             self._undefine(row)
             self._uses[row] -= 1
         return row
@@ -212,18 +212,18 @@ class Columns(ValueColumns):
         self.dead_refs += len(rows)
         self.edges.dead_edges += len(rows)
         uses, state = self._uses, self._state
-        for one in rows:
-            uses[one] -= 1
-            if not uses[one] and not state[one]:
-                self.release(one)
+        for input_row in rows:
+            uses[input_row] -= 1
+            if not uses[input_row] and not state[input_row]:
+                self.release(input_row)
 
     def release(self, row: int) -> None:
-        """Let a row go that is no value and that nothing names."""
+        """Free a row that has no value and that no definition names."""
         if self.patterns is not None and (id_ := self.ids[row])[0] == PATTERN_PREFIX:
             self.patterns.remove(id_)
         super().release(row)
 
-    # -- the way back ----------------------------------------------------------------------------------------------
+    # -- dependents -----------------------------------------------------------------------------------------------
 
     def _edges(self) -> Edges:
         if self.edges.stale:
@@ -231,7 +231,7 @@ class Columns(ValueColumns):
         return self.edges
 
     def compact(self) -> None:
-        """Bring the way back into one piece if it is worth it, and the inputs too. Costs what all definitions cost."""
+        """Rebuild the dependents and compact the inputs, if that is worth it. Costs as much as all definitions."""
         if not self.patterns:
             self.patterns = None
         if not self.edges.needs_rebuild and self.dead_refs <= max(thresholds.now.refs_lost, self.refs_used // 2):

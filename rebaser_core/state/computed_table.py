@@ -1,6 +1,6 @@
-"""What a large update found, in columns.
+"""The results of a dependent values update, in columns.
 
-Invariant: a sequence of `Computed` like any other, to whoever asks for its items; nobody has to.
+Invariant: a table equals the sequence of its `Computed` items, which exist only if a caller asks for them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from rebaser_core.values import Fault, Json
 
 @dataclass(frozen=True, slots=True)
 class RowIds(Sequence[str]):
-    """The ids of `rows`, taken from `ids` when they are asked for."""
+    """The ids of `rows`, looked up in `ids` on access."""
 
     ids: list[str]
     rows: NDArray[np.int32]
@@ -37,17 +37,16 @@ class RowIds(Sequence[str]):
         return map(self.ids.__getitem__, self.rows.tolist())
 
     def lines(self) -> bytes:
-        """All of them, an id a line."""
+        """All ids as text, an id in each line."""
         return "\n".join(self).encode()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputedTable(Sequence[Computed]):
-    """By position: `ids`; `kinds` (uint8, as in `rebaser_core.state.kinds`) and `bits` (int64: an integer, or the bits
-    of a double); `others` where the kind says so; `faults` where there is one, the kind being NULL there.
+    """By position: `ids`; `kinds`, `bits` and `others` as in `rebaser_core.state.kinds`; `faults`, with the kind NULL.
 
-    `rows` are theirs in `columns`, if they came from there; both None for what was read. An id that is taken out of the
-    columns, or whose row may be, has to be dropped before (`filter`).
+    `rows`: the rows of the values in `columns`, if the table was made from there; both are None in a decoded table. Ids
+    that may lose their row must be dropped before they do (`filter`).
     """
 
     ids: Sequence[str]
@@ -83,10 +82,10 @@ class ComputedTable(Sequence[Computed]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment] # as a list
+    __hash__ = None  # type: ignore[assignment] # like a list
 
     def filter(self, mask: NDArray[np.bool_]) -> "ComputedTable":
-        """The items where `mask` is true."""
+        """The table of the items where `mask` is true."""
         places = np.flatnonzero(mask).tolist()
         others = {new: self.others[old] for new, old in enumerate(places) if old in self.others}
         faults = {new: self.faults[old] for new, old in enumerate(places) if old in self.faults}

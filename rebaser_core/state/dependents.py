@@ -17,7 +17,8 @@ from rebaser_core import thresholds
 
 
 class Edges:
-    """`dead_edges` counts edges that are no longer true; `stale`: nothing is known, `build` must come first."""
+    """`dead_edges` counts edges that no longer exist. `stale`: edges are missing, so `build` must run before a
+    lookup."""
 
     def __init__(self) -> None:
         self.stale = False
@@ -38,16 +39,15 @@ class Edges:
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether building anew is paid for by what has come or gone since."""
+        """Whether enough edges were added or died since the last `build` to pay for another."""
         return self.stale or self.chained + self.dead_edges > max(thresholds.now.edges_worn, len(self.targets) // 4)
 
     def add(self, row: int, inputs: Sequence[int]) -> None:
-        """`row` names `inputs` now."""
+        """Add edges from each of `inputs` to `row`, which names them now."""
         if self.stale or not inputs:
             return
-        if self.chained > max(
-            thresholds.now.edges_behind, 2 * len(self.targets)
-        ):  # nobody has asked for long: build when somebody does
+        # There was no lookup for long: drop the edges, and build at the next lookup.
+        if self.chained > max(thresholds.now.edges_behind, 2 * len(self.targets)):
             self.stale = True
             self._clear(64)
             return
@@ -55,11 +55,11 @@ class Edges:
         at = self.chained
         if len(inputs) < thresholds.now.arrays:
             head, next_, appended = self._head, self._next, self._appended
-            for place, one in enumerate(inputs, at):
-                next_[place] = head[one]
+            for place, input_row in enumerate(inputs, at):
+                next_[place] = head[input_row]
                 appended[place] = row
-                head[one] = place
-        else:  # of an input that comes twice one place is kept: both say the same
+                head[input_row] = place
+        else:  # an input that occurs twice keeps one of its two edges, which are equal
             places = np.arange(at, at + len(inputs), dtype=np.int32)
             self.next[places] = self.head[inputs]
             self.appended[places] = row
@@ -79,7 +79,7 @@ class Edges:
             self._views()
 
     def candidates(self, row: int) -> list[int]:
-        """Rows that name `row`, and perhaps some that did once; repeats possible."""
+        """Rows that name `row`, and perhaps rows that no longer do; may contain repetitions."""
         found: list[int] = (
             self.targets[self.offsets[row] : self.offsets[row + 1]].tolist() if row + 1 < len(self.offsets) else []
         )
@@ -91,7 +91,7 @@ class Edges:
         return found
 
     def build(self, inputs: NDArray[np.int32], rows: NDArray[np.int32], count: int) -> None:
-        """Take `inputs[i]` being named by `rows[i]` as all there is, among rows 0 to `count` - 1."""
+        """Replace all edges by those from `inputs[i]` to `rows[i]`, among the rows 0 to `count` - 1."""
         self.offsets = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(inputs, minlength=count), out=self.offsets[1:])
         self.targets = rows[np.argsort(inputs, kind="stable")]

@@ -1,4 +1,4 @@
-"""Many values as arrays: `kinds`, `bits` and `others`, and how they are read back.
+"""Values in arrays (`kinds`, `bits` and `others`), and how they are decoded.
 
 Invariant: a value is its kind and, if it is a number, its 8 bytes: an integer, or the bits of a double. Values that are
 neither (text, lists and maps) stand apart, by position. A million numbers are two arrays, never a list of objects. The

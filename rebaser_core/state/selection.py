@@ -1,4 +1,4 @@
-"""The part of a state that a reader asks for: by pattern, a page at a time, with definitions."""
+"""Selections of a state for readers: by pattern, in pages, with definitions."""
 
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -11,7 +11,7 @@ from rebaser_core.values import Value
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A value with its id, and its definition where it is derived."""
+    """A value with its id, and its definition if it is derived."""
 
     id: str
     value: Value
@@ -21,7 +21,7 @@ class Item:
 def select_ids(
     state: ChangeSetState, match: str | None = None, *, after: str = "", limit: int | None = None
 ) -> list[str]:
-    """Ids of `state` that `match` matches (None: all), in order: those behind `after`, and at most `limit`."""
+    """Ids of `state` that match the glob `match` (None: all), sorted: those after `after`, at most `limit`."""
     ids = iter(state.cells)
     if match is not None:
         head, matches = match.partition("*")[0], matcher(match)
@@ -32,7 +32,7 @@ def select_ids(
 
 
 def select_values(state: ChangeSetState, match: str | None = None) -> dict[str, Value]:
-    """Values of `state` by id, in the order of their ids if `match` is given."""
+    """Values of `state` by id, sorted by id if `match` is given."""
     if match is None:
         return state.values()
     return {item.id: item.value for item in select_items(state, match)}
@@ -41,11 +41,11 @@ def select_values(state: ChangeSetState, match: str | None = None) -> dict[str, 
 def select_items(
     state: ChangeSetState, match: str | None = None, *, after: str = "", limit: int | None = None
 ) -> list[Item]:
-    """As `select_ids`, with values and definitions."""
-    found: list[Item] = []
+    """The ids of `select_ids` with their values and definitions."""
+    items: list[Item] = []
     stale = state.stale()
     for id_ in select_ids(state, match, after=after, limit=limit):
         value = state.value(id_, stale)
         if value is not None:
-            found.append(Item(id_, value, state.cells[id_].definition))
-    return found
+            items.append(Item(id_, value, state.cells[id_].definition))
+    return items

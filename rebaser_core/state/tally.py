@@ -1,4 +1,4 @@
-"""How many values of a state are what, and why those fail that do."""
+"""Counts the values of a state by state, with the causes of errors."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,13 +8,14 @@ from heapq import nsmallest
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.values import Fault, State
 
-FOLLOWS = "failed_input"  # the code of a value that fails because another does
+FAILED_INPUT = "failed_input"  # the code of a value that fails because an input does
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """`counts`: values by state, all states named. `causes`: ids and faults of values that fail by themselves, the
-    first few in the order of their ids; `failing`: how many such there are."""
+    """`counts`: the number of values in each state, zeros included. `causes`: ids and faults of the first few values,
+    by id, that fail by themselves. `failing`: how many values fail by themselves.
+    """
 
     counts: Mapping[State, int]
     causes: tuple[tuple[str, Fault], ...]
@@ -26,13 +27,13 @@ class Tally:
 
 
 def tally(state: ChangeSetState, at_most: int = 3) -> Tally:
-    """Count the values of `state` as a reader sees them, with the first `at_most` causes. Reads no value."""
+    """Count the values of `state` as a reader sees them, with up to `at_most` causes. Decodes no value."""
     stale = state.stale()
     counts: Counter[State] = Counter(dict.fromkeys(State, 0))
     counts.update(state.cells.states())
     for id_ in stale:
         counts[state.cells[id_].state] -= 1
     counts[State.STALE] += len(stale)
-    faults = {id_: one for id_, one in state.cells.faults() if one.code != FOLLOWS and id_ not in stale}
+    faults = {id_: fault for id_, fault in state.cells.faults() if fault.code != FAILED_INPUT and id_ not in stale}
     first = nsmallest(at_most, faults)
     return Tally(counts, tuple((id_, faults[id_]) for id_ in first), len(faults))

@@ -1,4 +1,4 @@
-"""Definitions without their ids: many values share one."""
+"""Templates: definitions without their ids, which many values share."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from rebaser_core.values import Json, canonical
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A definition without its ids: `inputs` are names with how many ids each has, -1 for one that is not in a list."""
+    """A definition without its ids. `inputs`: names, each with the number of its ids, or -1 for an id outside a
+    list."""
 
     function: str
     inputs: tuple[tuple[str, int], ...]
@@ -21,14 +22,14 @@ class Template:
 
     @property
     def arity(self) -> int:
-        """Input ids in all."""
+        """The number of input ids."""
         return sum(abs(count) for _, count in self.inputs)
 
 
 class Templates:
-    """All templates of a change set, each once, by position; none ever leaves.
+    """All templates of a change set by position, each once. None is ever removed.
 
-    `arity` (int32) is that of each, and longer than they are many; `functions` are those that they name.
+    `arity` (int32): the arity of each; the array is longer than their number. `functions`: the functions they name.
     """
 
     def __init__(self) -> None:
@@ -60,19 +61,19 @@ class Templates:
         return place
 
     def split(self, definition: Derive) -> tuple[int, list[str]]:
-        """A definition as the position of its template, and its input ids, with the keys of patterns among them."""
+        """Split a definition into the position of its template and its input ids, with keys for patterns."""
         inputs: list[tuple[str, int]] = []
         ids: list[str] = []
-        for name, given in definition.inputs.items():
-            if isinstance(given, str):
+        for name, source in definition.inputs.items():
+            if isinstance(source, str):
                 inputs.append((name, -1))
-                ids.append(given)
-            elif isinstance(given, Match):
+                ids.append(source)
+            elif isinstance(source, Match):
                 inputs.append((name, 1))
-                ids.append(given.key)
+                ids.append(source.key)
             else:
-                inputs.append((name, len(given)))
-                ids.extend([one if isinstance(one, str) else one.key for one in given])
+                inputs.append((name, len(source)))
+                ids.extend([item if isinstance(item, str) else item.key for item in source])
         return self.place(definition.function, tuple(inputs), definition.params), ids
 
     def input_places(

@@ -1,7 +1,7 @@
-"""The values of a change set in columns: a row a value, a number for each row.
+"""The values of a change set in columns, a row for each value.
 
-Invariant: a row belongs to one id for as long as the id exists or a definition names it; then it is free again. Every
-operation costs what it touches, growing the columns apart, which doubles them.
+Invariant: a row belongs to one id for as long as the id exists or a definition names it; then the row is free. The cost
+of an operation depends on what it touches, except that columns without room are doubled.
 """
 
 from collections.abc import Mapping
@@ -19,23 +19,23 @@ _KINDS: Final[dict[type, int]] = {type(None): NULL, int: INT, float: FLOAT}
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed in columns: rows as a mask, and ids."""
+    """What changed in columns: `touched`, a mask of rows, and `gone`, ids of removed values."""
 
     touched: NDArray[np.uint8]
     gone: set[str]
 
     @property
     def count(self) -> int:
-        """How many values changed, or a few more."""
+        """How many values changed; may count a few too many."""
         return int(np.count_nonzero(self.touched)) + len(self.gone)
 
 
 class ValueColumns:
-    """Rows 0 to `count` - 1; `size` of them are values. What definitions add is in `rebaser_core.state.columns`.
+    """Rows 0 to `count` - 1, of which `size` have values. `rebaser_core.state.columns` adds definitions.
 
-    By row: `state` and `kind` (uint8, as in `rebaser_core.state.kinds`), `bits` (int64: an integer, or the bits of a
-    double), `ids`. `other` and `faults` by row where there is one. `index`: id to row. `free`: rows that belong to no
-    id. What changed since `take_changes`: `touched` (uint8, by row), and `gone`, ids of values that were taken away.
+    By row: `ids`; `state` and `kind` (uint8) and `bits` (int64), as in `rebaser_core.state.kinds`. Dicts by row:
+    `other` and `faults`, for rows that have one. `index`: id to row. `free`: rows that belong to no id. Changes since
+    `take_changes`: `touched` (uint8, by row), and `gone`, ids of removed values.
     """
 
     TYPES: ClassVar[dict[str, Any]] = {"state": np.uint8, "kind": np.uint8, "bits": np.int64, "touched": np.uint8}
@@ -65,13 +65,13 @@ class ValueColumns:
         self._views()
 
     def _views(self) -> None:
-        """Memory views: one element of an array is read and written several times faster through them."""
+        """Make memory views, which read and write single elements several times faster than arrays."""
         self._state, self._kind, self._bits = self.state.data, self.kind.data, self.bits.data
         self._double = self.bits.view(np.float64).data
         self._touched = self.touched.data
 
     def find(self, id_: str) -> int:
-        """The row of a value; -1 where there is none."""
+        """The row of a value; -1 if it does not exist."""
         row = self.index.get(id_, -1)
         return row if row >= 0 and self._state[row] else -1
 
@@ -87,11 +87,11 @@ class ValueColumns:
         return None if kind == NULL else kind == TRUE
 
     def rows(self) -> NDArray[np.intp]:
-        """All rows that are values."""
+        """All rows that have values."""
         return np.flatnonzero(self.state[: self.count])
 
     def extend(self, ids: list[str]) -> None:
-        """Add rows for `ids`, which have none. Raises `ValueError` for an id that comes twice."""
+        """Add rows for `ids`, which have none. Raises `ValueError` for a duplicate id."""
         first, last = self.count, self.count + len(ids)
         if last > len(self.state):
             self._allot(max(last, 2 * len(self.state)))
@@ -102,7 +102,7 @@ class ValueColumns:
             raise ValueError("an id comes twice")
 
     def _add(self, id_: str) -> int:
-        """A row for `id_`, which has none."""
+        """Add a row for `id_`, which has none; returns the row."""
         if self.free:
             row = self.free.pop()
             self.ids[row] = id_
@@ -116,14 +116,14 @@ class ValueColumns:
         return row
 
     def release(self, row: int) -> None:
-        """Let a row go that is no value and that nothing names."""
+        """Free a row that has no value and that no definition names."""
         del self.index[self.ids[row]]
         self.ids[row] = ""
         self._touched[row] = 0
         self.free.append(row)
 
     def put(self, row: int, value: Json, fault: Fault | None = None) -> None:
-        """Store a value, and the fault that stands for one."""
+        """Store a value, or None and the fault in its place."""
         kind = _KINDS.get(type(value), OTHER)
         if kind == FLOAT:
             self._double[row] = value  # type: ignore[assignment]
@@ -144,7 +144,7 @@ class ValueColumns:
             self.faults.pop(row, None)
 
     def computed(self, row: int, value: Json, fault: Fault | None) -> None:
-        """Store what an update found for a derived row."""
+        """Store the result of an update for a derived row."""
         self._state[row] = OK if fault is None else ERROR
         self.put(row, value, fault)
 
@@ -156,7 +156,7 @@ class ValueColumns:
         others: Mapping[int, Json],
         faults: Mapping[int, Fault],
     ) -> None:
-        """Store what an update found for many derived rows; `others` and `faults` are by position in `rows`."""
+        """Store the results of an update for many derived rows; `others` and `faults` are by position in `rows`."""
         if self.other:
             for row in rows[self.kind[rows] == OTHER].tolist():
                 del self.other[row]
@@ -164,20 +164,20 @@ class ValueColumns:
             for row in rows[self.state[rows] == ERROR].tolist():
                 del self.faults[row]
         self.state[rows], self.kind[rows], self.bits[rows], self.touched[rows] = OK, kinds, bits, 1
-        for at, value in others.items():
-            self.other[int(rows[at])] = value
-        for at, fault in faults.items():
-            row = int(rows[at])
+        for position, value in others.items():
+            self.other[int(rows[position])] = value
+        for position, fault in faults.items():
+            row = int(rows[position])
             self.state[row], self.faults[row] = ERROR, fault
 
     def take_changes(self) -> Changes:
-        """What changed since this was last asked."""
+        """Return what changed since the last call, and start anew."""
         changes = Changes(self.touched, self.gone)
         self.touched, self.gone = np.zeros(len(self.touched), np.uint8), set()
         self._touched = self.touched.data
         return changes
 
     def give_back(self, changes: Changes) -> None:
-        """Count `changes` again, because what they were taken for failed. A row that is another's by now counts too."""
+        """Record `changes` again, because their checkpoint failed. A row that has another id by now counts, too."""
         self.touched[: len(changes.touched)] |= changes.touched
         self.gone |= changes.gone
