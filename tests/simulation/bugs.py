@@ -299,8 +299,8 @@ BUGS = (
         "gentle",
         4,
         STATE,
-        "for id_, at in self.roots.items() if at > commit.covers}",
-        "for id_, at in self.roots.items() if False}",
+        "for id_, touched in self.roots.items() if touched > commit.covers}",
+        "for id_, touched in self.roots.items() if False}",
     ),
     bug(
         "a rebase that wakes something covers the log",
