@@ -14,7 +14,7 @@ __all__ = ["BlobCorrupt", "BlobMissing", "BlobStore", "JetStreamBlobs", "open_bl
 
 
 def open_blobs(url: str | None, js: JetStream, bucket: str) -> BlobStore:
-    """Open the store at `url` (file://, s3://, gs://, az://), or for None the store in NATS.
+    """Open the store at `url` (file://, s3://, gs://, az://), or the store in NATS if `url` is None.
 
     Raises `ConfigError` for an invalid url.
     """

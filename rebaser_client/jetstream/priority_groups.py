@@ -24,17 +24,17 @@ class PriorityGroup(NamedTuple):
     def of(cls, name: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None) -> Self:
         """Raises `ConfigError` for values that no server accepts."""
         fields = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
-        given = {field: value for field, value in fields.items() if value is not None}
+        present = {field: value for field, value in fields.items() if value is not None}
         if name is None:
-            if given:
-                raise ConfigError(f"{' and '.join(given)} of a pull require the name of a group")
+            if present:
+                raise ConfigError(f"{' and '.join(present)} of a pull require the name of a group")
             return cls(None, {})
         check_name(name)
-        for field, value in given.items():
+        for field, value in present.items():
             if value < 0 or (field == "priority" and value > MAX_PRIORITY):
                 limits = f"from 0 to {MAX_PRIORITY}" if field == "priority" else "0 or more"
                 raise ConfigError(f"{field} of a pull is {value}; it must be {limits}")
-        return cls(name, {"group": name, **given})
+        return cls(name, {"group": name, **present})
 
 
 def check_name(name: str) -> None:

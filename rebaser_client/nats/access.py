@@ -47,18 +47,18 @@ def check_access(access: Access) -> None:
     """Raise `ConfigError` for options that contradict each other and for unusable files."""
     if unknown := access.keys() - Access.__annotations__.keys():
         raise TypeError(f"unknown connection options: {', '.join(sorted(unknown))}")
-    given = {name for name, value in access.items() if value is not None}
-    if "user" in given and "password" not in given:
+    present = {name for name, value in access.items() if value is not None}
+    if "user" in present and "password" not in present:
         raise ConfigError("a NATS user needs a password")
-    if "password" in given and "user" not in given:
+    if "password" in present and "user" not in present:
         raise ConfigError("a NATS password needs a user")
     for first, second in (("creds", "nkey"), ("creds", "user"), ("nkey", "user"), ("token", "user")):
-        if first in given and second in given:
+        if first in present and second in present:
             raise ConfigError(f"NATS accepts only one of {first} and {second}: leave out the other")
-    if "tls_key" in given and "tls_cert" not in given:
+    if "tls_key" in present and "tls_cert" not in present:
         raise ConfigError("a TLS key needs the certificate that belongs to it")
-    if files := given & {"tls_ca", "tls_cert"}:
-        if "tls" in given:
+    if files := present & {"tls_ca", "tls_cert"}:
+        if "tls" in present:
             raise ConfigError(f"a TLS context replaces {', '.join(sorted(files))}: give only one of the two")
         tls_context(access)
     if creds := access.get("creds"):

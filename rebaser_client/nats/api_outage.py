@@ -12,7 +12,7 @@ REPEAT_AFTER = 30.0  # seconds before the error is logged again
 
 
 class ApiOutage:
-    """Hears of every call of the JetStream API on one connection. Times are seconds of any clock."""
+    """Counts unanswered calls of the JetStream API on one connection. Times are seconds of any clock."""
 
     def __init__(self) -> None:
         self._unanswered = 0

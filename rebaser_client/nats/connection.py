@@ -1,7 +1,7 @@
 """The connection to NATS that all other code shares.
 
 Invariants: one inbox subscription serves all requests. A lost connection is replaced by a new one, however long that
-takes, and the `on_reconnect` hooks are called. What is published in between fails at once and is never sent later.
+takes, and the `on_reconnect` hooks are called. Messages published in between fail at once and are never sent later.
 """
 
 import asyncio

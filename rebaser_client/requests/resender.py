@@ -108,6 +108,7 @@ class Resender:
                     dequeued.append(request)
                 else:
                     request.note_undecided(self._loop.time())
+            # Without jitter, because queues are checked only once every `PATIENCE` anyway.
             queue.pause = PATIENCE if dequeued else min(queue.pause * 2, PAUSE_MAX)
             for request in dequeued:
                 if request in queue.stored_at:  # still unanswered

@@ -33,16 +33,16 @@ class Stream:
 
     def consumer(self, policy: dict[str, Any]) -> Callable[[], list[Stored]]:
         """What a consumer made now delivers, up to the time of the call."""
-        made = len(self.messages)
+        created_consumer = len(self.messages)
         kind = policy["deliver_policy"]
         if kind == "last_per_subject":
             newest = self.newest()
-            return lambda: [*newest, *self.messages[made:]]
+            return lambda: [*newest, *self.messages[created_consumer:]]
         first = {
             "all": 0,
-            "new": made,
-            "last": max(made - 1, 0),
-            "by_start_time": made,
+            "new": created_consumer,
+            "last": max(created_consumer - 1, 0),
+            "by_start_time": created_consumer,
             "by_start_sequence": policy.get("opt_start_seq", 0) - 1,
         }[kind]
         return lambda: self.messages[first:]
@@ -59,7 +59,7 @@ def read(position: Position, stream: Stream, runs: list[tuple[str, int]]) -> lis
         first = delivered()
         start = first[0][0] - 1 if first else len(stream.messages)
         info = ConsumerInfo.of({"num_pending": len(first), "delivered": {"stream_seq": start}})
-        position.made(info)
+        position.created_consumer(info)
         stream.add(added)
         messages = delivered()
         for index, (sequence, subject) in enumerate(messages[: None if count < 0 else count]):

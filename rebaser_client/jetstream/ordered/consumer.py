@@ -308,7 +308,7 @@ class OrderedConsumer:
             if self._generation is generation:
                 self._generation = None
             raise
-        self._position.made(info)
+        self._position.created_consumer(info)
         if self._generation is not generation:
             await self._requests.discard(generation)  # an earlier delete may have come before the create
 

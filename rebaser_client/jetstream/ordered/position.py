@@ -57,7 +57,7 @@ class Position:
             return {"deliver_policy": "by_start_time", "opt_start_time": rfc3339(self._start)}
         return {"deliver_policy": self._start}
 
-    def made(self, info: ConsumerInfo) -> None:
+    def created_consumer(self, info: ConsumerInfo) -> None:
         """A consumer was created. `info` describes it before its first delivery."""
         if self.snapshot is not None:
             if not info.num_pending:

@@ -29,10 +29,10 @@ ACK_WAIT = 22 * 3600  # seconds; nothing is acknowledged, but ADR-17 asks for a 
 DELETE_BOUND = 2.0  # seconds
 RETRY_MIN, RETRY_MAX = 0.05, 5.0  # seconds between attempts
 
-# ADR-17 lets a caller set the `FIXED` fields of a consumer to these values only, and the fields in `OURS` not at all.
+# ADR-17 lets a caller set the `FIXED` fields of a consumer to these values only, and the `RESERVED` fields not at all.
 # Start and filter have arguments of their own.
 FIXED = {"ack_policy": "none", "max_deliver": 1, "flow_control": True, "mem_storage": True}
-OURS = frozenset(
+RESERVED = frozenset(
     (
         *("name", "durable_name", "deliver_subject", "deliver_group", "num_replicas", "filter_subject"),
         *("filter_subjects", "idle_heartbeat", "headers_only", "deliver_policy", "opt_start_seq", "opt_start_time"),
@@ -59,7 +59,7 @@ class Generation:
 class ConsumerRequests:
     """The requests of one ordered consumer.
 
-    `given`: fields of JetStream's `ConsumerConfig` chosen by the caller; raises `ConfigError` for forbidden ones.
+    `extra`: fields of JetStream's `ConsumerConfig` chosen by the caller; raises `ConfigError` for forbidden ones.
     """
 
     js: JetStream
@@ -67,14 +67,14 @@ class ConsumerRequests:
     filter_subject: str
     idle_heartbeat: float
     headers_only: bool
-    given: Mapping[str, Any]
+    extra: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        if refused := sorted(OURS & self.given.keys()):
+        if refused := sorted(RESERVED & self.extra.keys()):
             raise ConfigError(f"an ordered consumer accepts no {', '.join(refused)}")
         for name, value in FIXED.items():
-            if self.given.get(name, value) != value:
-                raise ConfigError(f"{name} of an ordered consumer must be {value!r}, not {self.given[name]!r}")
+            if self.extra.get(name, value) != value:
+                raise ConfigError(f"{name} of an ordered consumer must be {value!r}, not {self.extra[name]!r}")
 
     def config(self, name: str, inbox: str, policy: Mapping[str, Any]) -> dict[str, Any]:
         """Return JetStream's `ConsumerConfig` (JSON API, docs.nats.io) as ADR-17 requires it."""
@@ -82,7 +82,7 @@ class ConsumerRequests:
             "ack_wait": ACK_WAIT * NANOS,
             "inactive_threshold": INACTIVE * NANOS,
             "replay_policy": "instant",
-            **self.given,
+            **self.extra,
             **FIXED,
             **policy,
             "name": name,
@@ -132,7 +132,7 @@ class ConsumerRequests:
                 await anyio.sleep(backoff.next_delay())
 
     async def find_loss(self, created: str, last: int) -> TransientError | None:
-        """Return what happened to the stream that no other consumer could repair, None if nothing did.
+        """Return the error for a change of the stream that no other consumer could repair, None if there is none.
 
         `created`: the stream's creation time when reading began. `last`: the sequence up to which it was read.
         """

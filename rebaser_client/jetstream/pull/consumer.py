@@ -63,7 +63,7 @@ class Consumer:
         `idle_heartbeat` (half of `expires`, from 0.5 to 30) without anything from the server, a new pull is sent.
         `on_warning`, `on_pinned` and `on_unpinned` are called in the read loop: see `Puller` and `PullConsumer`.
         `end_when_gone`: after a reconnect, and when nobody answers pulls, ask whether the consumer still exists, and
-        end if it does not. Otherwise a consumer that disappears while nobody can say so is waited for.
+        end if it does not. Otherwise, if it disappears unnoticed, pulling waits for it to come back.
 
         With `ack_policy` none, buffered messages are lost if the reader leaves early, because the server considers
         them done. Such a reader should buffer little (`max_messages`), or drain.

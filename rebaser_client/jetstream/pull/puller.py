@@ -49,8 +49,8 @@ class Puller:
     """The base of everything that pulls: one subscription for all pulls, a queue, and one reader.
 
     A puller opens when it is entered or first read from. It stays open until pulling ends, `stop` is called, or the
-    `with` block is left. `on_warning` is called with what is no error for the reader. The callbacks run in the read
-    loop and must be quick.
+    `with` block is left. `on_warning` is called with problems that are not raised to the reader. The callbacks run in
+    the read loop and must be quick.
     """
 
     def __init__(
