@@ -3,7 +3,7 @@
 There is one unit, messages or bytes, because ADR-37 allows only one of the two as the limit.
 
 Invariant: free + outstanding + everything delivered = everything granted, the limit included. `outstanding` is the
-ADR's pending count without the messages in the reader's buffer. A message does not say which pull it answers (the server
+ADR's pending count without the reader's buffer. A message does not say which pull it answers (the server
 serves pulls in turn), so it is counted for the oldest. The status that ends a pull says how much the pull did not
 deliver, and that corrects the counts.
 """
