@@ -112,7 +112,7 @@ class PoisonDetector:
         else:
             async with AsyncExitStack() as stack:
                 if before.deaths:
-                    await stack.enter_async_context(self._context.suspects)
+                    await stack.enter_async_context(self._context.suspect_request_lock)
                     commits.log.warning("request_suspected", seq=sequence, deaths=before.deaths)
                 # Any exception but ours is a defect that this request sets off: its attempt stays recorded, as after a
                 # death.

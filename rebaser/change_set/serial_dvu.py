@@ -96,10 +96,10 @@ class SerialDvu:
         before = replace(self._last_attempt(), first_ms=self._context.now_ms())
         if before.deaths:
             try:  # a process runs one such update at a time, so that its death accuses no other
-                self._context.suspect_dvus.acquire_nowait()
+                self._context.suspect_dvu_lock.acquire_nowait()
             except anyio.WouldBlock:
                 raise DvuError("another update that may kill servers is running here", code="suspect") from None
-            stack.callback(self._context.suspect_dvus.release)
+            stack.callback(self._context.suspect_dvu_lock.release)
             self._log.warning("dvu_suspected", deaths=before.deaths)
         await stack.enter_async_context(recorded_attempt(self._commits, before, self._hung))
 

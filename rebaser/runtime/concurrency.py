@@ -1,4 +1,4 @@
-"""Does the same for many things, some of them at once."""
+"""Calls a function for many items, some of them concurrently."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -9,25 +9,25 @@ from rebaser_core.errors import RebaserError
 T = TypeVar("T")
 
 
-async def run_concurrently(items: Iterable[T], do: Callable[[T], Awaitable[object]], at_once: int) -> None:
-    """Await `do` for each of `items`, `at_once` of them at a time.
+async def run_concurrently(items: Iterable[T], function: Callable[[T], Awaitable[object]], limit: int) -> None:
+    """Await `function(item)` for each of `items`, at most `limit` at a time.
 
-    After a `RebaserError` no more are begun, and it is raised as it is, free of any group, when those at work are done.
+    After a `RebaserError` no further call is started. The error is raised when the calls under way have ended.
     """
-    left = iter(items)
+    remaining = iter(items)
     failures: list[RebaserError] = []
 
     async def work() -> None:
-        for item in left:  # shared: each takes the next
+        for item in remaining:  # shared: each worker takes the next item
             if failures:
                 return
             try:
-                await do(item)
+                await function(item)
             except RebaserError as error:
                 failures.append(error)
 
     async with flat_task_group() as group:
-        for _ in range(at_once):
+        for _ in range(limit):
             group.start_soon(work)
     if failures:
         raise failures[0]

@@ -1,4 +1,4 @@
-"""What every owner on a server shares: connections, stores, the DVU engine, clocks."""
+"""What all owners on a server share: the connection, the stores, the DVU engine, the clocks."""
 
 import os
 import time
@@ -24,10 +24,10 @@ from rebaser_core.subjects import Subjects
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
+    """The shared parts of one server. `now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
 
-    `suspects`: who holds it tries a request that an owner may have died of, see `rebaser.change_set.poison`;
-    `suspect_dvus`: the same for a DVU.
+    `suspect_request_lock` is held while an owner attempts a request that may have killed servers, see
+    `rebaser.change_set.poison`; `suspect_dvu_lock` is the same for a DVU.
     """
 
     settings: Settings
@@ -44,13 +44,13 @@ class Context:
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
     health: HealthStatus = field(default_factory=HealthStatus)
-    suspects: anyio.Lock = field(default_factory=anyio.Lock)
-    suspect_dvus: anyio.Lock = field(default_factory=anyio.Lock)
+    suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
+    suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)
 
 
 @asynccontextmanager
 async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncIterator[Context]:
-    """Connect, make sure of the streams, start Spark in the background, unless it was begun already (`jvm`)."""
+    """Connect, ensure the streams, and start Spark in the background, unless it was started before (`jvm`)."""
     subjects = Subjects(settings.prefix)
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(
@@ -71,9 +71,9 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
                 settings.spark,
                 EngineSettings(
                     driver_memory=settings.spark_driver_memory,
-                    # The JVM has a working folder of its own, where a relative path would name another place.
+                    # The JVM has a working folder of its own, so a relative path would name another place there.
                     scratch=settings.scratch.absolute() if settings.scratch else None,
-                    # So that of DVUs which share a job the late one is found while the others have time left.
+                    # Half, so that of the DVUs in one job the late one is found while the others have time left.
                     job_timeout=settings.dvu_timeout / 2,
                     blobs=blobs,
                     blobs_url=settings.blobs or "",

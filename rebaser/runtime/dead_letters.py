@@ -1,7 +1,8 @@
-"""Copies of requests that cannot be processed, with the reason in their headers.
+"""Publishes dead letters: copies of requests that cannot be processed, with the reason in their headers.
 
-Invariant: the copy is confirmed before the original is answered and deleted, so a dead request is always in one of the
-two streams. The original's `Nats-*` headers are renamed: copied as they are, they would make the stream refuse it.
+Invariant: the copy is confirmed before the original is answered and deleted, so a dead request is always in at least
+one of the two streams. The `Nats-*` headers of the original are renamed: unchanged, they would make the stream refuse
+it.
 """
 
 import anyio
@@ -13,21 +14,21 @@ from rebaser_core.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
-AT_ONCE = 64  # copies under way: a flood of bad requests must not become one of publishes that time out together
+MAX_CONCURRENT = 64  # copies under way; more would time out together in a flood of bad requests
 
 
 class DeadLetterPublisher:
-    """Writes to the dead letters of one installation, as server `server_id`."""
+    """Publishes to the dead letters of one installation, as server `server_id`."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, server_id: str) -> None:
         self._js = js
         self._subjects = subjects
         self._blobs = blobs
         self._server_id = server_id
-        self._room = anyio.Semaphore(AT_ONCE, fast_acquire=True)
+        self._room = anyio.Semaphore(MAX_CONCURRENT, fast_acquire=True)
 
     async def publish(self, key: ChangeSetKey, message: Message, decision: Decision, at_ms: int) -> None:
-        """Store the copy and await its ack; raises `TransientError` if it could not be stored for now."""
+        """Store a copy of `message` and await its ack; raises `TransientError` if it could not be stored."""
         async with self._room:
             headers = dead_headers(
                 message.headers, decision, key=key, subject=message.subject, server=self._server_id, at_ms=at_ms

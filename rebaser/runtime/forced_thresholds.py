@@ -1,13 +1,13 @@
-"""Thresholds from the environment, for tests that start processes: another way to the same results.
+"""Thresholds from the environment, for tests that start processes: other code paths to the same results.
 
-No setting: nobody is better off with it. `REBASER_TEST_THRESHOLDS` says `lowest`, `highest`, `drawn 17` (17 is a seed),
-or gives fields of `rebaser_core.thresholds.Thresholds` as JSON, where the rest is as it is by default:
+This is no setting: it makes no installation better. `REBASER_TEST_THRESHOLDS` is `lowest`, `highest`, `drawn 17` (17 is
+a seed), or a JSON object of fields of `rebaser_core.thresholds.Thresholds`; the other fields keep their defaults:
 
     REBASER_TEST_THRESHOLDS=lowest rebaser dev
     REBASER_TEST_THRESHOLDS='{"packet_bytes": 1000, "whole": 0, "share": 1099511627776}' rebaser serve …
 
-It is read once, when `rebaser` is imported: by a server, and by the Python workers of the Spark that it starts, which
-inherit it. Spark elsewhere is not told. A test that runs in one process uses `rebaser_core.thresholds.forced`.
+It is read once, when `rebaser` is imported: by a server, and by the Python workers of its embedded Spark, which inherit
+the variable. A Spark elsewhere does not get it. Tests in one process use `rebaser_core.thresholds.forced`.
 """
 
 import json
@@ -24,29 +24,29 @@ VARIABLE: Final = "REBASER_TEST_THRESHOLDS"
 
 
 def parse(text: str) -> Thresholds:
-    """What `REBASER_TEST_THRESHOLDS` says. Raises `ConfigError`."""
+    """Parse the text of `REBASER_TEST_THRESHOLDS`; raises `ConfigError`."""
     word, _, seed = text.partition(" ")
     if text in ("lowest", "highest"):
         return Thresholds.lowest() if text == "lowest" else Thresholds.highest()
     if word == "drawn" and seed:
         return Thresholds.drawn(random.Random(seed))  # noqa: S311 - a test's
     try:
-        given = json.loads(text)
+        values = json.loads(text)
     except ValueError:
-        raise ConfigError(f"{VARIABLE} is neither lowest, highest, drawn SEED nor JSON: {text[:200]}") from None
-    if type(given) is not dict:
-        raise ConfigError(f"{VARIABLE} is no JSON object: {text[:200]}")
-    known = {one.name: one.metadata for one in fields(Thresholds)}
-    for name, value in given.items():
+        raise ConfigError(f"{VARIABLE} must be lowest, highest, drawn SEED or JSON, not {text[:200]}") from None
+    if type(values) is not dict:
+        raise ConfigError(f"{VARIABLE} must be a JSON object, not {text[:200]}")
+    known = {field.name: field.metadata for field in fields(Thresholds)}
+    for name, value in values.items():
         if name not in known:
-            raise ConfigError(f"{VARIABLE}: there is no threshold {name[:200]}; there are {', '.join(known)}")
+            raise ConfigError(f"{VARIABLE}: unknown threshold {name[:200]}; known are {', '.join(known)}")
         low, high = known[name]["lowest"], known[name]["highest"]
         if type(value) not in {int, type(low)} or not low <= value <= high:
-            raise ConfigError(f"{VARIABLE}: {name} is a number from {low} to {high}, not {str(value)[:200]}")
-    return Thresholds(**given)
+            raise ConfigError(f"{VARIABLE}: {name} must be a number from {low} to {high}, not {str(value)[:200]}")
+    return Thresholds(**values)
 
 
 def apply_from_environment() -> None:
-    """Begin with what the environment says, if it says anything."""
+    """Set the thresholds of this process from the environment, if the variable is set."""
     if text := os.environ.get(VARIABLE):
         thresholds.now = parse(text)

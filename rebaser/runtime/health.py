@@ -1,22 +1,22 @@
-"""What went wrong last on this server, for `rebaser status`: the log says it all, but who reads it?"""
+"""The last failure of this server, for `rebaser status`: the server's log has it too, but few people read that."""
 
 from rebaser_core.errors import RebaserError
 
-TOLD_FOR = 60.0  # seconds; what has not happened again for that long is over
+SHOWN_FOR = 60.0  # seconds; a failure that has not happened again for that long is over
 
 
 class HealthStatus:
-    """Keeps the newest failure that kept a change set from going on. Times are those of the server's clock."""
+    """Keeps the newest failure that stopped a change set from making progress. Times are of the server's clock."""
 
     def __init__(self) -> None:
-        self._newest: tuple[float, str] | None = None  # until when it is told, and what
+        self._newest: tuple[float, str] | None = None  # until when it is shown, and its message
 
-    def record(self, now: float, error: RebaserError, lasts: float = TOLD_FOR) -> None:
-        """`lasts`: seconds for which it is known to go on; told for `TOLD_FOR` at least."""
-        self._newest = now + max(lasts, TOLD_FOR), error.message
+    def record(self, now: float, error: RebaserError, lasts: float = SHOWN_FOR) -> None:
+        """Record `error`, which is known to last for `lasts` seconds. It is shown for at least `SHOWN_FOR`."""
+        self._newest = now + max(lasts, SHOWN_FOR), error.message
 
     def current(self, now: float) -> str:
-        """The newest one, if it is not long ago; else empty."""
+        """Return the message of the newest failure if it is recent, else an empty string."""
         if self._newest is None or now > self._newest[0]:
             return ""
         return self._newest[1]

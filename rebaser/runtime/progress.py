@@ -1,6 +1,7 @@
-"""Tells how far updates are that take their time: in the log, to `rebaser status`, to whoever watches.
+"""Reports the progress of slow updates: in the log, to `rebaser status`, and to clients that watch.
 
-Invariant: an update that is done before `progress_every` costs nothing here; telling is best effort and holds up none.
+Invariant: an update that ends within `progress_every` costs nothing here. Reporting is best effort and delays no
+update.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,15 +17,15 @@ from rebaser_core.messages import DvuProgress, encode
 
 log = structlog.get_logger(__name__)
 
-MAX_REPORTED = 1000  # updates at once, those that take longest
-MAX_LOGGED = 10  # the same: if Spark is away, all that there are take long
+MAX_REPORTED = 1000  # updates in one report, the slowest ones
+MAX_LOGGED = 10  # updates in one report that are logged: without Spark, all of them are slow
 
 
 @dataclass(slots=True)
 class Progress:
-    """Of one update: begun at `started` (of the server's clock), planned at log sequence `covers`.
+    """The progress of one update, which started at `started` (server's clock), planned at log sequence `covers`.
 
-    `done` of `total` values are looked at; `total` is None until they are known.
+    `done` of `total` values are processed; `total` is None until it is known.
     """
 
     covers: int
@@ -33,6 +34,7 @@ class Progress:
     total: int | None = None
 
     def record(self, done: int, total: int) -> None:
+        """Record that `done` of `total` values are processed."""
         self.done, self.total = done, total
 
 
@@ -40,41 +42,43 @@ Running = Callable[[], Iterable[tuple[ChangeSetKey, Progress]]]
 
 
 class ProgressReporter:
-    """`running` gives the updates of this server that are at work; call `run` in a task group."""
+    """`running` returns the running updates of this server; call `run` in a task group."""
 
     def __init__(self, context: Context, running: Running) -> None:
         self._context = context
         self._running = running
 
     def slow(self) -> list[DvuProgress]:
-        """The updates that have taken for longer than `progress_every`; those that take longest come first."""
+        """Return the updates that have run for longer than `progress_every`, the slowest first."""
         context = self._context
         now, server = context.now(), context.settings.server_id
-        found = [
-            DvuProgress(key.workspace, key.change_set, server, one.covers, one.done, one.total, round(seconds, 1))
-            for key, one in self._running()
-            if (seconds := now - one.started) >= context.settings.progress_every
+        slow = [
+            DvuProgress(
+                key.workspace, key.change_set, server, update.covers, update.done, update.total, round(seconds, 1)
+            )
+            for key, update in self._running()
+            if (seconds := now - update.started) >= context.settings.progress_every
         ]
-        found.sort(key=lambda one: -one.seconds)
-        return found[:MAX_REPORTED]
+        slow.sort(key=lambda update: -update.seconds)
+        return slow[:MAX_REPORTED]
 
     async def run(self) -> None:
-        """Tell, every `progress_every`, until cancelled."""
+        """Report every `progress_every`, until cancelled."""
         context = self._context
         while True:
             await anyio.sleep(context.settings.progress_every)
-            for place, one in enumerate(self.slow()):
-                if place < MAX_LOGGED:
+            for index, update in enumerate(self.slow()):
+                if index < MAX_LOGGED:
                     log.info(
                         "dvu_progress",
-                        workspace=one.workspace_id,
-                        change_set=one.change_set_id,
-                        done=one.done,
-                        total=one.total,
-                        seconds=one.seconds,
+                        workspace=update.workspace_id,
+                        change_set=update.change_set_id,
+                        done=update.done,
+                        total=update.total,
+                        seconds=update.seconds,
                     )
-                headers, payload = encode(one)
-                subject = context.subjects.progress(one.workspace_id, one.change_set_id)
+                headers, payload = encode(update)
+                subject = context.subjects.progress(update.workspace_id, update.change_set_id)
                 try:
                     await context.connection.publish(subject, payload, headers)
                 except RebaserError as error:

@@ -1,7 +1,7 @@
-"""Takes decided requests out of the stream, in the background, for all owners of a server.
+"""Deletes decided requests from the stream, in the background, for all owners of a server.
 
-Invariant: only sequences that a commit has decided come here. Deleting late, twice or never is harmless, because
-`applied` in the log says what is decided; what is left behind is deleted by the next owner.
+Invariant: only sequences that a commit has decided are added here. Deleting late, twice or never is harmless, because
+`applied` in the log says what is decided; the next owner deletes the requests that are left behind.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,8 @@ from rebaser_core.errors import RebaserError
 log = structlog.get_logger(__name__)
 
 GROUP = 256  # deletes sent at once
-GATHER = 0.05  # seconds; many deletes cost the connection as much as one
-RETRY = 1.0  # seconds
+GATHER = 0.05  # seconds for which deletes are collected: many cost the connection as much as one
+RETRY = 1.0  # seconds until failed deletes are sent again
 
 
 class RequestDeleter:
@@ -29,16 +29,16 @@ class RequestDeleter:
         self._wake = anyio.Event()
 
     def add(self, sequences: Iterable[int]) -> None:
-        """Have `sequences` deleted soon."""
+        """Delete `sequences` soon."""
         self._queue.extend(sequences)
         self._wake.set()
 
     def clear(self) -> None:
-        """The stream is another now: what was added tells of messages that are gone with the one before."""
+        """Drop the added sequences: the stream was recreated, and their messages are gone with the old one."""
         self._queue.clear()
 
     async def run(self) -> None:
-        """Delete what is added, until cancelled."""
+        """Delete the added sequences, until cancelled."""
         while True:
             await self._wake.wait()
             await anyio.sleep(GATHER)
@@ -46,7 +46,7 @@ class RequestDeleter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Delete all that was added so far."""
+        """Delete all sequences that were added so far."""
         while self._queue:
             group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
             try:

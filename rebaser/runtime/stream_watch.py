@@ -1,12 +1,13 @@
-"""Watches over the streams: makes again what disappears, and says loudly what went with it.
+"""Watches the streams: recreates a stream that disappears, and reports loudly what it held.
 
-A stream goes when somebody deletes it, when the store is wiped, or when nats-server ends and it was in memory. That may
-show as an error anywhere, or nowhere: so the streams are looked at now and then, after each reconnect, when NATS says
-that one was deleted (if we may hear it), and when anybody suspects so.
+A stream disappears when an operator deletes it, when the store is wiped, or when nats-server ends and the stream was in
+memory. That may show as an error anywhere, or nowhere. So the streams are checked periodically, after each reconnect,
+when NATS announces that a stream was deleted (if this user may subscribe to that), and when any part of the server asks
+for a check.
 
-Invariants: the server is unready from when a stream is seen gone until all are there; a stream that is made again
-begins far behind the end of the one before, so that what was said of a message of that one hits none of its own; who
-holds anything of a stream that is another now is told, also if it was another server that made it.
+Invariants: the server is unready from the moment a stream is seen missing until all streams are there. A recreated
+stream starts far behind the end of the old one, so that an ack or delete meant for a message of the old stream hits
+none of its own. Owners that depend on a stream are told when it was replaced, even if another server recreated it.
 """
 
 from collections import deque
@@ -28,41 +29,41 @@ from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-DELETED = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"  # where NATS tells
-LOOK = 5.0  # seconds between two looks, if nobody suspects anything
-PAUSE = 0.25  # seconds between two looks, however many do
-TOLD = 12  # losses that are told of, the newest ones
+DELETED = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"  # the subject on which NATS announces deleted streams
+CHECK = 5.0  # seconds between two checks, unless one is asked for
+MIN_PAUSE = 0.25  # seconds between two checks, however many are asked for
+MAX_LOSSES = 12  # losses that are reported, the newest ones
 
 
 class StreamLossListener(Protocol):
-    """Who holds anything of streams. The names are those of streams."""
+    """Is told about streams that disappear. `streams` are names of streams."""
 
     def streams_lost(self, streams: frozenset[str]) -> None:
-        """What `streams` held is gone; they may not be there again yet."""
+        """The contents of `streams` are gone; the streams may not be there again yet."""
         ...
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """`streams`, which were lost, are there again, empty."""
+        """`streams`, which were lost, exist again, empty."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """A stream as it was `at` (UTC) a look: when it was made, what it held, the sequence of its newest message."""
+    """A stream as seen by a check at `time` (UTC): when it was created, its messages, its last sequence."""
 
     created: str
     messages: int
     last: int
-    at: str
+    time: str
 
 
 NEVER = StreamSnapshot("", 0, 0, "no time")
 
 
 class StreamWatch:
-    """The streams of one installation; call `make` to have them, then `run` in a task group.
+    """Watches the streams of one installation: call `ensure` to create them, then `run` in a task group.
 
-    `problem`: why the server is not ready, or empty. `losses`: what disappeared while this server ran, for people.
+    `problem`: why the server is not ready, or empty. `losses`: what disappeared while this server ran, as text.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, options: topology.TopologyOptions) -> None:
@@ -71,60 +72,60 @@ class StreamWatch:
         self._options = options
         self._names = [config["name"] for config in topology.streams(subjects, options)]
         self._seen: dict[str, StreamSnapshot] = {}
-        self._lost: frozenset[str] = frozenset()  # and not made again yet
-        self._suspected = anyio.Event()
+        self._lost: frozenset[str] = frozenset()  # and not recreated yet
+        self._check_wanted = anyio.Event()
         self.problem = ""
-        self.losses: deque[str] = deque(maxlen=TOLD)
+        self.losses: deque[str] = deque(maxlen=MAX_LOSSES)
 
     async def ensure(self) -> None:
-        """Make sure of streams and consumers; raises as `ensure_topology`."""
+        """Create missing streams and consumers; raises what `ensure_topology` raises."""
         await ensure_topology(self._js, self._subjects, self._options)
-        self._seen = await self._look()
+        self._seen = await self._snapshots()
 
     def check_soon(self) -> None:
-        """Something failed as it would if a stream were gone: look soon."""
-        self._suspected.set()
+        """Ask for a check: something failed as it would if a stream were missing."""
+        self._check_wanted.set()
 
     async def run(self, listener: StreamLossListener) -> None:
-        """Look after the streams until cancelled."""
+        """Check the streams, and recreate them, until cancelled."""
         connection = self._js.connection
         async with AsyncExitStack() as stack:
             stack.callback(connection.on_reconnect(self.check_soon))
             stack.push_async_callback((await connection.listen(DELETED, lambda *_: self.check_soon())).close)
             while True:
-                with anyio.move_on_after(LOOK):
-                    await self._suspected.wait()
-                self._suspected = anyio.Event()
+                with anyio.move_on_after(CHECK):
+                    await self._check_wanted.wait()
+                self._check_wanted = anyio.Event()
                 try:
-                    await self._look_after(listener)
+                    await self._check(listener)
                     self._set_problem("")
                 except RebaserError as error:
-                    self._set_problem(f"the streams cannot be made sure of: {error.message}")
+                    self._set_problem(f"the streams cannot be checked: {error.message}")
                     self.check_soon()
-                await anyio.sleep(PAUSE)
+                await anyio.sleep(MIN_PAUSE)
 
-    async def _look_after(self, listener: StreamLossListener) -> None:
-        found = await self._look()
+    async def _check(self, listener: StreamLossListener) -> None:
+        found = await self._snapshots()
         gone = [name for name in self._names if name not in found]
-        others = [name for name in found if name in self._seen and found[name].created != self._seen[name].created]
-        without = [] if gone else await self._without_consumer()
-        if lost := frozenset([*gone, *others]) - self._lost:
-            self._tell_lost(lost)
+        replaced = [name for name in found if name in self._seen and found[name].created != self._seen[name].created]
+        consumers = [] if gone else await self._missing_consumers()
+        if lost := frozenset([*gone, *replaced]) - self._lost:
+            self._report_lost(lost)
             self._lost |= lost
             listener.streams_lost(lost)
-        if gone or without:
-            self._set_problem(self.problem or f"not there: {', '.join([*gone, *without])}")
+        if gone or consumers:
+            self._set_problem(self.problem or f"not there: {', '.join([*gone, *consumers])}")
             ends = {name: self._seen.get(name, NEVER).last for name in gone}
             await ensure_topology(self._js, self._subjects, self._options, ends)
-            found = await self._look()
-            log.warning("streams_made", streams=gone, consumers=without)
+            found = await self._snapshots()
+            log.warning("streams_made", streams=gone, consumers=consumers)
         self._seen |= found
         if self._lost and len(found) == len(self._names):
-            made, self._lost = self._lost, frozenset()
-            listener.streams_recreated(made)
+            recreated, self._lost = self._lost, frozenset()
+            listener.streams_recreated(recreated)
 
-    async def _look(self) -> dict[str, StreamSnapshot]:
-        """Those that are there."""
+    async def _snapshots(self) -> dict[str, StreamSnapshot]:
+        """Return the streams that exist, by name."""
         found = {}
         for name in self._names:
             try:
@@ -136,7 +137,7 @@ class StreamWatch:
                 found[name] = StreamSnapshot(info.created, info.messages, info.last_sequence, _now())
         return found
 
-    async def _without_consumer(self) -> list[str]:
+    async def _missing_consumers(self) -> list[str]:
         missing = []
         for stream, consumer in topology.consumers(self._subjects, self._options):
             try:
@@ -147,12 +148,12 @@ class StreamWatch:
                 missing.append(f"consumer {consumer['name']} of {stream}")
         return missing
 
-    def _tell_lost(self, lost: Iterable[str]) -> None:
+    def _report_lost(self, lost: Iterable[str]) -> None:
         for name in sorted(lost):
             seen = self._seen.get(name, NEVER)
-            log.error("stream_lost", stream=name, messages=seen.messages, last=seen.last, seen=seen.at)
-            held = f"{seen.messages:,} messages, the newest was {seen.last}"
-            self.losses.append(f"{_now()} stream {name} was gone with what it held (at {seen.at}: {held})")
+            log.error("stream_lost", stream=name, messages=seen.messages, last=seen.last, seen=seen.time)
+            contents = f"{seen.messages:,} messages, the newest was {seen.last}"
+            self.losses.append(f"{_now()} stream {name} was gone with what it held (at {seen.time}: {contents})")
 
     def _set_problem(self, problem: str) -> None:
         if problem and problem != self.problem:

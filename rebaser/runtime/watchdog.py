@@ -1,6 +1,6 @@
-"""Says what holds up the event loop: a thread that looks on while the loop is stuck, and shows where.
+"""Reports what blocks the event loop: a thread watches the loop and logs the stack of a loop that is stuck.
 
-Invariant: it only looks. It shares nothing with the loop but one number, and is gone when `watched_loop` is left.
+Invariant: the thread only watches. It shares one number with the loop, and has ended when `watched_loop` is left.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-AGAIN = 30.0  # seconds until the next report: one that blocks again and again is one defect
-MAX_FRAMES = 30  # innermost ones of a stack
+MIN_PAUSE = 30.0  # seconds until the next report: code that blocks again and again is one defect
+MAX_FRAMES = 30  # innermost frames of a stack
 
 
 class _Watch(threading.Thread):
-    """Looks at `beat` (monotonic seconds), which the loop sets, until `done`."""
+    """Watches `beat` (monotonic seconds), which the loop sets, until `done`."""
 
     def __init__(self, thread_id: int, threshold: float) -> None:
         super().__init__(name="loop-watchdog", daemon=True)
@@ -31,14 +31,14 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         pause = self._threshold / 4
-        blocked_at: float | None = None  # the beat of a block that was reported and is not over
-        quiet_until = looked_at = time.monotonic()
+        blocked_at: float | None = None  # the beat at which a block began that was reported and is not over
+        quiet_until = checked_at = time.monotonic()
         used = time.process_time()
         while not self.done.wait(pause):
             beat, now, used_before, used = self.beat, time.monotonic(), used, time.process_time()
-            # This thread was held up, too: by the loop, which holds the interpreter's lock while it computes, or with
-            # the whole process, which was paused or got no processor. That is not the loop's fault.
-            gap, looked_at = now - looked_at, now
+            # This thread may have been held up too: by the loop, which holds the interpreter's lock while it computes,
+            # or because the whole process was paused or got no processor. The latter is not the fault of the loop.
+            gap, checked_at = now - checked_at, now
             paused = gap > self._threshold and used - used_before < gap / 2
             if blocked_at is not None and beat != blocked_at:
                 log.warning("loop_resumed", blocked=round(beat - blocked_at, 1))
@@ -46,18 +46,18 @@ class _Watch(threading.Thread):
             late = now - beat
             if late < self._threshold or paused or blocked_at is not None or now < quiet_until:
                 continue
-            frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - the documented way to another thread
+            frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - the documented access to another thread
             if frame is None:
                 continue
             stack = traceback.extract_stack(frame)[-MAX_FRAMES:]
-            del frame  # else its locals live on in this thread
+            del frame  # otherwise its locals live on in this thread
             log.error("loop_blocked", seconds=round(late, 1), stack="".join(traceback.format_list(stack)))
-            blocked_at, quiet_until = beat, now + AGAIN
+            blocked_at, quiet_until = beat, now + MIN_PAUSE
 
 
 @contextmanager
 def watched_loop(threshold: float) -> Iterator[None]:
-    """Inside, log `loop_blocked` with the loop's stack when the loop did nothing else for `threshold` seconds."""
+    """Inside, log `loop_blocked`, with the stack of the loop, when one callback blocks it for `threshold` seconds."""
     loop = asyncio.get_running_loop()
     watch = _Watch(threading.get_ident(), threshold)
 

@@ -1,4 +1,8 @@
-"""Change sets that owe a dependent values update, followed through the headers of the log."""
+"""Follows the log headers of all change sets, to know which ones need an owner although no request is queued.
+
+A change set needs an owner if its newest commit records debt, or if the writer of that commit lacked a function that
+this server has.
+"""
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -9,13 +13,12 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.messages import read_sweep_headers, read_unknown
 from rebaser_core.subjects import Subjects
 
-CHUNK = 512  # commits whose headers are read before others get a turn
-SILENCE = 1.0  # seconds without a header until we ask whether there is one
+CHUNK = 512  # commits whose headers are read before other tasks run
+SILENCE = 1.0  # seconds without a header until the tracker asks whether there is one
 
 
 class DebtTracker:
-    """Change sets whose newest commit owes a dependent values update, or was written by a server that lacked a function
-    which this one has; followed through the log's headers."""
+    """Keeps the change sets that need an owner because of their newest commit."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self._js = js
@@ -26,7 +29,11 @@ class DebtTracker:
         self._names: set[str] = set()
 
     async def read(self) -> set[str]:
-        """Those that owe now, as `ws.cs`. First it reads one header a change set, later what was added since."""
+        """Return the change sets that need an owner, as `ws.cs`.
+
+        The first call reads one header per change set, later calls only the headers added since. Raises
+        `TransientError`.
+        """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if info.created != self._created or info.last_sequence < self._read:
             self._created, self._read, self._names = info.created, 0, set()
@@ -47,21 +54,21 @@ class DebtTracker:
             while self._read < last:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()
-                if not consumer.pending and await self._nothing_behind():
-                    self._read = last  # what stood there was deleted
+                if not consumer.pending and await self._at_end():
+                    self._read = last  # the remaining commits were deleted
                 for message in consumer.take(CHUNK):
                     self._record(message.subject, message.headers)
                     self._read = message.stream_sequence
                 await checkpoint()
 
-    async def _nothing_behind(self) -> bool:
+    async def _at_end(self) -> bool:
         return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None
 
     def _record(self, subject: str, headers: dict[str, str]) -> None:
         try:
             _, debt = read_sweep_headers(headers)
         except UnprocessableError:
-            return  # no commit: the fold skips it as well
+            return  # not a commit: the fold skips it as well
         name = subject[len(self._all) - len("*.*") :]
         if debt or any_available(read_unknown(headers)):
             self._names.add(name)

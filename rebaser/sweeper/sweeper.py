@@ -1,15 +1,15 @@
-"""The sweeper: publishes the task of every change set that waits for an owner and has none.
+"""The sweeper: publishes the task of every change set that needs an owner and has none.
 
-A request is stranded if its client died between publishing it and its task; a dependent values update, if its owner
-died in its last look. Both are seen from outside: requests stand in REQUESTS or the newest commit tells of debt, and
-TASKS holds no task.
+A request is stranded if its client died after it published the request and before it published the task. A dependent
+values update is stranded if its owner died during its recheck. Both can be seen from outside: there are requests in
+REQUESTS, or the newest commit records debt, and TASKS holds no task.
 
-One server of the fleet sweeps: a stream of its own, SWEEP, holds one message that is never acknowledged, and it goes
-to the client that JetStream has pinned (ADR-42). Giving it back with a delay is the timer of the next sweep; a holder
-who dies loses the pin, and the message comes to another. If several sweep all the same nothing is wrong, because a task
-that is there already is refused.
+One server of the fleet sweeps. The stream SWEEP holds one message that is never acknowledged. It goes to the client
+that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, which is the timer of its
+next sweep. A pinned server that dies loses the pin, and the message goes to another one. If several servers sweep all
+the same, nothing is wrong, because NATS refuses a second task of a change set.
 
-What stands in REQUESTS under a subject that names no change set is moved to the dead letters meanwhile (`strays`).
+The sweeper also moves messages to the dead letters whose subject names no change set (see `unroutable`).
 """
 
 from collections.abc import Callable, Iterable
@@ -32,16 +32,16 @@ from rebaser_core.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP_GROUP
 
 log = structlog.get_logger(__name__)
 
-AT_ONCE = 32  # tasks published at once
+MAX_CONCURRENT = 32  # tasks published at once
 
 
-GIVE_BACK_BOUND = 2.0  # seconds
+GIVE_BACK_TIMEOUT = 2.0  # seconds for giving the message or the pin back
 
 
 class Sweeper:
-    """Sweeps each `interval` (seconds) while this server is the one pinned; call `run` in a task group.
+    """Sweeps every `interval` (seconds) while this server is pinned; call `run` in a task group.
 
-    `on_stream_error` is called when something fails as it would if a stream were gone.
+    `on_stream_error` is called when a call fails as it would without one of the streams.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Sweeper:
         self._debts = DebtTracker(js, subjects)
         self._unroutable = unroutable
         self._on_stream_error = on_stream_error
-        self._alone = False  # no server of a release that kept its sweep message in TASKS waits any more
+        self._old_sweep_retired = False  # the sweep message that older releases kept in TASKS is gone
         self.pinned = False
 
     async def run(self) -> None:
-        """Wait to be pinned, sweep, and go on so until cancelled; then somebody else is pinned at once."""
+        """Wait to be pinned and sweep, until cancelled; another server is pinned at once then."""
         consumer = PullConsumer(
             self._js,
             self._subjects.sweep_stream,
@@ -80,18 +80,18 @@ class Sweeper:
             consumer.add_credit()
             try:
                 async for message in consumer:
-                    await self._turn(message)
+                    await self._sweep_once(message)
                     consumer.add_credit()
             finally:
-                with anyio.move_on_after(GIVE_BACK_BOUND, shield=True):
-                    await consumer.stop()  # else we could be the next to be pinned
+                with anyio.move_on_after(GIVE_BACK_TIMEOUT, shield=True):
+                    await consumer.stop()  # otherwise this server could be pinned again
                     if self.pinned:
                         await self._unpin()
 
     async def sweep(self) -> int:
-        """Publish the missing tasks; returns how many were missing. Raises `TransientError`."""
+        """Publish the missing tasks; returns their number. Raises `TransientError`."""
         subjects = self._subjects
-        # What waits is read before the tasks: an owner that comes in between is seen, and left alone.
+        # Requests are read before tasks, so that a change set which gets an owner in between is not swept.
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         has_unroutable = not all(map(is_key, waiting))
         waiting |= await self._debts.read()
@@ -106,7 +106,7 @@ class Sweeper:
         return published
 
     async def _names(self, stream: str, head: str, tail: str) -> set[str]:
-        """What stands in `stream` between `head` and `tail`: `ws.cs`. Not parsed, since there may be 100,000."""
+        """Return `ws.cs` of all subjects `<head>ws.cs<tail>` in `stream`; not parsed, since there may be 100,000."""
         counts = await self._js.subject_counts(stream, f"{head}*.*{tail}")
         await checkpoint()
         return {subject[len(head) : len(subject) - len(tail)] for subject in counts}
@@ -119,15 +119,15 @@ class Sweeper:
             try:
                 key = ChangeSetKey.of(*name.split("."))
             except UnprocessableError:
-                return  # nobody could own it
+                return  # no server could own it
             had_none = await publish_task(self._js, self._subjects, key)
             published += had_none
 
-        await run_concurrently(names, publish, AT_ONCE)
+        await run_concurrently(names, publish, MAX_CONCURRENT)
         return published
 
-    async def _turn(self, message: PullMessage) -> None:
-        """Sweep once, keeping the message meanwhile; then have it come again."""
+    async def _sweep_once(self, message: PullMessage) -> None:
+        """Sweep, and keep `message` meanwhile; then give it back, to be redelivered for the next sweep."""
         delay = self._interval
         try:
             async with anyio.create_task_group() as group:
@@ -143,7 +143,7 @@ class Sweeper:
             delay = 0.0
             raise
         finally:
-            with anyio.move_on_after(GIVE_BACK_BOUND, shield=True):
+            with anyio.move_on_after(GIVE_BACK_TIMEOUT, shield=True):
                 try:
                     await self._js.nak(message, delay)
                 except RebaserError as error:
@@ -151,9 +151,9 @@ class Sweeper:
 
     async def _retire_old(self) -> None:
         try:
-            self._alone = self._alone or await retire_old_sweep(self._js, self._subjects)
-        except RebaserError as error:  # it hurts nobody: not worth a sweep, nor another try
-            self._alone = True
+            self._old_sweep_retired = self._old_sweep_retired or await retire_old_sweep(self._js, self._subjects)
+        except RebaserError as error:  # it does no harm: not worth a failed sweep, nor another attempt
+            self._old_sweep_retired = True
             log.warning("old_sweep_left", stream=self._subjects.tasks_stream, reason=error.message)
 
     async def _progress(self, message: PullMessage) -> None:
@@ -165,7 +165,7 @@ class Sweeper:
                 log.debug("sweep_progress_failed", reason=error.message)
 
     async def _keep_message(self) -> None:
-        """Make sure that there is a message to hold, also if somebody deleted it."""
+        """Publish the sweep message whenever it is missing, for instance because an operator deleted it."""
         while True:
             try:
                 await self._js.publish(self._subjects.sweep, b"")

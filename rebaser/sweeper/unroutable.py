@@ -1,9 +1,10 @@
-"""UnroutableMessages: messages in REQUESTS whose subject names no change set, so that nobody can ever own them.
+"""Moves unroutable messages to the dead letters: requests whose subject names no change set, so no server can own them.
 
-NATS stores what matches the stream's subjects whatever a token is made of: a wildcard, bytes that are no text, too many
-letters. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`, with its subject as
-the reason, and deletes it.
-Invariant: the copy is confirmed first; a message is looked at once, unless moving it failed.
+NATS stores every message that matches the subjects of the stream, whatever its tokens are: a wildcard, bytes that are
+no text, too many characters. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`,
+with the problem of its subject as the reason, and deletes it.
+
+Invariant: the copy is confirmed before the message is deleted. Each message is examined once, unless moving it failed.
 """
 
 from collections.abc import Callable
@@ -23,14 +24,14 @@ from rebaser_core.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 UNROUTABLE_KEY = ChangeSetKey("-", "-")
-MOST = 256  # and the rest of a chunk, moved in one sweep: stranded change sets wait for the next
-AT_ONCE = 32
-CHUNK = 256  # subjects that are looked at before others get a turn
-SILENCE = 1.0  # seconds without a message until the rest was deleted meanwhile
+MAX_MOVED = 256  # in one sweep, plus the rest of a chunk: stranded change sets wait for the next sweep
+MAX_CONCURRENT = 32  # messages moved at once
+CHUNK = 256  # subjects that are examined before other tasks run
+SILENCE = 1.0  # seconds without a message until we ask whether there is one
 
 
 class UnroutableMessages:
-    """Moves the strays of one installation; `now_ms` gives Unix time."""
+    """Moves the unroutable messages of one installation; `now_ms` returns Unix milliseconds."""
 
     def __init__(
         self, js: JetStream, subjects: Subjects, letters: DeadLetterPublisher, now_ms: Callable[[], int]
@@ -40,44 +41,47 @@ class UnroutableMessages:
         self._letters = letters
         self._now_ms = now_ms
         self._created = ""
-        self._seen = 0  # request sequence up to which there are none
+        self._examined = 0  # request sequence up to which no unroutable message is left
 
     async def move(self) -> int:
-        """Move those that there are now, some of them if they are many; returns how many. Raises `TransientError`."""
+        """Move the unroutable messages in the stream, at most about `MAX_MOVED`; returns how many.
+
+        Raises `TransientError`.
+        """
         stream = self._subjects.requests_stream
         info = await self._js.stream_info(stream)
-        if info.created != self._created or info.last_sequence < self._seen:
-            self._created, self._seen = info.created, 0
+        if info.created != self._created or info.last_sequence < self._examined:
+            self._created, self._examined = info.created, 0
         moved = 0
-        # By their subjects they cannot be asked for: one may hold bytes that are no text, or a wildcard, and what ends
-        # in `>` is found by no pattern but this.
-        pattern, first = ">", max(self._seen + 1, info.first_sequence)
+        # They cannot be requested by subject: a subject may hold bytes that are no text, or a wildcard. A subject that
+        # ends in `>` is matched by no pattern but `>`.
+        pattern, first = ">", max(self._examined + 1, info.first_sequence)
         async with OrderedConsumer(self._js, stream, pattern, start=first, headers_only=True) as consumer:
-            while self._seen < info.last_sequence and moved < MOST:
+            while self._examined < info.last_sequence and moved < MAX_MOVED:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()
-                if not consumer.pending and await self._js.next(stream, pattern, self._seen + 1) is None:
-                    self._seen = info.last_sequence
+                if not consumer.pending and await self._js.next(stream, pattern, self._examined + 1) is None:
+                    self._examined = info.last_sequence
                 messages = consumer.take(CHUNK)
-                strays = [(message, error) for message in messages if (error := self._problem(message))]
-                await run_concurrently(strays, self._move_one, AT_ONCE)
-                moved += len(strays)
-                self._seen = messages[-1].stream_sequence if messages else self._seen
+                unroutable = [(message, error) for message in messages if (error := self._problem(message))]
+                await run_concurrently(unroutable, self._move_one, MAX_CONCURRENT)
+                moved += len(unroutable)
+                self._examined = messages[-1].stream_sequence if messages else self._examined
                 await checkpoint()
         if moved:
             log.error("requests_without_change_set", count=moved, dlq=str(UNROUTABLE_KEY))
         return moved
 
     def _problem(self, message: Message) -> UnprocessableError | None:
-        """What is wrong with the subject, if anything is."""
+        """Return what is wrong with the subject of `message`, or None."""
         try:
             self._subjects.parse(message.subject)
         except UnprocessableError as error:
             return error
         return None
 
-    async def _move_one(self, stray: tuple[Message, UnprocessableError]) -> None:
-        message, error = stray
+    async def _move_one(self, unroutable: tuple[Message, UnprocessableError]) -> None:
+        message, error = unroutable
         stream, sequence = self._subjects.requests_stream, message.stream_sequence
         stored = await self._js.get(stream, sequence)
         if stored is None:

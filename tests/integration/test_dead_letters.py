@@ -6,7 +6,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rebaser.runtime.dead_letters import AT_ONCE, DeadLetterPublisher
+from rebaser.runtime.dead_letters import MAX_CONCURRENT, DeadLetterPublisher
 from rebaser_client import DeadLetter, QueueFull, RebaserClient, Set
 from rebaser_client.admin.dead_letters import ATTEMPTS
 from rebaser_client.admin.provisioning import ensure_topology
@@ -225,8 +225,8 @@ async def test_a_flood_of_bad_requests_is_buried_some_at_once(
 
     monkeypatch.setattr(JetStream, "publish", publish)
     async with anyio.create_task_group() as group:
-        for number in range(3 * AT_ONCE):
+        for number in range(3 * MAX_CONCURRENT):
             group.start_soon(cemetery.bury, f"r{number}")
-    assert most == AT_ONCE
+    assert most == MAX_CONCURRENT
     counts = await js.subject_counts(cemetery.subjects.dlq_stream, ">")
-    assert counts == {cemetery.subjects.dlq(KEY): 3 * AT_ONCE}
+    assert counts == {cemetery.subjects.dlq(KEY): 3 * MAX_CONCURRENT}

@@ -252,9 +252,10 @@ async def test_a_process_tries_one_suspect_at_a_time(fleet: Fleet) -> None:
     """So that its death can be laid to one request: an innocent one is not counted along with a guilty one."""
     await fleet.send("suspect")
     await end_in_a_try(fleet, dies, ZeroDivisionError)
-    async with fleet.owner(redelivered=True) as owner, anyio.create_task_group() as group, fleet.context.suspects:
+    lock = fleet.context.suspect_request_lock
+    async with fleet.owner(redelivered=True) as owner, anyio.create_task_group() as group, lock:
         group.start_soon(owner.decide_all)
-        while not fleet.context.suspects.statistics().tasks_waiting:
+        while not lock.statistics().tasks_waiting:
             await anyio.lowlevel.checkpoint()
         assert owner.deaths == {1: 1}, "announced before it was its turn"
     assert [ids for _, ids in await fleet.log() if ids] == [["suspect"]]

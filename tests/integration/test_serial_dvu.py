@@ -223,7 +223,7 @@ async def test_a_process_tries_one_suspect_at_a_time(fleet: Fleet) -> None:
         with pytest.raises(DvuError, match="another update"):
             await dvu.run()
 
-    async with fleet.context.suspect_dvus, anyio.create_task_group() as group:
+    async with fleet.context.suspect_dvu_lock, anyio.create_task_group() as group:
         group.start_soon(run_in_vain)
     assert await fleet.deaths() == 1, "announced before it was its turn"
     await dvu.run()

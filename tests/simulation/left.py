@@ -141,7 +141,7 @@ def _in_server(server: Server) -> Iterator[str]:
         yield f"{server._credit} tasks asked for, and pulls for {server._pull.outstanding}"
     if context.deleter._queue:
         yield f"requests to be deleted: {context.deleter._queue}"
-    if context.suspects.locked() or context.suspect_dvus.locked():
+    if context.suspect_request_lock.locked() or context.suspect_dvu_lock.locked():
         yield "a suspect being tried"
 
 

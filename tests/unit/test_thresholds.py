@@ -72,14 +72,14 @@ def test_a_process_begins_with_what_the_environment_says(text: str, expected: Th
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("low", "neither"),
-        ("drawn", "neither"),
-        ("[1]", "no JSON object"),
-        ('{"nammed": 1}', "no threshold nammed"),
-        ('{"named": 0}', "named is a number from 1"),
-        ('{"named": 1.5}', "named is a number"),
-        ('{"named": true}', "named is a number"),
-        ('{"slow": 2}', "slow is a number from 0.0 to 1.0"),
+        ("low", "must be lowest"),
+        ("drawn", "must be lowest"),
+        ("[1]", "must be a JSON object"),
+        ('{"nammed": 1}', "unknown threshold nammed"),
+        ('{"named": 0}', "named must be a number from 1"),
+        ('{"named": 1.5}', "named must be a number"),
+        ('{"named": true}', "named must be a number"),
+        ('{"slow": 2}', "slow must be a number from 0.0 to 1.0"),
     ],
 )
 def test_what_makes_no_sense_there_is_told(text: str, said: str) -> None:
