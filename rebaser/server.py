@@ -1,7 +1,7 @@
-"""The daemon: pulls tasks for the slots it has free, and owns a change set for each.
+"""The server: pulls tasks for its free slots, and runs an owner for each task.
 
-Invariant: one owner per change set in this process; progress acks go out from a loop of their own, whatever owners do;
-a cancelled server settles what it published, gives every task back at once, and leaves nothing running.
+Invariant: this process has at most one owner per change set. Progress acks are sent by a loop of their own, whatever
+the owners do. A cancelled server settles what it published, gives every task back at once, and leaves nothing running.
 """
 
 import gc
@@ -32,9 +32,9 @@ from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 
 log = structlog.get_logger(__name__)
 
-CROWD_CHECK = 1.0  # seconds between looks at the tasks that wait, while all slots are taken
-ON_THE_WAY = 0.25  # seconds without a request after which an owner is idle: the first one may be on its way
-LEAVE_DELAY = 0.25  # seconds until a task that a newer server should have is offered to the next one
+CROWD_CHECK = 1.0  # seconds between checks for waiting tasks while all slots are taken
+IDLE_AFTER = 0.25  # seconds without a request after which an owner is idle; its first request may be on its way
+HANDOVER_DELAY = 0.25  # seconds until a task that needs a newer server is offered to the next server
 
 
 class Server:
@@ -47,17 +47,17 @@ class Server:
         self._sweeper = Sweeper(context.js, context.subjects, interval, unroutable, on_stream_error)
         self._progress = ProgressReporter(context, self._updates)
         self._owners: dict[ChangeSetKey, Owner] = {}
-        self._next: dict[ChangeSetKey, Task] = {}  # delivered while the owner before was ending
-        self._newer: dict[ChangeSetKey, float] = {}  # until when a newer server should have it: we cannot read on
+        self._next: dict[ChangeSetKey, Task] = {}  # tasks that were delivered while the previous owner was ending
+        self._newer: dict[ChangeSetKey, float] = {}  # until when a change set is left to newer servers
         self._pull: PullConsumer | None = None
-        self._credit = 0  # tasks that were asked for and have not come
+        self._credit = 0  # tasks that were requested and have not arrived
         self._taken = 0  # owners that hold a slot
         self._stopping = False
         self._ended = anyio.Event()  # set when an owner ends
         self._progress_at = context.now()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Serve; `ready` is called when tasks are being pulled."""
+        """Serve until cancelled; `ready` is called once tasks are being pulled."""
         context = self._context
         consumer = PullConsumer(
             context.js,
@@ -86,7 +86,7 @@ class Server:
                     await self._shut_down(owners)
 
     def describe(self) -> dict[str, object]:
-        """What a ping is answered with."""
+        """Return the answer to a ping."""
         context = self._context
         return {
             "id": context.settings.server_id,
@@ -101,17 +101,18 @@ class Server:
             "losses": list(context.stream_watch.losses),
             "functions": sorted(registry().functions),
             "signatures": {
-                one.name: {"inputs": one.inputs, "params": one.params} for one in registry().functions.values()
+                function.name: {"inputs": function.inputs, "params": function.params}
+                for function in registry().functions.values()
             },
             "updates": [
                 {
-                    "workspace": one.workspace_id,
-                    "change_set": one.change_set_id,
-                    "done": one.done,
-                    "total": one.total,
-                    "seconds": one.seconds,
+                    "workspace": update.workspace_id,
+                    "change_set": update.change_set_id,
+                    "done": update.done,
+                    "total": update.total,
+                    "seconds": update.seconds,
                 }
-                for one in self._progress.slow()
+                for update in self._progress.slow()
             ],
         }
 
@@ -137,13 +138,13 @@ class Server:
         elif owner is not None:
             owner.adopt(task)
         elif self._newer.get(key, 0.0) > self._context.now():
-            owners.start_soon(Lease(task, self._context.subjects).give_back, LEAVE_DELAY)
+            owners.start_soon(Lease(task, self._context.subjects).give_back, HANDOVER_DELAY)
         else:
             self._start(owners, task)
         self._fill_slots()
 
     async def _refuse(self, message: PullMessage, error: UnprocessableError) -> None:
-        """Move a task that names no change set to the dead letters. If that fails, it is delivered again."""
+        """Move a task that names no change set to the dead letters. If that fails, the task is redelivered."""
         log.warning("task_unreadable", subject=message.subject[:120], reason=error.message)
         context, sequence = self._context, message.stream_sequence
         decision = Decision(sequence, RequestId(f"@task{sequence}"), Outcome.DEAD, 0, error.code, error.message)
@@ -159,16 +160,16 @@ class Server:
         owners.start_soon(self._own, owners, owner)
 
     async def _own(self, owners: TaskGroup, owner: Owner) -> None:
-        """Run `owner` to its end; what breaks in it is its own affair."""
+        """Run `owner` to its end. A failure of one owner does not affect the others."""
         try:
-            with owner.scope:  # shielded: a cancelled server ends its owners through the lifecycle
+            with owner.scope:  # shielded, because a cancelled server ends its owners through the lifecycle
                 await owner.run()
         except Exception:
-            log.exception("owner_failed", workspace=owner.key.workspace, change_set=owner.key.change_set)
+            owner.log.exception("owner_failed")
             await owner.lease.give_back(retry_delay(owner.lease.task.message.delivered))
         finally:
             del self._owners[owner.key]
-            self._note_newer(owner)
+            self._record_newer(owner)
             self._ended.set()
             if owner.state.holds_slot:
                 self._taken -= 1
@@ -177,7 +178,8 @@ class Server:
                 self._start(owners, task)
             self._fill_slots()
 
-    def _note_newer(self, owner: Owner) -> None:
+    def _record_newer(self, owner: Owner) -> None:
+        """Leave the change set to newer servers for a while, if `owner` could not read its first request."""
         now = self._context.now()
         if owner.newer_server_wait:
             self._newer = {key: until for key, until in self._newer.items() if until > now}
@@ -190,7 +192,7 @@ class Server:
         self._fill_slots()
 
     def _fill_slots(self) -> None:
-        """Pull for what is free: slots that nobody holds and no pull asks for already."""
+        """Pull a task for each slot that no owner holds and no pull has requested yet."""
         free = self._context.settings.concurrency - self._taken - self._credit
         if free > 0 and self._pull is not None and not self._stopping:
             self._credit += free
@@ -199,7 +201,7 @@ class Server:
     # -- streams that disappear ------------------------------------------------------------------------------------
 
     def streams_lost(self, streams: frozenset[str]) -> None:
-        """End owners that hold anything of `streams`; the next ones begin with what is there then."""
+        """End the owners that depend on `streams`; their successors start from the new streams."""
         subjects = self._context.subjects
         if subjects.requests_stream in streams:
             self._context.deleter.clear()
@@ -214,7 +216,7 @@ class Server:
                 owner.stop(Reason.TRANSIENT)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """What owners hold and was lost is stored again."""
+        """Have the owners store again what they hold and the streams lost."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
             for owner in self._owners.values():
@@ -223,7 +225,7 @@ class Server:
     # -- loops -----------------------------------------------------------------------------------------------------
 
     async def _progress_loop(self) -> None:
-        """Tell the server that our tasks are being worked on; notice if we were paused for too long to say so."""
+        """Tell NATS that the tasks are in progress; end the owners if the process was paused for too long to do so."""
         context = self._context
         ack_wait = context.settings.ack_wait
         while True:
@@ -244,7 +246,7 @@ class Server:
             await anyio.sleep(ack_wait / 3)
 
     async def _crowd_loop(self) -> None:
-        """When tasks wait and every slot is taken, ask owners past their turn to yield: idle ones first."""
+        """While tasks wait and all slots are taken, ask owners to yield: idle ones first, then overdue ones."""
         context = self._context
         settings = context.settings
         while True:
@@ -258,15 +260,15 @@ class Server:
                 log.warning("crowd_check_failed", reason=error.message)
                 continue
             now = context.now()
-            idle = [owner for owner in holders if owner.idle_for(now) > ON_THE_WAY]
+            idle = [owner for owner in holders if owner.idle_for(now) > IDLE_AFTER]
             idle.sort(key=lambda owner: owner.state.active_at)
-            late = [owner for owner in holders if owner not in idle and now - owner.since > settings.turn]
-            late.sort(key=lambda owner: owner.since)
-            for owner in [*idle, *late][: info.num_pending]:
+            overdue = [owner for owner in holders if owner not in idle and now - owner.since > settings.turn]
+            overdue.sort(key=lambda owner: owner.since)
+            for owner in [*idle, *overdue][: info.num_pending]:
                 owner.stop(Reason.YIELD)
 
     async def _shut_down(self, owners: TaskGroup) -> None:
-        """Settle what is in flight and give every task back, within the grace period."""
+        """Settle commits in flight and give every task back, within the grace period."""
         context = self._context
         log.info("shutting_down", owned=len(self._owners))
         self._stopping = True
@@ -295,13 +297,14 @@ async def serve(
     warm: Callable[[], None] = lambda: None,
     jvm: Jvm | None = None,
 ) -> None:
-    """Run a server until cancelled. `ready`: requests are taken; `warm`: the first DVU will not wait for Spark.
+    """Run a server until cancelled.
 
-    `jvm`: its embedded Spark, if it was begun before.
+    `ready` is called once the server takes requests, `warm` once the first DVU need not wait for Spark. `jvm` is the
+    embedded Spark, if it was started before.
 
-    Raises `ConfigError` for what only a person can mend, `NotConnectedError` if NATS cannot be reached at first.
+    Raises `ConfigError` if the configuration must be corrected, `NotConnectedError` if NATS cannot be reached at first.
     """
-    # Requests make many short-lived objects and hardly a cycle: the default looks for cycles every 700 of them.
+    # Requests create many short-lived objects and hardly any cycle; by default the collector runs every 700 of them.
     gc.set_threshold(50_000, 10, 10)
     with watched_loop(settings.loop_blocked_after):
         await _serve(settings, ready, warm, jvm)
@@ -311,18 +314,18 @@ async def _serve(settings: Settings, ready: Callable[[], None], warm: Callable[[
     async with open_context(settings, jvm) as context, anyio.create_task_group() as group:
         server = Server(context)
 
-        async def tell_warm() -> None:
+        async def report_warm() -> None:
             await context.engine.ready.wait()
             log.info("dvu_ready", spark=settings.spark)
             warm()
 
-        def tell_ready() -> None:
+        def report_ready() -> None:
             log.info("server_ready", server=settings.server_id, concurrency=settings.concurrency)
             ready()
 
-        group.start_soon(tell_warm)
+        group.start_soon(report_warm)
         group.start_soon(_answer_pings, context, server)
-        await server.run(tell_ready)
+        await server.run(report_ready)
 
 
 async def _answer_pings(context: Context, server: Server) -> None:

@@ -59,7 +59,7 @@ async def test_an_owner_that_is_never_idle_yields_when_its_turn_is_over(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "CROWD_CHECK", 0.02)
-    monkeypatch.setattr(server, "ON_THE_WAY", float("inf"))
+    monkeypatch.setattr(server, "IDLE_AFTER", float("inf"))
     async with serving(js, subjects, Engine(), concurrency=1, turn=0.01):
         for name in ("one", "two", "one"):
             await client.enqueue_updates_with_reply("ws", name, [Set("a", 1)], timeout=20)
