@@ -1,4 +1,7 @@
-"""Every setting of a server, read from flags and from the environment (`REBASER_…`). Data only, no behaviour."""
+"""All settings of a server, read from flags and from the environment (`REBASER_…`). Data only, no behaviour.
+
+The descriptions of the fields are the source of the reference page of settings.
+"""
 
 import os
 import socket
@@ -15,7 +18,7 @@ from rebaser_core.topology import TopologyOptions
 if TYPE_CHECKING:
     from rebaser_client.jetstream import Access
 
-SMALLEST_LIMIT = 8
+LOWEST_LIMIT = 8
 ACCESS = (
     "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
     "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname",
@@ -27,130 +30,182 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="REBASER_", env_nested_delimiter="__", extra="ignore", frozen=True)
 
-    # Where things are
+    # Addresses and names
     nats_url: str = Field(
         "nats://127.0.0.1:4222",
         repr=False,
-        description="NATS server, or several separated by commas; tls:// wants TLS.",
+        description="URL of the NATS server, or several separated by commas; tls:// requires TLS.",
     )
     nats_creds: Path | None = Field(None, description="NATS credentials file.")
-    nats_nkey: Path | None = Field(None, description="File with the seed of an nkey.")
+    nats_nkey: Path | None = Field(None, description="File that holds the seed of an nkey.")
     nats_user: str | None = Field(None, description="NATS user.")
     nats_password: SecretStr | None = Field(None, description="Password of the NATS user.")
     nats_token: SecretStr | None = Field(None, description="NATS token.")
-    nats_tls_ca: Path | None = Field(None, description="Who may sign NATS' certificate (PEM); default: as the system.")
-    nats_tls_cert: Path | None = Field(None, description="Certificate to show to NATS (PEM).")
-    nats_tls_key: Path | None = Field(None, description="Key of that certificate (PEM), unless it stands with it.")
-    nats_tls_hostname: str | None = Field(None, description="Name in NATS' certificate, if it is not its address.")
-    prefix: str = Field("", description="Put in front of every stream and subject name.")
-    inbox_prefix: str = Field("_INBOX", description="Replies go nowhere else.")
-    spark: str = Field("local[*]", description="`local[*]`, or a Spark Connect server: sc://host:port.")
-    spark_driver_memory: str = Field("1g", description="Memory of the embedded Spark's JVM.")
-    scratch: Path | None = Field(None, description="Folder for Spark's temporary files.")
-    blobs: str | None = Field(None, description="Blob store: file://, s3://, gs:// or az://; default: in NATS.")
-    server_id: str = Field(default_factory=lambda: f"{socket.gethostname()[:40]}-{os.getpid()}")
+    nats_tls_ca: Path | None = Field(
+        None, description="CA certificates that NATS must be signed by (PEM); default: those of the system."
+    )
+    nats_tls_cert: Path | None = Field(None, description="Client certificate for NATS (PEM).")
+    nats_tls_key: Path | None = Field(
+        None, description="Key of the client certificate (PEM), unless the certificate file holds it."
+    )
+    nats_tls_hostname: str | None = Field(
+        None, description="Host name in the certificate of NATS, if it differs from the address."
+    )
+    prefix: str = Field("", description="Prefix of all stream and subject names; separates installations on one NATS.")
+    inbox_prefix: str = Field("_INBOX", description="Prefix of reply inboxes; replies to other subjects are refused.")
+    spark: str = Field(
+        "local[*]",
+        description="`local[*]` for the embedded Spark, or the URL of a Spark Connect server: sc://host:port.",
+    )
+    spark_driver_memory: str = Field("1g", description="Memory of the JVM of the embedded Spark.")
+    scratch: Path | None = Field(None, description="Folder for the temporary files of Spark.")
+    blobs: str | None = Field(
+        None, description="URL of the blob store: file://, s3://, gs:// or az://; default: blobs are in NATS."
+    )
+    server_id: str = Field(
+        default_factory=lambda: f"{socket.gethostname()[:40]}-{os.getpid()}",
+        description="Name of this server; default: host name and process id.",
+    )
 
-    # How much at once
-    concurrency: int = Field(1000, ge=1, le=100_000, description="Change sets worked on at once.")
+    # Concurrency
+    concurrency: int = Field(1000, ge=1, le=100_000, description="Change sets that this server works on at once.")
     overflow_pending: int | None = Field(
-        None, ge=1, description="Help only while at least this many change sets wait for a server."
+        None, ge=1, description="Take change sets only while at least this many wait for a server."
     )
     overflow_ack_pending: int | None = Field(
-        None, ge=1, description="Help only while servers hold at least this many change sets."
+        None, ge=1, description="Take change sets only while servers hold at least this many."
     )
-    # Small enough that a client works on the answers of one commit while the next is made.
-    batch_max_requests: int = Field(32, ge=1, le=10_000, description="Requests in one commit, at most.")
-    batch_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Bytes of requests in one commit, at most.")
+    # Small enough that clients process the answers of one commit while the server makes the next one.
+    batch_max_requests: int = Field(32, ge=1, le=10_000, description="Maximum number of requests in one commit.")
+    batch_max_bytes: int = Field(
+        4 * 1024 * 1024, ge=1024, description="Maximum size of the requests in one commit, in bytes."
+    )
 
-    # When
-    quiescent_period: float = Field(10.0, ge=0, le=86_400, description="Let an idle change set go after this long.")
-    turn: float = Field(5.0, gt=0, description="When others wait and all slots are taken, an owner yields after this.")
-    # A killed server's change sets are taken over within 10 s: this, the load, and what the machine is late.
-    ack_wait: float = Field(6.0, ge=0.5, le=3600, description="A silent server's tasks go to another after this.")
+    # Times
+    quiescent_period: float = Field(
+        10.0,
+        ge=0,
+        le=86_400,
+        description="An owner releases its change set after this time without requests and updates.",
+    )
+    turn: float = Field(
+        5.0, gt=0, description="While change sets wait and all slots are taken, a busy owner yields after this time."
+    )
+    # The change sets of a killed server are taken over within 10 s: this time, the load, and delays of the machine.
+    ack_wait: float = Field(
+        6.0, ge=0.5, le=3600, description="NATS gives the tasks of a silent server to another server after this time."
+    )
     ping_interval: float = Field(
-        5.0, gt=0, le=3600, description="A NATS server that answers nothing for twice this is given up."
+        5.0,
+        gt=0,
+        le=3600,
+        description="Interval of pings to NATS; a NATS server that answers nothing for twice this time is given up.",
     )
     loop_blocked_after: float = Field(
-        1.0, gt=0, le=3600, description="What holds up a server's event loop for this long is logged with its stack."
+        1.0, gt=0, le=3600, description="Code that blocks the event loop for this long is logged with its stack."
     )
     sweep_interval: float = Field(
-        10.0, ge=0.5, le=3600, description="Requests and updates that nobody owns are found within this."
+        10.0, ge=0.5, le=3600, description="Interval of sweeps, which find requests and updates that no server owns."
     )
     retry_for: float = Field(
         30.0,
         ge=0,
-        description="How long requests of a newer version, or whose blobs are away, may hold up their change set.",
+        description="How long a request of a newer version, or with an unavailable blob, may block its change set.",
     )
-    max_attempts: int = Field(5, ge=1, description="Tries of a request that fails for an unknown reason.")
+    max_attempts: int = Field(
+        5, ge=1, description="Maximum number of attempts at a request that fails for an unknown reason."
+    )
     max_deaths: int = Field(
         3,
         ge=1,
         le=100,
-        description="A request is given up, a DVU put off, when so many servers that knew what they tried died or hung;"
-        " one more came before them, unaware.",
+        description="Servers that may die or hang in a recorded attempt at a request before it is rejected, or at a DVU"
+        " before it is deferred; one more dies before attempts are recorded.",
     )
     apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
     retry_window: float = Field(
-        900.0, ge=1, description="How long the outcome of a request is remembered; clients repeat one for 300 s."
+        900.0,
+        ge=1,
+        description="How long the outcome of a request is remembered; clients repeat a request for up to 300 s.",
     )
-    dvu_timeout: float = Field(600.0, gt=0, description="How long one DVU may take; half of it for one Spark job.")
+    dvu_timeout: float = Field(
+        600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."
+    )
     progress_every: float = Field(
-        3.0, ge=0.1, le=3600, description="A DVU that takes longer tells how far it is, every so often."
+        3.0, ge=0.1, le=3600, description="A DVU that takes longer reports its progress, at this interval."
     )
     shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
 
     # Streams
     durability: Literal["memory", "fast", "safe"] | None = Field(
-        None, description="What data survives, see README; not given: `fast`, and existing streams stay as they are."
+        None,
+        description="Which failures the data survives; default: `fast` for new streams, no change to existing ones.",
     )
-    replicas: int | None = Field(None, ge=1, le=5, description="Copies of each stream; by default as durability needs.")
-    # Not given, each of these leaves the streams as they are; deploy/docs/limits.md tells what new ones begin with.
+    replicas: int | None = Field(
+        None, ge=1, le=5, description="Copies of each stream; default: as many as the durability needs."
+    )
+    # Without a value, each of these leaves the streams as they are. The docs list the defaults of new streams.
     max_requests_per_change_set: int | None = Field(
-        None, ge=1, description="Requests that may wait in one change set; 100,000 in a new stream."
+        None, ge=1, description="Maximum number of waiting requests of one change set; 100,000 in a new stream."
     )
     requests_max_msgs: int | None = Field(
-        None, ge=-1, description="Requests that may wait in all; -1: no limit, as below."
+        None, ge=-1, description="Maximum number of waiting requests in total; -1: no limit."
     )
-    requests_max_bytes: int | None = Field(None, ge=-1, description="Bytes of requests that may wait in all.")
+    requests_max_bytes: int | None = Field(
+        None, ge=-1, description="Maximum size of all waiting requests, in bytes; -1: no limit."
+    )
     requests_max_msg_size: int | None = Field(
-        None, ge=-1, description="Bytes of one request message, its headers included."
+        None, ge=-1, description="Maximum size of one request message with its headers, in bytes; -1: no limit."
     )
-    commits_max_bytes: int | None = Field(None, ge=-1, description="Bytes of all logs; when it is full, requests wait.")
+    commits_max_bytes: int | None = Field(
+        None, ge=-1, description="Maximum size of all logs, in bytes; when they are full, requests wait; -1: no limit."
+    )
     dlq_max_bytes: int | None = Field(
-        None, ge=-1, description="Bytes of all dead letters; when it is full, what is dead stays in its queue."
+        None,
+        ge=-1,
+        description="Maximum size of all dead letters, in bytes; when full, dead requests stay queued; -1: no limit.",
     )
-    dlq_max_age: float | None = Field(
-        None, ge=0, description="Dead letters are deleted after so many seconds; 0: never."
-    )
+    dlq_max_age: float | None = Field(None, ge=0, description="NATS deletes dead letters after this time; 0: never.")
     blobs_max_bytes: int | None = Field(
-        None, ge=-1, description="Bytes of blobs in NATS; when it is full, large requests and checkpoints fail."
+        None,
+        ge=-1,
+        description="Maximum size of blobs in NATS, in bytes; when full, large requests and checkpoints fail;"
+        " -1: no limit.",
     )
     duplicate_window: float | None = Field(
-        None, ge=0.1, description="A request sent twice within this is stored once; saves traffic, promises nothing."
+        None,
+        ge=0.1,
+        description="A request sent twice within this time is stored once; this saves traffic and guarantees nothing.",
     )
-    ack_sample: int | None = Field(None, ge=0, le=100, description="Percent of task acks that NATS reports on.")
-    checkpoint_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Smallest log tail that earns a checkpoint.")
+    ack_sample: int | None = Field(None, ge=0, le=100, description="Percentage of task acks that NATS reports.")
+    checkpoint_bytes: int = Field(
+        4 * 1024 * 1024, ge=1024, description="Minimum size of the log tail for a new checkpoint, in bytes."
+    )
 
     # Logging
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["auto", "console", "json"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
+    log_format: Literal["auto", "console", "json"] = Field(
+        "auto", description="Format of log events; `auto`: `console` on a terminal, `json` elsewhere."
+    )
 
-    # Bounds on what a request may be, each a variable of its own: REBASER_LIMITS__MAX_DEPTH and so on.
-    limits: Limits = Limits()
+    limits: Limits = Field(
+        Limits(),
+        description="Bounds on requests, each with a variable of its own: REBASER_LIMITS__MAX_DEPTH and so on.",
+    )
 
     @field_validator("limits", mode="before")
     @classmethod
-    def _check_limits(cls, given: object) -> object:
-        for name, value in given.items() if isinstance(given, dict) else ():
-            most = getattr(COMMIT_LIMITS, name, None)
-            if most is None:
-                raise ValueError(f"there is no limit {name}")
-            if not (str(value).isdecimal() and SMALLEST_LIMIT <= int(value) <= most):
-                raise ValueError(f"{name} is a number from {SMALLEST_LIMIT} to {most}")
-        return given
+    def _check_limits(cls, limits: object) -> object:
+        for name, value in limits.items() if isinstance(limits, dict) else ():
+            highest = getattr(COMMIT_LIMITS, name, None)
+            if highest is None:
+                raise ValueError(f"unknown limit {name}")
+            if not (str(value).isdecimal() and LOWEST_LIMIT <= int(value) <= highest):
+                raise ValueError(f"{name} must be a number from {LOWEST_LIMIT} to {highest}")
+        return limits
 
     def access(self) -> "Access":
-        """Who we are to NATS, and whom we trust."""
+        """Return the credentials for NATS, and the certificates to trust."""
         password, token = self.nats_password, self.nats_token
         return {
             "creds": self.nats_creds,
@@ -165,10 +220,11 @@ class Settings(BaseSettings):
         }
 
     def embedded(self, url: str) -> Self:
-        """The same with the embedded NATS at `url`, which asks nobody who they are."""
+        """Return a copy for the embedded NATS at `url`, which requires no credentials."""
         return self.model_copy(update=dict.fromkeys(ACCESS) | {"nats_url": url})
 
     def topology(self) -> TopologyOptions:
+        """Return the settings that define streams and consumers."""
         return TopologyOptions(
             durability=self.durability,
             replicas=self.replicas,
@@ -188,7 +244,10 @@ class Settings(BaseSettings):
 
 
 def load_settings(**given: object) -> Settings:
-    """Settings from `given` (None: not given) over the environment over defaults; raises `ConfigError` in one line."""
+    """Return the settings: `given` (None: not given), else the environment, else defaults.
+
+    Raises `ConfigError` with a message of one line.
+    """
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     except SettingsError as error:

@@ -31,11 +31,6 @@ LIMITS = {
     "max_matches": "Patterns among the inputs of one derived value.",
     "max_id_length": "Characters of an id, pattern, input name or function name.",
 }
-WITHOUT_DESCRIPTION = {
-    "server_id": "Name of this server.",
-    "log_level": "Least important event to log.",
-    "log_format": "`auto`: lines on a terminal, else JSON.",
-}
 DEFAULTS = {"server_id": "host name and process id"}
 REFUSED = {
     "conflicts": "Updates of another change set do not fit here. Nothing was applied.",
@@ -74,10 +69,12 @@ def settings_page() -> str:
     for name, field in Settings.model_fields.items():
         if name == "limits":
             continue
-        description = field.description or WITHOUT_DESCRIPTION[name]
+        assert field.description, f"{name} has no description"
         bounds = bounds_of(field.metadata)
         kind = type_of(field.annotation) + (f", {bounds}" if bounds else "")
-        lines.append(f"| `REBASER_{name.upper()}` | {kind} | {default_of(name, field.default)} | {cell(description)} |")
+        lines.append(
+            f"| `REBASER_{name.upper()}` | {kind} | {default_of(name, field.default)} | {cell(field.description)} |"
+        )
     lines += ["", "## Bounds on a request", "", "| variable | default | bounds |", "|---|---|---|"]
     for bound in fields(Limits):
         variable = f"`REBASER_LIMITS__{bound.name.upper()}`"
