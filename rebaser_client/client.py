@@ -259,10 +259,10 @@ class RebaserClient(ReadOperations):
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
-    def _request_id(self, given: str | None) -> RequestId:
-        """Return `given`, checked, or a new ULID. Within a millisecond its random part counts up, as ULIDs specify."""
-        if given is not None:
-            return check_request_id(given)
+    def _request_id(self, request_id: str | None) -> RequestId:
+        """Check `request_id`, or create a ULID. Within a millisecond its random part counts up, as ULIDs specify."""
+        if request_id is not None:
+            return check_request_id(request_id)
         now = time.time_ns() // 1_000_000
         if now > self._id_time:
             self._id_time, self._id_random = now, int.from_bytes(os.urandom(9), "big")  # 72 bits: room to count

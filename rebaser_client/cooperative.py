@@ -4,9 +4,10 @@ Without this module, a thousand owners, or loads of long logs, would each comput
 the event loop. That iteration would last for seconds. Answers from NATS would stay unread until they count as missing,
 and leases would expire.
 
-Invariant: in each iteration of the loop, tasks are admitted until `TIME_SLICE` of processor time is used up. Later ones
-queue. The next iteration admits the first ones in the queue: as many as used up less than a time slice lately, and at
-least one. Processor time counts, not wall-clock time: a task that the machine does not run does not compute.
+Invariant: in each iteration of the loop, tasks are admitted until `TIME_SLICE` of processor time is used up. Later
+tasks queue, and the next iteration admits a batch of them, first come, first served. The batch doubles while batches
+use less than half of a time slice, and halves when one overruns it; it never has fewer than one task. Processor time
+counts, not wall-clock time: a task that the machine does not run does not compute.
 """
 
 import asyncio

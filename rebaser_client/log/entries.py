@@ -116,8 +116,8 @@ class _Selection:
         if isinstance(start, Newest):
             return await self._newest(start.count)
         if isinstance(start, datetime):
-            return _first(await self._probe(deliver_policy="by_start_time", opt_start_time=start.isoformat()))
-        return 1 if start == "all" else _first(await self._probe(deliver_policy="new"))
+            return _next_sequence(await self._probe(deliver_policy="by_start_time", opt_start_time=start.isoformat()))
+        return 1 if start == "all" else _next_sequence(await self._probe(deliver_policy="new"))
 
     async def has_between(self, first: int, last: int) -> bool:
         """Return whether there is a message with a stream sequence from `first` to `last`."""
@@ -163,7 +163,7 @@ class _Selection:
             await self.js.delete_consumer(self.stream, name)
 
 
-def _first(probe: ConsumerInfo) -> int:
+def _next_sequence(probe: ConsumerInfo) -> int:
     return probe.delivered_stream + 1
 
 

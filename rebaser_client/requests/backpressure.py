@@ -18,7 +18,7 @@ MAX_KNOWN = 10_000  # queues
 
 
 class Backpressure:
-    """Counts, for each queue, the seconds since its first refusal. `now` is a clock in seconds.
+    """Remembers, for each full queue, when it first refused a request, and when last. `now` is a clock in seconds.
 
     Each change set has a queue. The queue of all requests together has the key None.
     """

@@ -2,8 +2,8 @@
 
 Invariant: each attempt carries the request id and a digest of the content. The duplicate window of the stream drops
 most repetitions. The log of the change set recognizes the others, for as long as it remembers outcomes, and no request
-is repeated for longer than that. The stream does not take another request under the same id for a repetition; the log
-refuses it.
+is repeated for longer than that. Another request under the same id has another digest: the stream stores it, and the
+log refuses it.
 """
 
 import asyncio

@@ -12,7 +12,8 @@ meanwhile share the next one.
 A client that awaits a reply learns from the reply itself that the change set has an owner. So while the requests of a
 change set are being answered, its task is published only if a request stays unanswered for `PATIENCE`.
 
-If a task cannot be published, because there is no room or NATS does not answer for long, the sweeper finds the request.
+If a task cannot be published, because there is no room or NATS does not answer for `GIVE_UP`, the sweeper finds the
+request.
 """
 
 import asyncio
