@@ -74,7 +74,7 @@ def work(shape: Template, kinds: tuple[str, ...], nodes: int) -> Packet:
         code=fingerprint.code(),
         functions=registry().fingerprints([shape.function]),
         templates=[shape],
-        constants=Column.of(constants),
+        constants=Column.from_items(constants),
         template=np.zeros(nodes, np.int32),
         refs=refs.ravel().astype(np.int32),
         dirty=np.ones(nodes, np.bool_),

@@ -73,7 +73,7 @@ def test_values_come_out_as_they_went_in(constants: list[Item], old: list[Item])
 @given(items)
 def test_results_come_out_as_they_went_in(values: list[Item]) -> None:
     values = [one for one in values if not isinstance(one, Sentinel | Digest) and one != math.inf and one != -math.inf]
-    results = Results(3, 1, True, np.arange(len(values)), Column.of(values), [])
+    results = Results(3, 1, True, np.arange(len(values)), Column.from_items(values), [])
     again = Results.decode(results.encode())
     assert (again.number, again.part, again.last) == (3, 1, True)
     assert again.nodes.tolist() == list(range(len(values)))
@@ -83,7 +83,7 @@ def test_results_come_out_as_they_went_in(values: list[Item]) -> None:
 @settings(deadline=None)
 @given(items, st.data())
 def test_a_column_is_the_list_of_its_items(values: list[Item], data: st.DataObject) -> None:
-    column = Column.of(values)
+    column = Column.from_items(values)
     assert typed(column) == typed(values)
     assert typed([column[at] for at in range(-len(values), len(values))]) == typed(values + values)
     assert typed(column[1:]) == typed(values[1:])
@@ -96,12 +96,12 @@ def test_a_column_is_the_list_of_its_items(values: list[Item], data: st.DataObje
 def test_nodes_come_out_as_they_went_in(nodes: set[int]) -> None:
     """With gaps or without: as a range, as bits, or as they are."""
     ordered = sorted(nodes)
-    results = Results(1, 0, True, np.array(ordered, np.int64), Column.of([None] * len(ordered)), [])
+    results = Results(1, 0, True, np.array(ordered, np.int64), Column.from_items([None] * len(ordered)), [])
     assert Results.decode(results.encode()).nodes.tolist() == ordered
 
 
 def test_faults_keep_their_two_forms() -> None:
-    results = Results(1, 0, True, np.arange(2), Column.of([IN_ERROR, IN_ERROR]), [("failed", "why"), 5])
+    results = Results(1, 0, True, np.arange(2), Column.from_items([IN_ERROR, IN_ERROR]), [("failed", "why"), 5])
     assert Results.decode(results.encode()).faults == [("failed", "why"), 5]
 
 
@@ -122,7 +122,7 @@ def test_a_number_costs_few_bytes() -> None:
     packet.template, packet.refs, packet.dirty = [0] * count, [~0] * 2 * count, bytearray(count)
     packet.old = [1.5] * count
     assert len(packet.encode()) < 25 * count
-    results = Results(1, 0, True, np.arange(0, 2 * count, 2), Column.of([0.5] * count), [])
+    results = Results(1, 0, True, np.arange(0, 2 * count, 2), Column.from_items([0.5] * count), [])
     assert len(results.encode()) < 9 * count
 
 
@@ -170,7 +170,7 @@ GARBLED: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("garble", GARBLED.values(), ids=GARBLED)
 def test_garbled_results_are_refused(garble: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
-    results = Results(1, 0, True, np.arange(5), Column.of([1, 1.5, "x", IN_ERROR, None]), [("failed", "why")])
+    results = Results(1, 0, True, np.arange(5), Column.from_items([1, 1.5, "x", IN_ERROR, None]), [("failed", "why")])
     meta, row = unpack(results.encode(), "results")
     row = {name: one if isinstance(one, bytes) else one.copy() for name, one in row.items()}
     assert Results.decode(pack(meta, row), 5).values.tolist() == results.values.tolist()
@@ -180,7 +180,7 @@ def test_garbled_results_are_refused(garble: Callable[[dict[str, Any], dict[str,
 
 
 def test_nodes_that_are_not_in_order_are_refused() -> None:
-    results = Results(1, 0, True, np.array([0, 500, 1000]), Column.of([1, 2, 3]), [])
+    results = Results(1, 0, True, np.array([0, 500, 1000]), Column.from_items([1, 2, 3]), [])
     meta, row = unpack(results.encode(), "results")
     for nodes in ([0, 1000, 500], [0, 0, 1000], [1, 500, 1000], [0, 500, 999]):
         with pytest.raises(DvuError, match="unreadable results"):

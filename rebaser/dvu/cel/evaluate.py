@@ -1,11 +1,11 @@
 """Formulas in the Common Expression Language (github.com/google/cel-spec), evaluated by `cel-expr-python`.
 
-Invariant: an operator decides by the two numbers it gets, integer with integer and double with double as CEL has it;
-where one is a double the other becomes one. So `a * b` works with 3 and 3.5, and `a` being 3 or 3.0 never makes a
-formula fail. `/` on two integers gives an integer where it comes out even, else a double: 6 / 2 is 3, 7 / 2 is 3.5.
+Invariant: operators on two integers or two doubles work as in CEL. If only one operand is a double, the other becomes a
+double. So `a * b` works with 3 and 3.5, and no formula fails because `a` is 3 instead of 3.0. `/` on two integers gives
+an integer if there is no remainder, otherwise a double: 6 / 2 is 3, 7 / 2 is 3.5.
 
-How: CEL's own overloads stay and ours for mixed numbers join them. Division is renamed in the syntax tree, because an
-overload of CEL cannot be replaced. Types are not checked before evaluation, so names need no declared types.
+How it works: overloads for mixed numbers are added to those of CEL. Division is renamed in the syntax tree, because
+CEL's own overloads cannot be replaced. Types are not checked before evaluation, so names need no declared types.
 """
 
 import math
@@ -26,18 +26,18 @@ from rebaser_core.cel.formulas import ParsedFormula
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json
 
-_MAX_BYTES = 1 << 30  # what a formula may build at the very most, see `_check_growth`
-# As long as what they stand for, so that they fit into the serialized tree, and nothing a user can write.
+_MAX_BYTES = 1 << 30  # upper bound for what a formula may build, see `_check_growth`
+# As long as the names that they replace, so that they fit into the serialized tree; no formula can contain them.
 _DIVIDE, _REPLACE = "#/#", "#eplace"
 _NAMES = {cel_syntax.DIVIDE: _DIVIDE, cel_syntax.REPLACE: _REPLACE}
-_REPLACED_BYTES = 32 * 1024  # what all calls of `replace` in one evaluation may give
+_REPLACED_BYTES = 32 * 1024  # all results of `replace` in one evaluation together
 
 _INT, _DOUBLE, _DYN = cel.Type.INT, cel.Type.DOUBLE, cel.Type.DYN
 _MIXED = ((_INT, _DOUBLE), (_DOUBLE, _INT))
 
 
 class FormulaError(Exception):
-    """A formula gives no value; `code` and the text are the fault's."""
+    """A formula has no value; `code` and the message are the fault's."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class _Program:
 
 
 def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
-    """The value of a formula, its names being `inputs`. Raises `FormulaError`."""
+    """The value of the formula `expression`, whose names are those of `inputs`. Raises `FormulaError`."""
     if not isinstance(expression, str):
         raise FormulaError(formulas.NO_FORMULA)
     program = _compile(expression)
@@ -71,21 +71,21 @@ def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
 
 
 def parsed(expression: str, names: tuple[str, ...]) -> bytes | None:
-    """The serialized tree of a formula with inputs `names`; None if it fails whatever they are."""
+    """The serialized syntax tree of a formula with inputs `names`; None if it fails for all values of them."""
     formula = formulas.read(expression)
     return None if isinstance(formula, str) or formula.wrong_names(names) else formula.tree
 
 
 @lru_cache(formulas.CACHED)
 def _compile(expression: str) -> _Program | str:
-    """The compiled formula, or why there is none."""
+    """The compiled formula, or the reason why it cannot be compiled."""
     formula = formulas.read(expression)
     if isinstance(formula, str):
         return formula
     tree = bytearray(formula.tree)
-    for at in formula.syntax.renamed:
-        name = next(ours for theirs, ours in _NAMES.items() if tree.startswith(theirs.encode(), at))
-        tree[at : at + len(name)] = name.encode()
+    for offset in formula.syntax.renamed:
+        name = next(ours for theirs, ours in _NAMES.items() if tree.startswith(theirs.encode(), offset))
+        tree[offset : offset + len(name)] = name.encode()
     try:
         return _Program(_ENVIRONMENT.deserialize(bytes(tree)), formula)
     except RuntimeError as error:
@@ -93,26 +93,27 @@ def _compile(expression: str) -> _Program | str:
 
 
 def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length: int) -> None:
-    """Refuse what could build gigabytes, for instance by doubling a text in macro after macro.
+    """Refuse a formula that could build gigabytes, for instance by doubling a text in macro after macro.
 
-    The library bounds iterations but not sizes. Each macro may multiply what it is given by the number of operators
-    and literals in it that copy, and one of them may do so once an element. `length`: of the formula, about.
+    The library bounds iterations but not sizes. Each macro may multiply the size of its input by the number of
+    operators and literals in it that copy, and one of them may do so for each element. `length` is about that of the
+    formula. Raises `FormulaError`.
     """
-    given = sum([estimated_size(value) for value in inputs.values()]) + length
-    size = given + (_REPLACED_BYTES if syntax.replaces else 0)
-    most = size * (syntax.copies + 1) * (syntax.repeated + 1) ** syntax.macros
-    most *= syntax.times ** max(syntax.macros, 1)
+    given_size = sum([estimated_size(value) for value in inputs.values()]) + length
+    size = given_size + (_REPLACED_BYTES if syntax.replaces else 0)
+    bound = size * (syntax.copies + 1) * (syntax.repeated + 1) ** syntax.macros
+    bound *= syntax.times ** max(syntax.macros, 1)
     if syntax.repeated:
-        most *= min(formulas.MAX_ITERATIONS, size if syntax.splits else size // 9)
-    if most > _MAX_BYTES:
+        bound *= min(formulas.MAX_ITERATIONS, size if syntax.splits else size // 9)
+    if bound > _MAX_BYTES:
         raise FormulaError("the formula could build too large a value from these inputs", faults.TOO_LARGE)
 
 
 def _plain(result: Any) -> Json:
     """The JSON value of a CEL value.
 
-    `value()` of a null drops a reference that the library does not own, and `None` dies after some thousand of them
-    (cel-expr-python 0.1.3): so the type is asked first, and lists and maps are taken item by item.
+    `value()` of a null drops a reference that the library does not own, and after some thousand of them `None` is freed
+    (cel-expr-python 0.1.3). So the type is checked first, and lists and maps are converted item by item.
     """
     return _convert(result, [DEFAULT_LIMITS.max_value_bytes])
 
@@ -144,7 +145,7 @@ def _convert(item: Any, room: list[int]) -> Json:
 def _error(item: Any) -> FormulaError:
     try:
         return _failure(item.value())
-    except TypeError:  # the library has no name for the type, and no Python value
+    except TypeError:  # the library has neither a name nor a Python value for the type
         return FormulaError("the result is optional, which JSON does not have; end it with .orValue(...)")
 
 
@@ -166,7 +167,9 @@ def _failure(text: str) -> FormulaError:
 
 def _divide(left: float, right: float) -> int | float:
     if not right:
-        raise ZeroDivisionError("divide by zero")  # for doubles too: an infinity would fail later and say less
+        raise ZeroDivisionError(
+            "divide by zero"
+        )  # for doubles too: an infinity would fail later, with a vaguer message
     if isinstance(left, int) and isinstance(right, int) and not left % right:
         quotient = left // right
         if quotient > INT64_MAX:
@@ -205,12 +208,12 @@ def _binary(name: str, call: Callable[[Any, Any], Any], pairs: tuple[tuple[Any, 
 
 
 def _unary(name: str, call: Callable[[float], float]) -> Any:
-    """`math.ceil` and the like: a double of a double; an integer is whole already."""
-    whole = _magnitude if name == "math.abs" else int
+    """`math.ceil` and the like: for a double, a double; an integer needs no rounding."""
+    for_integers = _magnitude if name == "math.abs" else int
     return cel.FunctionDecl(
         name,
         [
-            cel.Overload(f"rebaser {name} INT", _INT, [_INT], False, whole),
+            cel.Overload(f"rebaser {name} INT", _INT, [_INT], False, for_integers),
             cel.Overload(f"rebaser {name} DOUBLE", _DOUBLE, [_DOUBLE], False, call),
         ],
     )
@@ -223,7 +226,7 @@ def _magnitude(value: int) -> int:
 
 
 def _round(value: float) -> float:
-    """Halves away from zero, as a spreadsheet has it."""
+    """Rounds halves away from zero, as spreadsheets do."""
     if not math.isfinite(value):
         return value
     whole = math.trunc(value)

@@ -71,7 +71,7 @@ class LinkedPrograms:
                     code += program.placed(len(code), instructions.CONSTANTS + len(constants))
                     constants += program.constants
         self._code = np.array(code, np.uint32).reshape(-1, 4)
-        registers = Column.of([*[None] * instructions.CONSTANTS, *constants])
+        registers = Column.from_items([*[None] * instructions.CONSTANTS, *constants])
         self._kinds, self._ints = registers.kinds.copy(), registers.bits
         self._floats = self._ints.view(np.float64)
         self._scratch = loader.kernel().scratch()

@@ -288,7 +288,7 @@ def _warn_of_missing_plugins(session: Session) -> None:
 def _workers_read_store(session: Session, store: str, tasks: int) -> bool:
     """Whether workers can read the store at `store`, which holds `_PROBE_STRUCTURE`."""
     packet = StructurePacket(
-        0, fingerprint.code(), {"sum": ""}, _PROBE_STRUCTURE.address, None, None, Column.of([1, 2]), store=store
+        0, fingerprint.code(), {"sum": ""}, _PROBE_STRUCTURE.address, None, None, Column.from_items([1, 2]), store=store
     )
     results = session.run([packet.encode()] * tasks, tag="rebaser-store", tasks=tasks)
     return not any(Results.decode(result[0], 1).missing for result in results)

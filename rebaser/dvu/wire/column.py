@@ -1,7 +1,7 @@
-"""Many values as arrays: what travels between planner and workers, and what compiled code reads.
+"""A column of values as arrays: the form in which they travel between owner and workers, and compiled code reads them.
 
-Invariant: a value is its kind and, if it is a number, the 8 bytes of it; whatever else it may be stands apart, by
-position. So a million numbers are two arrays, and never a list.
+Invariant: a value is its kind and, if it is a number, its 8 bytes. Other values are kept separately, by position. So a
+million numbers are two arrays, and never a list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,20 +35,20 @@ __all__ = [
 ]  # fmt: skip
 
 
-# The kinds are those of `rebaser_core.state.kinds`, and these, which are no values of a change set.
+# Kinds of items that are not values, in addition to the kinds of `rebaser_core.state.kinds`.
 FAULT, MISSING, DIGEST, UNKNOWN = range(OTHER + 1, OTHER + 5)
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """16 bytes of blake2b over `canonical`: enough to tell whether a value is still the same."""
+    """16 bytes of blake2b over `canonical`: enough to tell whether a value is unchanged."""
 
     raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Sentinel:
-    """A value that is only a kind: in error, missing, or never computed."""
+    """An item that is only a kind: in error, missing, or never computed."""
 
     kind: int
 
@@ -64,8 +64,8 @@ _KINDS: dict[type, int] = {type(None): NULL, int: INT, float: FLOAT, Digest: DIG
 
 
 class Column(Sequence[Item]):
-    """`kinds` and `bits` (an integer, or the bits of a double) by position; `others` holds what is neither number nor
-    plain: text, lists, maps and digests."""
+    """A sequence of items. By position: `kinds`, and `bits` (an integer, or the bits of a double). `others` holds the
+    texts, lists, maps and digests by their positions."""
 
     __slots__ = ("bits", "kinds", "others")
 
@@ -75,8 +75,8 @@ class Column(Sequence[Item]):
         self.others = {} if others is None else others
 
     @classmethod
-    def of(cls, items: Sequence[Item]) -> "Column":
-        """The column of `items`; what is one already stays as it is."""
+    def from_items(cls, items: Sequence[Item]) -> "Column":
+        """The column of `items`, which is returned itself if it is a column already."""
         if isinstance(items, Column):
             return items
         types = set(map(type, items))
@@ -93,69 +93,71 @@ class Column(Sequence[Item]):
         ints: Any = memoryview(bits)  # type: ignore[arg-type] # an array is a buffer
         floats: Any = memoryview(bits.view(np.float64))  # type: ignore[arg-type]
         others: dict[int, Json | Digest] = {}
-        for at, item in enumerate(items):
+        for position, item in enumerate(items):
             kind = _KINDS.get(type(item), OTHER)
             if kind == FLOAT:
-                floats[at] = item
+                floats[position] = item
             elif kind == INT:
-                ints[at] = item
+                ints[position] = item
             elif item is True or item is False:
                 kind = TRUE if item else FALSE
             elif isinstance(item, Sentinel):
                 kind = item.kind
             elif kind != NULL:
-                others[at] = item
-            kinds[at] = kind
+                others[position] = item
+            kinds[position] = kind
         return cls(np.frombuffer(kinds, np.uint8), bits, others)
 
     def __len__(self) -> int:
         return len(self.kinds)
 
     @overload
-    def __getitem__(self, at: int) -> Item: ...
+    def __getitem__(self, position: int) -> Item: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Item]: ...
-    def __getitem__(self, at: int | slice) -> Item | list[Item]:
-        if isinstance(at, slice):
-            return self.tolist()[at]
-        return decode_one(self.kinds, self.bits, self.others, at if at >= 0 else at + len(self.kinds), CONSTANT_ITEMS)
+    def __getitem__(self, position: slice) -> list[Item]: ...
+    def __getitem__(self, position: int | slice) -> Item | list[Item]:
+        if isinstance(position, slice):
+            return self.tolist()[position]
+        position = position if position >= 0 else position + len(self.kinds)
+        return decode_one(self.kinds, self.bits, self.others, position, CONSTANT_ITEMS)
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.tolist())
 
     def tolist(self) -> list[Item]:
-        """The items themselves."""
+        """The items as a list."""
         return decode(self.kinds, self.bits, self.others, CONSTANT_ITEMS)
 
     def uniform(self, kind: int) -> bool:
-        """Whether all items are of `kind`, and there is one."""
+        """Whether the column is not empty and all items are of `kind`."""
         return len(self.kinds) > 0 and bool((self.kinds == kind).all())
 
     def split(self, ints: Bits, floats: npt.NDArray[np.float64]) -> None:
-        """Write the numbers: integers into `ints`, doubles into `floats` with NaN between."""
+        """Write integers into `ints` and doubles into `floats`, by position. Other items are NaN in `floats`."""
         for numbers, kind in ((ints, INT), (floats, FLOAT)):
-            these = self.kinds == kind
-            if these.all():
+            of_kind = self.kinds == kind
+            if of_kind.all():
                 numbers[:] = self.bits.view(numbers.dtype)
                 continue
             if kind == FLOAT:
                 numbers[:] = np.nan
-            if these.any():
-                numbers[these] = self.bits.view(numbers.dtype)[these]
+            if of_kind.any():
+                numbers[of_kind] = self.bits.view(numbers.dtype)[of_kind]
 
     def part(self, start: int, end: int) -> "Column":
-        """The column of the items from `start` to before `end`, in the same memory."""
+        """The items from `start` to before `end` as a column over the same memory."""
         if end - start == len(self.kinds):
             return self
         others: dict[int, Json | Digest] = {}
         kinds = self.kinds[start:end]
         if self.others:
-            wanted = np.flatnonzero((kinds == OTHER) | (kinds == DIGEST)).tolist()
-            others = {at: self.others[start + at] for at in wanted}
+            positions = np.flatnonzero((kinds == OTHER) | (kinds == DIGEST)).tolist()
+            others = {position: self.others[start + position] for position in positions}
         return Column(kinds, self.bits[start:end], others)
 
-    def packed(self, name: str) -> dict[str, Any]:
-        """As columns of a message: kinds (one, if all are the same), the bits of the numbers, and the rest."""
+    def pack(self, name: str) -> dict[str, Any]:
+        """The columns of a message that hold this column: kinds (a single one if all are equal), the bits of numbers,
+        and the other items."""
         kinds, bits = self.kinds, self.bits
         same = len(kinds) > 0 and bool((kinds == kinds[0]).all())
         numbers = is_number(kinds)
@@ -169,13 +171,13 @@ class Column(Sequence[Item]):
         }
 
     @classmethod
-    def unpacked(cls, name: str, row: dict[str, Any], count: int) -> "Column":
-        """The column of `count` items that `packed` wrote. Raises `ValueError` if it did not."""
+    def unpack(cls, name: str, row: dict[str, Any], count: int) -> "Column":
+        """The column of `count` items that `pack` wrote under `name`. Raises `ValueError` if they are inconsistent."""
         kinds: Kinds = row[f"{name}_kinds"]
         numbers: Bits = row[f"{name}_bits"]
         if kinds.dtype != np.uint8 or numbers.dtype != np.int64:
-            raise ValueError("kinds or numbers are of another type")
-        said = kinds  # one of them says it for all, if all are the same
+            raise ValueError("kinds or numbers have the wrong type")
+        sent_kinds = kinds  # a single one, if all are equal
         if len(kinds) != count:
             kinds = np.broadcast_to(kinds, count)
         bits = spread_numbers(kinds, numbers)
@@ -183,8 +185,8 @@ class Column(Sequence[Item]):
         packed, raw = row[f"{name}_others"], row[f"{name}_digests"]
         for kind, items in (
             (OTHER, cbor2.loads(packed) if packed else []),
-            (DIGEST, [Digest(raw[at : at + 16]) for at in range(0, len(raw), 16)]),
+            (DIGEST, [Digest(raw[start : start + 16]) for start in range(0, len(raw), 16)]),
         ):
-            if items or (said == kind).any():
+            if items or (sent_kinds == kind).any():
                 others.update(zip(np.flatnonzero(kinds == kind).tolist(), items, strict=True))
         return cls(kinds, bits, others)

@@ -82,8 +82,8 @@ class Packet:
                 "template": (template[:1] if len(self.templates) == 1 else template).astype(narrow, copy=False),
                 "refs": self.refs.astype(np.int32, copy=False),
                 "dirty": np.packbits(self.dirty),
-                **self.constants.packed("constant"),
-                **self.old.packed("old"),
+                **self.constants.pack("constant"),
+                **self.old.pack("old"),
             },
         )
 
@@ -103,11 +103,11 @@ class Packet:
             meta["code"],
             meta["functions"],
             templates,
-            Column.unpacked("constant", row, constants),
+            Column.unpack("constant", row, constants),
             row["template"].astype(np.int32) if len(row["template"]) == nodes else np.zeros(nodes, np.int32),
             row["refs"],
             np.unpackbits(row["dirty"], count=nodes).view(np.bool_),
-            Column.unpacked("old", row, nodes),
+            Column.unpack("old", row, nodes),
         )
 
 
@@ -134,11 +134,11 @@ class PacketBuilder:
             self.code,
             self.functions,
             self.templates,
-            Column.of(self.constants),
+            Column.from_items(self.constants),
             np.array(self.template, np.int32),
             np.where(refs < 0, ~refs, refs + np.int32(len(self.constants))),
             np.frombuffer(bytes(self.dirty), np.bool_),
-            Column.of(self.old),
+            Column.from_items(self.old),
         ).encode()
 
 
@@ -180,7 +180,7 @@ class Results:
             nodes = np.packbits(present)
         else:
             nodes = nodes.astype(np.int32, copy=False)
-        return pack(meta, {"nodes": nodes, **self.values.packed("value")})
+        return pack(meta, {"nodes": nodes, **self.values.pack("value")})
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer, node_limit: int = 1 << 31) -> "Results":
@@ -207,7 +207,7 @@ class Results:
             _require(nodes.dtype == np.int32 and bool((nodes[1:] > nodes[:-1]).all()))
         _require(len(nodes) == count and (not count or [nodes[0], nodes[-1]] == [first, first + span - 1]))
         faults: list[NodeFault] = [raw if type(raw) is int else _own_fault(raw) for raw in meta["faults"]]
-        values = Column.unpacked("value", row, count)
+        values = Column.unpack("value", row, count)
         kinds = row["value_kinds"]  # a single one, if all are equal
         _require(not count or bool(kinds.max() <= FAULT))
         _require((np.count_nonzero(values.kinds == FAULT) if faults or (kinds == FAULT).any() else 0) == len(faults))

@@ -98,7 +98,7 @@ class StructurePacket:
                 "nodes": _pack_mask(self.nodes),
                 "value_slots": _pack_mask(self.value_slots),
                 "structure": self.data if isinstance(self.data, bytes) else self.data.to_pybytes(),
-                **self.values.packed("value"),
+                **self.values.pack("value"),
             },
         )
 
@@ -113,7 +113,7 @@ class StructurePacket:
             meta["structure"],
             _unpack_mask(row["nodes"], nodes),
             _unpack_mask(row["value_slots"], value_slots),
-            Column.unpacked("value", row, count),
+            Column.unpack("value", row, count),
             row["structure"],
             meta["store"],
         )

@@ -86,7 +86,7 @@ def evaluate_packet(
         structure = _structure(packet, structures or process_cache())
         if structure is None:
             no_nodes = np.zeros(0, np.int32)
-            return [Results(packet.number, 0, True, no_nodes, Column.of([]), [], missing=True).encode()]
+            return [Results(packet.number, 0, True, no_nodes, Column.from_items([]), [], missing=True).encode()]
         packet = packet.with_structure(structure)
     evaluator = Evaluator(packet, functions, report_progress, isolate=isolate)
     evaluator.run()
