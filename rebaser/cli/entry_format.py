@@ -1,7 +1,7 @@
-"""How `rebaser tail` shows one message: a line for people, an object for machines.
+"""Formats one message for `rebaser tail`: as a line for people, or as an object for `--json`.
 
-Invariant: values never appear, only their ids; every text is bounded, and none reaches a terminal with control
-characters in it.
+Invariant: values never appear, only their ids. Every text is limited in length, and control characters in it never
+reach a terminal.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Update
 
-MAX_TEXT = 200  # characters
-MAX_IDS = 5  # of a request, in a line
-MAX_LISTED = 1000  # requests or ids, in an object
+MAX_TEXT = 200  # characters of one text
+MAX_IDS = 5  # in a line
+MAX_LISTED = 1000  # requests or updates in an object
 
 DEAD_LETTER_HEADERS = {
     "requestId": "X-Request-Id",
@@ -30,7 +30,7 @@ DEAD_LETTER_HEADERS = {
 
 
 def entry_object(entry: Entry) -> dict[str, Any]:
-    """What the message says, but for its values."""
+    """The content of the message without its values."""
     out: dict[str, Any] = {
         "sequence": entry.sequence,
         "time": _time(entry.time_ns),
@@ -48,7 +48,7 @@ def entry_object(entry: Entry) -> dict[str, Any]:
 
 
 def entry_line(entry: Entry, columns: bool) -> str:
-    """The same on a line; `columns`: aligned for a terminal, else separated by tabs."""
+    """The same as a line. `columns`: aligned for a terminal, else separated by tabs."""
     if entry.problem is not None:
         kind, text = "unreadable", f"{entry.problem.code}: {entry.problem.message}"
     elif isinstance(entry.content, Commit):
@@ -56,40 +56,46 @@ def entry_line(entry: Entry, columns: bool) -> str:
     elif isinstance(entry.content, EnqueueUpdatesRequest):
         kind, text = "request", _request_text(entry.content)
     else:
-        told = {name: entry.headers.get(header, "") for name, header in DEAD_LETTER_HEADERS.items()}
-        kind, text = "dead", f"{told['requestId']} {told['code']}: {told['reason']} ({told['server']})"
-    where = f"{entry.key.workspace}/{entry.key.change_set}" if entry.key else entry.subject
-    return _line([str(entry.sequence), _time(entry.time_ns), where, kind, console.size_text(entry.size), text], columns)
+        letter = {name: entry.headers.get(header, "") for name, header in DEAD_LETTER_HEADERS.items()}
+        kind, text = "dead", f"{letter['requestId']} {letter['code']}: {letter['reason']} ({letter['server']})"
+    source = f"{entry.key.workspace}/{entry.key.change_set}" if entry.key else entry.subject
+    return _line(
+        [str(entry.sequence), _time(entry.time_ns), source, kind, console.size_text(entry.size), text], columns
+    )
 
 
-def progress_object(told: DvuProgress, time_ns: int) -> dict[str, Any]:
-    """How far an update is, told at `time_ns`; it stands in no stream. `covers` will be that of its commit."""
+def progress_object(progress: DvuProgress, time_ns: int) -> dict[str, Any]:
+    """A progress report, received at `time_ns`. It is in no stream, so it has no sequence.
+
+    `covers` is that of the commit that the update will make.
+    """
     return {
         "sequence": None,
         "time": _time(time_ns),
-        "workspaceId": told.workspace_id,
-        "changeSetId": told.change_set_id,
+        "workspaceId": progress.workspace_id,
+        "changeSetId": progress.change_set_id,
         "kind": "progress",
-        "server": _short(told.server),
-        "covers": told.covers,
-        "done": told.done,
-        "total": told.total,
-        "seconds": told.seconds,
+        "server": _short(progress.server),
+        "covers": progress.covers,
+        "done": progress.done,
+        "total": progress.total,
+        "seconds": progress.seconds,
     }
 
 
-def progress_line(told: DvuProgress, time_ns: int, columns: bool) -> str:
-    """The same on a line."""
-    text = f"{progress_text(told.done, told.total, told.seconds)}; by {told.server}"
-    return _line(["", _time(time_ns), f"{told.workspace_id}/{told.change_set_id}", "progress", "", text], columns)
+def progress_line(progress: DvuProgress, time_ns: int, columns: bool) -> str:
+    """The same as a line."""
+    text = f"{progress_text(progress.done, progress.total, progress.seconds)}; by {progress.server}"
+    source = f"{progress.workspace_id}/{progress.change_set_id}"
+    return _line(["", _time(time_ns), source, "progress", "", text], columns)
 
 
 def _line(cells: list[str], columns: bool) -> str:
     cells = [console.safe(_short(cell)) for cell in cells]
     if not columns:
         return "\t".join(cells)
-    sequence, time, where, kind, size, text = cells
-    return f"{sequence:>8}  {time}  {where:<20}  {kind:<10}  {size:>8}  {text}"
+    sequence, time, source, kind, size, text = cells
+    return f"{sequence:>8}  {time}  {source:<20}  {kind:<10}  {size:>8}  {text}"
 
 
 def _commit(commit: Commit) -> dict[str, Any]:
@@ -106,9 +112,9 @@ def _commit(commit: Commit) -> dict[str, Any]:
         "changed": None if blob is not None else len(commit.delta),
         "deltaBytes": None if blob is None else blob.size,
         "attempt": commit.attempt.count if commit.attempt else None,
-        "recompute": [_recompute(one) for one in commit.recompute[:MAX_LISTED]],
+        "recompute": [_recompute(request) for request in commit.recompute[:MAX_LISTED]],
         "requestCount": len(commit.requests),
-        "requests": [_decision(one) for one in commit.requests[:MAX_LISTED]],
+        "requests": [_decision(decision) for decision in commit.requests[:MAX_LISTED]],
     }
 
 
@@ -126,20 +132,22 @@ def _decision(decision: Decision) -> dict[str, Any]:
 def _commit_text(commit: Commit) -> str:
     parts = []
     if commit.requests:
-        outcomes = Counter(one.outcome.value for one in commit.requests)
-        what = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
-        one = f" {commit.requests[0].request_id}" if len(commit.requests) == 1 else ""
-        parts.append(f"{_count(len(commit.requests), 'request')}{one} ({what})")
+        counts = Counter(decision.outcome.value for decision in commit.requests)
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        only_id = f" {commit.requests[0].request_id}" if len(commit.requests) == 1 else ""
+        parts.append(f"{_count(len(commit.requests), 'request')}{only_id} ({outcomes})")
     if commit.delta_blob is not None:
         parts.append(f"changes in a blob of {console.size_text(commit.delta_blob.size)}")
     elif commit.delta:
-        parts.append(f"{_count(len(commit.delta), 'change')}: {_ids(one.id for one in commit.delta)}")
+        parts.append(f"{_count(len(commit.delta), 'change')}: {_ids(change.id for change in commit.delta)}")
     if commit.recompute:
-        parts.append("recompute " + ", ".join(recompute_text(asked.function) for asked in commit.recompute[:MAX_IDS]))
+        parts.append(
+            "recompute " + ", ".join(recompute_text(request.function) for request in commit.recompute[:MAX_IDS])
+        )
     if commit.attempt is not None:
-        tried = commit.attempt
-        what = "the DVU" if tried.sequence == DVU_ATTEMPT else f"request {tried.sequence}"
-        parts.append(f"try {tried.count + tried.deaths} of {what}")
+        attempt = commit.attempt
+        target = "the DVU" if attempt.sequence == DVU_ATTEMPT else f"request {attempt.sequence}"
+        parts.append(f"attempt {attempt.count + attempt.deaths} of {target}")
     parts.append(f"by {commit.owner}")
     return "; ".join(parts)
 
@@ -150,18 +158,18 @@ def _request(request: EnqueueUpdatesRequest) -> dict[str, Any]:
         "kind": "request",
         "requestId": request.id,
         "updateCount": None if updates is None else len(updates),
-        "updates": None if updates is None else [_edit(one) for one in updates[:MAX_LISTED]],
+        "updates": None if updates is None else [_update(update) for update in updates[:MAX_LISTED]],
         "updatesAddress": request.updates_address,
         "fromChangeSetId": request.from_change_set_id,
         "recompute": None if request.recompute is None else _recompute(request.recompute),
     }
 
 
-def _recompute(asked: Recompute) -> dict[str, str | None]:
-    return {"function": None if asked.function is None else _short(asked.function)}
+def _recompute(request: Recompute) -> dict[str, str | None]:
+    return {"function": None if request.function is None else _short(request.function)}
 
 
-def _edit(update: Update) -> dict[str, str]:
+def _update(update: Update) -> dict[str, str]:
     return {"op": type(update).__name__.lower(), "id": _short(update.id)}
 
 
@@ -170,7 +178,7 @@ def _request_text(request: EnqueueUpdatesRequest) -> str:
     if request.updates is None:
         parts.append("updates in a blob")
     elif request.updates or request.recompute is None:
-        parts.append(f"{_count(len(request.updates), 'update')}: {_ids(one.id for one in request.updates)}")
+        parts.append(f"{_count(len(request.updates), 'update')}: {_ids(update.id for update in request.updates)}")
     if request.recompute is not None:
         parts.append(f"recompute {recompute_text(request.recompute.function)}")
     return "; ".join(parts)

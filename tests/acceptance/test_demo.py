@@ -71,7 +71,7 @@ async def line_of(output: BufferedByteReceiveStream) -> str:
 async def test_the_demo_is_right_plain_and_leaves_nothing_running(tmp_path: Path) -> None:
     done = await rebaser("demo", "--data", str(tmp_path / "kept"))
     assert (done.returncode, done.stderr) == (0, ""), done
-    assert re.search(r"All [\d,]+ figures equal those computed straight from importlib.metadata", done.stdout)
+    assert re.search(r"All [\d,]+ values equal those computed directly from importlib.metadata", done.stdout)
     assert "error cycle: these depend on each other" in done.stdout
     assert "\x1b" not in done.stdout
     assert done.stdout.count("\n") < 50

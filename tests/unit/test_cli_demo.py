@@ -138,7 +138,7 @@ def test_every_kind_of_difference_is_found() -> None:
         [line] = differences({**right, id_: value}, found)
         assert line.startswith(id_)
     [line] = differences({id_: value for id_, value in right.items() if id_ != "env/size"}, found)
-    assert line == "env/size: not there"
+    assert line == "env/size: does not exist"
 
 
 def test_the_story_of_a_common_environment_has_all_its_steps() -> None:
@@ -148,7 +148,7 @@ def test_the_story_of_a_common_environment_has_all_its_steps() -> None:
     assert "grows by" in titles[0]
     assert "now requires" in titles[1]
     assert "a cycle" in titles[2]
-    assert "mended" in titles[3]
+    assert "the cycle is gone" in titles[3]
 
 
 names = st.sampled_from("abcdefg")
@@ -226,7 +226,7 @@ async def test_the_whole_story_on_this_environment_is_right(capsys: pytest.Captu
     player = await player_of(client)
     assert await player.play()
     shown = capsys.readouterr().out
-    assert "figures equal those computed straight from importlib.metadata" in shown
+    assert "values equal those computed directly from importlib.metadata" in shown
     assert "error cycle: these depend on each other" in shown
     assert "\x1b" not in shown
 

@@ -265,15 +265,15 @@ def test_a_terminal_gets_titles(show: Show, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("durability", "says"),
     [
-        (DurabilityStatus("memory", "memory", 1), "durability: memory (storage memory, 1 of each stream)"),
+        (DurabilityStatus("memory", "memory", 1), "durability: memory (storage memory, copies of each stream: 1)"),
         (
             DurabilityStatus("fast", "file", 1),
             (
-                "durability: fast (storage file, 1 of each stream; safe if nats-server has sync_interval: always, "
+                "durability: fast (storage file, copies of each stream: 1; safe if nats-server has sync_interval: always, "
                 "which clients cannot see)"
             ),
         ),
-        (DurabilityStatus("safe", "file", 3), "durability: safe (storage file, 3 of each stream)"),
+        (DurabilityStatus("safe", "file", 3), "durability: safe (storage file, copies of each stream: 3)"),
     ],
 )
 def test_durability_is_a_word_and_what_it_rests_on(show: Show, durability: DurabilityStatus, says: str) -> None:
@@ -294,8 +294,8 @@ def test_trouble_full_streams_and_missing_servers_are_told_on_stderr(show: Show)
     troubled = replace(SERVER, trouble="the log is full\x1b[2J")
     nearly = replace(REQUESTS, percent_full=90.0)
     assert show(replace(OVERVIEW, servers=[troubled], streams=[nearly]))[1].splitlines() == [
-        "server one met trouble: the log is full\\x1b[2J",
-        "stream REBASER_REQUESTS is 90 % full; what does not fit is refused",
+        "server one has a problem: the log is full\\x1b[2J",
+        "stream REBASER_REQUESTS is 90 % full; when it is full, messages are refused",
     ]
     assert show(replace(OVERVIEW, streams=[replace(REQUESTS, percent_full=89.9)]))[1] == ""
     out, err = show(Overview([], [], [], None))
@@ -309,7 +309,7 @@ def test_acks_are_a_sentence(show: Show) -> None:
     )
     none = replace(ACKS, samples=0, latency_p50=None, latency_max=None)
     assert show(acks=60.0, task_acks=none)[0].splitlines()[-1] == (
-        "task acks in 60 s, 50 % sampled: 0 (a task is acked when its change set is let go)"
+        "task acks in 60 s, 50 % sampled: 0 (a task is acked when its change set is released)"
     )
 
 
@@ -340,7 +340,7 @@ def test_change_sets_are_shown_a_page_at_a_time(show: Show) -> None:
     out, err = show(OVERVIEW, limit=1)
     assert "shop\tmain" in out
     assert "shop\tother" not in out
-    assert "1 of 2 change sets; those behind with --after shop/main" in err
+    assert "1 of 2 change sets; for more: --after shop/main" in err
     out, err = show(OVERVIEW, limit=1, after="shop/main")
     assert "shop\tother" in out
     assert "shop\tmain" not in out

@@ -1,4 +1,4 @@
-"""`rebaser bench`: load against a running system."""
+"""`rebaser bench`: measures a running installation under load."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -15,23 +15,29 @@ if TYPE_CHECKING:
 
 def bench(
     *,
-    change_sets: Annotated[int, typer.Option(min=1, max=10_000, help="Change sets that get requests at once.")] = 4,
-    in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Requests in flight in each change set.")] = 16,
-    requests: Annotated[int, typer.Option(min=1, max=10_000_000, help="Requests in all, to be applied.")] = 4000,
+    change_sets: Annotated[int, typer.Option(min=1, max=10_000, help="Number of change sets under load at once.")] = 4,
+    in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Requests in flight for each change set.")] = 16,
+    requests: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Total number of requests that wait until they are applied.")
+    ] = 4000,
     derived: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="Requests after that, each waiting for derived values.")
+        int,
+        typer.Option(
+            min=0, max=1_000_000, help="Then, number of requests that wait until derived values are up to date."
+        ),
     ] = 40,
-    seconds: Annotated[float, typer.Option(min=1, help="Stop sending after this long, whatever is left.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Stop sending requests after this long.")] = 60.0,
     workspace: Annotated[str, typer.Option(metavar="WS", help="Workspace of the new change sets.")] = "bench",
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Put load on a running system and measure it.
+    """Measure a running installation under load.
 
-    Makes new change sets, sends requests of one update each, and prints requests per second and the latency of
-    replies: when applied, and when the derived total of the change set was true again. Then it reads the logs and the
-    values back: every request applied once and in order, every value exact. Exit code 1 if not.
+    It creates change sets, sends requests with one update each, and prints requests per second and the latency of
+    answers: first until a request is applied, then until the derived total of the change set is up to date. Finally, it
+    reads logs and values back and checks that every request was applied once and in order and that every value is
+    exact. The exit code is 1 if not.
     """
     from rebaser.cli.commands.bench_load import LoadPlan, run_load
     from rebaser.cli.options import checked_key
@@ -39,11 +45,11 @@ def bench(
 
     checked_key(workspace, "bench")
     plan = LoadPlan(workspace, change_sets, in_flight, requests, derived, seconds)
-    found: list[LoadReport] = []
-    code = run_async(partial(run_load, nats, prefix, plan, found))
+    reports: list[LoadReport] = []
+    code = run_async(partial(run_load, nats, prefix, plan, reports))
     if code:
         return code
-    report = found[0]
+    [report] = reports
     if json:
         console.write_json(report.as_object())
     else:
@@ -65,7 +71,9 @@ def _show(report: "LoadReport") -> None:
     if report.cut_short:
         console.write_line(f"stopped after {plan.seconds:g} s, before all requests were sent")
     if not report.wrong:
-        console.write_line(f"exact: {report.checked:,} requests each applied once and in order, all values right")
+        console.write_line(
+            f"exact: {report.checked:,} requests were applied once and in order, and all values are right"
+        )
 
 
 def _more(count: int) -> str:

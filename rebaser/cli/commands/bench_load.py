@@ -1,7 +1,7 @@
-"""The load of `rebaser bench`, and the proof afterwards that nothing was lost, doubled or reordered.
+"""Generates the load of `rebaser bench`, and checks afterwards that no request was lost, duplicated or reordered.
 
-Every worker writes its own counter, so the last value of a counter tells whether the worker's requests were applied in
-order; the log tells that each was applied once. Time-bounded: nothing is sent after the limit, and every wait ends.
+Every worker writes its own counter, so the last value of a counter shows whether its requests were applied in order.
+The log shows that each was applied once. Nothing is sent after the time limit, and every wait has a timeout.
 """
 
 import math
@@ -28,7 +28,7 @@ REPLY_TIMEOUT = 60.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What to do. `requests` and `derived` are totals over all change sets, `in_flight` is for each."""
+    """The load: `requests` and `derived` are totals over all change sets, `in_flight` is for each of them."""
 
     workspace: str
     change_sets: int
@@ -40,7 +40,7 @@ class LoadPlan:
 
 @dataclass(slots=True)
 class LoadPhase:
-    """Latencies (seconds) of one kind of request, and how long all of it took."""
+    """Latencies of one kind of request, and the duration of the whole phase, in seconds."""
 
     latencies: list[float] = field(default_factory=list)
     elapsed: float = 0.0
@@ -68,7 +68,7 @@ class LoadPhase:
 
 @dataclass(slots=True)
 class LoadReport:
-    """What came of a plan. `wrong`: one line for each thing that is not exact."""
+    """The result of a plan. `wrong`: a line for each check that failed."""
 
     plan: LoadPlan
     names: str
@@ -94,27 +94,31 @@ class LoadReport:
 
 @dataclass(slots=True)
 class LoadedChangeSet:
-    """One change set under load: by worker its counter and the ids of its requests, and what the log decided."""
+    """One change set under load.
+
+    `counters` and `sent`: by worker, the value of its counter and the ids of its requests. `decided`: request ids in
+    the order of the log, complete up to log sequence `read`. `complete` is set when it contains `last_commit`.
+    """
 
     name: str
     last_commit: int = 0
     counters: dict[int, int] = field(default_factory=dict)
     sent: dict[int, list[str]] = field(default_factory=dict)
-    decided: list[str] = field(default_factory=list)  # request ids in the order of the log
-    read: int = 0  # log sequence up to which `decided` is complete
+    decided: list[str] = field(default_factory=list)
+    read: int = 0
     complete: anyio.Event = field(default_factory=anyio.Event)
     closing: bool = False
 
-    def saw(self, sequence: int) -> None:
+    def record_read(self, sequence: int) -> None:
         self.read = sequence
         if self.closing and self.read >= self.last_commit:
             self.complete.set()
 
 
-async def run_load(nats: str, prefix: str, plan: LoadPlan, found: list[LoadReport]) -> None:
-    """Carry out `plan` and put the report into `found`."""
+async def run_load(nats: str, prefix: str, plan: LoadPlan, reports: list[LoadReport]) -> None:
+    """Carry out `plan` and append the report to `reports`."""
     async with connect_client(nats, prefix) as client:
-        found.append(await LoadRun(client, plan).run())
+        reports.append(await LoadRun(client, plan).run())
 
 
 class LoadRun:
@@ -124,100 +128,101 @@ class LoadRun:
         self._client = client
         self._plan = plan
         run = ulid(time.time_ns() // 1_000_000, os.urandom(10))
-        self._branches = [LoadedChangeSet(f"{run}-{number}") for number in range(plan.change_sets)]
+        self._change_sets = [LoadedChangeSet(f"{run}-{number}") for number in range(plan.change_sets)]
         more = f" to -{plan.change_sets - 1}" if plan.change_sets > 1 else ""
-        self._report = LoadReport(plan, f"{plan.workspace} {self._branches[0].name}{more}")
+        self._report = LoadReport(plan, f"{plan.workspace} {self._change_sets[0].name}{more}")
 
     async def run(self) -> LoadReport:
-        """Prepare, apply, derive, prove."""
+        """Prepare the change sets, apply the load, verify the result."""
         plan, report = self._plan, self._report
         limiter = anyio.CapacityLimiter(64)
         async with anyio.create_task_group() as group:
-            for branch in self._branches:
-                group.start_soon(self._prepare, branch, limiter)
+            for change_set in self._change_sets:
+                group.start_soon(self._prepare, change_set, limiter)
         async with anyio.create_task_group() as group:
-            for branch in self._branches:
-                group.start_soon(self._follow, branch, branch.last_commit)
+            for change_set in self._change_sets:
+                group.start_soon(self._follow, change_set, change_set.last_commit)
             deadline = time.perf_counter() + plan.seconds
             await self._phase(report.applied, plan.requests, deadline, in_flight=plan.in_flight)
             await self._phase(report.derived, plan.derived, deadline, in_flight=1)
-            for branch in self._branches:
-                await self._verify(branch)
+            for change_set in self._change_sets:
+                await self._verify(change_set)
             group.cancel_scope.cancel()
         return report
 
-    async def _prepare(self, branch: LoadedChangeSet, limiter: anyio.CapacityLimiter) -> None:
-        """Counters at 0 and their derived total; ends when that is true, so Spark is warm."""
+    async def _prepare(self, change_set: LoadedChangeSet, limiter: anyio.CapacityLimiter) -> None:
+        """Set the counters to 0 and derive their total. Returns when that is derived: Spark is warm then."""
         ids = [f"counter/{worker}" for worker in range(self._plan.in_flight)]
         total = Derive("total", "sum", {"values": ids})
-        branch.counters = dict.fromkeys(range(self._plan.in_flight), 0)
-        branch.sent = {worker: [] for worker in branch.counters}
+        change_set.counters = dict.fromkeys(range(self._plan.in_flight), 0)
+        change_set.sent = {worker: [] for worker in change_set.counters}
         async with limiter:
-            await self._send(branch, [*(Set(id_, 0) for id_ in ids), total], "derived")
+            await self._send(change_set, [*(Set(id_, 0) for id_ in ids), total], "derived")
 
     async def _phase(self, phase: LoadPhase, requests: int, deadline: float, *, in_flight: int) -> None:
-        """Send `requests`, spread over all change sets."""
-        left = requests
+        """Send `requests` requests, spread over all change sets."""
+        remaining = requests
         wait: Wait = "derived" if phase is self._report.derived else "applied"
 
-        async def work(branch: LoadedChangeSet, worker: int) -> None:
-            nonlocal left
-            while left > 0:
+        async def work(change_set: LoadedChangeSet, worker: int) -> None:
+            nonlocal remaining
+            while remaining > 0:
                 if time.perf_counter() > deadline:
                     self._report.cut_short = True
                     return
-                left -= 1
-                count = branch.counters[worker] + 1
+                remaining -= 1
+                count = change_set.counters[worker] + 1
                 began = time.perf_counter()
-                request_id = await self._send(branch, [Set(f"counter/{worker}", count)], wait)
+                request_id = await self._send(change_set, [Set(f"counter/{worker}", count)], wait)
                 phase.latencies.append(time.perf_counter() - began)
-                branch.counters[worker] = count
-                branch.sent[worker].append(request_id)
+                change_set.counters[worker] = count
+                change_set.sent[worker].append(request_id)
 
         started = time.perf_counter()
         async with anyio.create_task_group() as group:
             for worker in range(in_flight):
-                for branch in self._branches:
-                    group.start_soon(work, branch, worker)
+                for change_set in self._change_sets:
+                    group.start_soon(work, change_set, worker)
         phase.elapsed = time.perf_counter() - started
 
-    async def _send(self, branch: LoadedChangeSet, updates: list[Update], wait: Wait) -> str:
+    async def _send(self, change_set: LoadedChangeSet, updates: list[Update], wait: Wait) -> str:
         response = await self._client.enqueue_updates_with_reply(
-            self._plan.workspace, branch.name, updates, wait=wait, timeout=REPLY_TIMEOUT
+            self._plan.workspace, change_set.name, updates, wait=wait, timeout=REPLY_TIMEOUT
         )
         if isinstance(response.status, Success):
-            branch.last_commit = max(branch.last_commit, response.status.commit)
+            change_set.last_commit = max(change_set.last_commit, response.status.commit)
         else:
-            self._report.wrong.append(f"{branch.name}: request {response.id} was not applied")
+            self._report.wrong.append(f"{change_set.name}: request {response.id} was not applied")
         return response.id
 
     # -- exactness -----------------------------------------------------------------------------------------------------
 
-    async def _follow(self, branch: LoadedChangeSet, after: int) -> None:
-        """Note what the log decides while it happens: later, what stands below a checkpoint may be purged."""
-        async for commit in self._client.watch(self._plan.workspace, branch.name, after=after):
-            branch.decided.extend(decision.request_id for decision in commit.requests)
-            branch.saw(commit.sequence)
+    async def _follow(self, change_set: LoadedChangeSet, after: int) -> None:
+        """Read the log as it grows: later, messages before a checkpoint may be purged."""
+        async for commit in self._client.watch(self._plan.workspace, change_set.name, after=after):
+            change_set.decided.extend(decision.request_id for decision in commit.requests)
+            change_set.record_read(commit.sequence)
 
-    async def _verify(self, branch: LoadedChangeSet) -> None:
-        """Compare log and values with what was sent."""
+    async def _verify(self, change_set: LoadedChangeSet) -> None:
+        """Compare the log and the values with the requests that were sent."""
         report, workspace = self._report, self._plan.workspace
-        if any(branch.sent.values()):
-            branch.closing = True
-            branch.saw(branch.read)
+        if any(change_set.sent.values()):
+            change_set.closing = True
+            change_set.record_read(change_set.read)
             with anyio.move_on_after(REPLY_TIMEOUT):
-                await branch.complete.wait()
-        for worker, sent in branch.sent.items():
-            mine = set(sent)
-            seen = [request_id for request_id in branch.decided if request_id in mine]
+                await change_set.complete.wait()
+        for worker, sent in change_set.sent.items():
+            own = set(sent)
+            decided = [request_id for request_id in change_set.decided if request_id in own]
             report.checked += len(sent)
-            if seen != sent:
-                report.wrong.append(f"{branch.name} worker {worker}: of {len(sent)} requests the log has {len(seen)}")
-        await self._client.wait_covered(workspace, branch.name, branch.last_commit, timeout=REPLY_TIMEOUT)
-        values = await self._client.values(workspace, branch.name)
-        wanted = {f"counter/{worker}": count for worker, count in branch.counters.items()}
-        wanted["total"] = sum(branch.counters.values())
-        for id_, count in wanted.items():
+            if decided != sent:
+                counts = f"{len(sent)} requests were sent, the log has {len(decided)} of them"
+                report.wrong.append(f"{change_set.name} worker {worker}: {counts}, or in another order")
+        await self._client.wait_covered(workspace, change_set.name, change_set.last_commit, timeout=REPLY_TIMEOUT)
+        values = await self._client.values(workspace, change_set.name)
+        expected = {f"counter/{worker}": count for worker, count in change_set.counters.items()}
+        expected["total"] = sum(change_set.counters.values())
+        for id_, count in expected.items():
             value = values.get(id_)
             if value is None or value.value != count or value.state is not State.OK:
-                report.wrong.append(f"{branch.name} {id_}: {value}, should be {count}")
+                report.wrong.append(f"{change_set.name} {id_}: {value}, should be {count}")

@@ -1,4 +1,4 @@
-"""`rebaser demo`: the whole system on real input, from nothing to nothing left running."""
+"""`rebaser demo`: a tour of the whole system with real data; it leaves nothing running."""
 
 from functools import partial
 from pathlib import Path
@@ -10,21 +10,19 @@ from rebaser.cli.commands.serve import Spark
 
 
 def demo(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder that keeps what the demo made.")] = Path(
-        ".rebaser/demo"
-    ),
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the data of the demo.")] = Path(".rebaser/demo"),
     spark: Spark = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         typer.Option(envvar="REBASER_LOG_LEVEL", help="Least important event to log."),
     ] = "warning",
 ) -> int:
-    """See it work on real input, in a minute.
+    """Take a tour with real data, in about a minute.
 
-    The Python distributions installed here become a graph of values, and somebody edits it. Starts nats-server, a
-    server and Spark, sends sizes and requirements, lets closures and totals be derived, makes a package grow, adds a
-    requirement, makes and mends a cycle, and ends everything it started. Exit code 1 if any figure differs from one
-    computed straight from importlib.metadata.
+    The demo starts nats-server, a server and Spark, and turns the Python distributions installed here into a graph of
+    values: sizes and requirements are set, closures and totals are derived. Then it edits the graph: a package grows, a
+    requirement is added, a cycle is made and removed. It checks every value against one computed directly from
+    importlib.metadata; the exit code is 1 if any differs. At the end, it stops everything it started.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark

@@ -1,6 +1,6 @@
-"""`rebaser dlq`: look through the dead letters, send them again, drop them.
+"""`rebaser dlq`: lists dead letters, shows them, sends them again (redrives them) or drops them.
 
-Invariant: what cannot be undone asks first where it concerns more than one dead letter, and says what it did.
+Invariant: redrive and drop ask for confirmation if they apply to more than one dead letter, and say what they did.
 """
 
 import sys
@@ -19,12 +19,12 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, e
 if TYPE_CHECKING:
     from rebaser_client import DeadLetter, DeadLetterBox
 
-FULL_TRIES = 20  # waits for a full queue, each as long as the queue says
+FULL_TRIES = 20  # waits for room in a full queue, each as long as `QueueFull` suggests
 PREVIEW = 2000  # characters of a payload
 
 dlq = typer.Typer(
     name="dlq",
-    help="Requests that could not be processed: list, show, redrive, drop.",
+    help="List, show, redrive or drop requests that could not be processed.",
     rich_markup_mode=None,
     epilog=examples(
         "rebaser dlq list",
@@ -33,17 +33,17 @@ dlq = typer.Typer(
     ),
 )
 
-Workspace = Annotated[str | None, typer.Argument(metavar="WS", help="Only of this workspace.", show_default=False)]
-ChangeSet = Annotated[str | None, typer.Argument(metavar="CS", help="Only of this change set.", show_default=False)]
+Workspace = Annotated[str | None, typer.Argument(metavar="WS", help="Only this workspace.", show_default=False)]
+ChangeSet = Annotated[str | None, typer.Argument(metavar="CS", help="Only this change set.", show_default=False)]
 Code = Annotated[str | None, typer.Option(metavar="CODE", help="Only with this reason code.", allow_from_autoenv=False)]
-Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="Only of this request.", allow_from_autoenv=False)]
-All = Annotated[bool, typer.Option("--all", help="Every dead letter there is.", allow_from_autoenv=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", allow_from_autoenv=False)]
+Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="Only this request.", allow_from_autoenv=False)]
+All = Annotated[bool, typer.Option("--all", help="All dead letters.", allow_from_autoenv=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)]
 
 
 @dataclass(frozen=True, slots=True)
 class LetterSelection:
-    """Which dead letters a command is about; what is None matches all."""
+    """The dead letters that a command applies to. A field that is None matches all."""
 
     workspace: str | None
     change_set: str | None
@@ -59,8 +59,8 @@ class LetterSelection:
         return self.workspace is None and self.code is None and self.request_id is None
 
     async def find(self, box: "DeadLetterBox") -> list["DeadLetter"]:
-        found = box.find(self.workspace, self.change_set, code=self.code, request_id=self.request_id)
-        return [letter async for letter in found]
+        letters = box.find(self.workspace, self.change_set, code=self.code, request_id=self.request_id)
+        return [letter async for letter in letters]
 
 
 def _run(nats: str, prefix: str, work: Callable[["DeadLetterBox"], Awaitable[None]]) -> int:
@@ -92,38 +92,38 @@ def list_(
     """List dead letters, oldest first."""
     selection = LetterSelection(workspace, change_set, code, id_)
     selection.check()
-    found: list[DeadLetter] = []
+    letters: list[DeadLetter] = []
 
     async def work(box: "DeadLetterBox") -> None:
-        found.extend(await selection.find(box))
+        letters.extend(await selection.find(box))
 
-    code_ = _run(nats, prefix, work)
-    if code_:
-        return code_
+    exit_code = _run(nats, prefix, work)
+    if exit_code:
+        return exit_code
     if json:
-        for letter in found:
+        for letter in letters:
             console.write_json(_object(letter))
-        return code_
+        return exit_code
     console.table(
         ("died", "workspace", "change set", "request", "code", "tries", "redriven", "server", "reason"),
         [
             (
-                _time(one.dead_at_ms),
-                one.key.workspace,
-                one.key.change_set,
-                one.request_id,
-                one.code,
-                str(one.attempts),
-                str(one.redrive),
-                one.server,
-                one.reason,
+                _time(letter.dead_at_ms),
+                letter.key.workspace,
+                letter.key.change_set,
+                letter.request_id,
+                letter.code,
+                str(letter.attempts),
+                str(letter.redrive),
+                letter.server,
+                letter.reason,
             )
-            for one in found
+            for letter in letters
         ],
         right=(5, 6),
-        title=f"Dead letters: {len(found):,}",
+        title=f"Dead letters: {len(letters):,}",
     )
-    return code_
+    return exit_code
 
 
 @dlq.command(
@@ -140,7 +140,7 @@ def show(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Show dead letters whole: the reason, the headers, and what was asked for, as far as it can be read."""
+    """Show dead letters in full: the reason, the headers, and the request as far as it can be read."""
     selection = LetterSelection(workspace, change_set, code, id_)
     selection.check()
     shown = 0
@@ -153,10 +153,10 @@ def show(
                 shown += 1
                 _show(letter, payload, json)
 
-    return _run(nats, prefix, work) or _some(shown)
+    return _run(nats, prefix, work) or _require_matches(shown)
 
 
-def _some(count: int) -> int:
+def _require_matches(count: int) -> int:
     if not count:
         raise CommandFailed("no dead letter matches")
     return 0
@@ -165,8 +165,8 @@ def _some(count: int) -> int:
 def _show(letter: "DeadLetter", payload: bytes, json: bool) -> None:
     request = _readable(letter, payload)
     if json:
-        given = {"request": request} if request is not None else {"payload": payload.hex()}
-        console.write_json(_object(letter) | {"headers": letter.headers} | given)
+        content = {"request": request} if request is not None else {"payload": payload.hex()}
+        console.write_json(_object(letter) | {"headers": letter.headers} | content)
         return
     for name, value in _object(letter).items():
         console.write_line(f"{name}: {console.safe(str(value))}")
@@ -179,7 +179,7 @@ def _show(letter: "DeadLetter", payload: bytes, json: bool) -> None:
 
 
 def _readable(letter: "DeadLetter", payload: bytes) -> Any:
-    """The payload as it would stand in JSON; None if it cannot be read."""
+    """The decoded payload, as JSON types; None if it cannot be decoded or is not valid JSON."""
     from rebaser_core.encoding.envelope import ContentType, loads
     from rebaser_core.errors import RebaserError
 
@@ -213,16 +213,16 @@ def redrive(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Send dead requests again, each to the end of its change set's queue.
+    """Send dead requests again, each to the end of the queue of its change set.
 
-    A request keeps its id. One that is no better than before comes back, with the count of its redrives.
+    A request keeps its id. If it fails again, it comes back as a dead letter with a higher redrive count.
 
-    One that was refused with request_id_reused comes back for as long as its id is remembered. To have it applied at
-    once, send its updates under a new id, and drop it.
+    A request with the code request_id_reused comes back as long as its id is remembered. To have it applied at once,
+    send its updates with a new id and drop the dead letter.
     """
-    batch = BulkAction("redrive", "redriven", LetterSelection(workspace, change_set, code, id_), yes, json)
-    batch.check(all_)
-    return _run(nats, prefix, partial(batch.run, _redrive)) or batch.end()
+    action = BulkAction("redrive", "redriven", LetterSelection(workspace, change_set, code, id_), yes, json)
+    action.check(all_)
+    return _run(nats, prefix, partial(action.run, _redrive)) or action.end()
 
 
 @dlq.command(
@@ -241,10 +241,10 @@ def drop(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Delete dead letters for good."""
-    batch = BulkAction("drop", "dropped", LetterSelection(workspace, change_set, code, id_), yes, json)
-    batch.check(all_)
-    return _run(nats, prefix, partial(batch.run, _drop)) or batch.end()
+    """Delete dead letters. This cannot be undone."""
+    action = BulkAction("drop", "dropped", LetterSelection(workspace, change_set, code, id_), yes, json)
+    action.check(all_)
+    return _run(nats, prefix, partial(action.run, _drop)) or action.end()
 
 
 async def _redrive(box: "DeadLetterBox", letter: "DeadLetter") -> bool:
@@ -267,31 +267,31 @@ async def _drop(box: "DeadLetterBox", letter: "DeadLetter") -> bool:
 
 @dataclass(slots=True)
 class BulkAction:
-    """What is done to each dead letter of a selection, one after the other, up to the first failure."""
+    """An action on each dead letter of a selection, one after the other, until one fails."""
 
-    verb: str
-    done_verb: str
+    verb: str  # "drop"
+    done_verb: str  # "dropped"
     selection: LetterSelection
     yes: bool
     json: bool
-    found: int = 0
+    matched: int = 0
     done: int = 0
     failure: str = ""
 
     def check(self, everything: bool) -> None:
         self.selection.check()
         if self.selection.is_everything is not everything:
-            wrong = "say which ones (WS, CS, --code, --id), or --all"
-            raise usage_error(wrong if not everything else "--all goes with no other choice")
+            message = "choose dead letters with WS, CS, --code or --id, or give --all"
+            raise usage_error(message if not everything else "--all cannot be combined with WS, CS, --code or --id")
 
     async def run(self, act: Callable[["DeadLetterBox", "DeadLetter"], Awaitable[bool]], box: "DeadLetterBox") -> None:
         from rebaser_core.errors import RebaserError
 
         letters = await self.selection.find(box)
-        self.found = len(letters)
-        if self.found > 1 and not self.yes:
+        self.matched = len(letters)
+        if self.matched > 1 and not self.yes:
             await self._confirm()
-        with console.progress(self.verb, self.found, counted=True) as bar:
+        with console.progress(self.verb, self.matched, counted=True) as bar:
             for letter in letters:
                 try:
                     self.done += await act(box, letter)
@@ -304,17 +304,17 @@ class BulkAction:
         from anyio import to_thread
 
         if not sys.stdin.isatty():
-            raise usage_error(f"{self.found:,} dead letters match: add --yes to {self.verb} all of them")
-        ask = partial(typer.confirm, f"{self.verb} {self.found:,} dead letters?", err=True)
+            raise usage_error(f"{self.matched:,} dead letters match; add --yes to {self.verb} all of them")
+        ask = partial(typer.confirm, f"{self.verb} {self.matched:,} dead letters?", err=True)
         if not await to_thread.run_sync(ask, abandon_on_cancel=True):
             raise CommandFailed(f"nothing was {self.done_verb}")
 
     def end(self) -> int:
         if self.json:
-            console.write_json({self.done_verb: self.done, "matched": self.found})
+            console.write_json({self.done_verb: self.done, "matched": self.matched})
         if self.failure:
-            raise CommandFailed(f"{self.failure}; {self.done:,} of {self.found:,} were {self.done_verb}")
-        _some(self.found)
+            raise CommandFailed(f"{self.failure}; {self.done:,} of {self.matched:,} were {self.done_verb}")
+        _require_matches(self.matched)
         if not self.json:
             console.write_line(f"{self.done_verb} {self.done:,}")
         return 0

@@ -1,4 +1,4 @@
-"""`rebaser functions`: what can derive a value here."""
+"""`rebaser functions`: lists the functions that can derive a value."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -12,66 +12,66 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 if TYPE_CHECKING:
     from rebaser_client.admin.status import ServerInfo, Signature
 
-ANSWERS = 2.0  # seconds that servers have
+ANSWER_TIMEOUT = 2.0  # seconds
 
 
 def functions(
     *,
     servers: Annotated[
-        bool, typer.Option("--servers", help="Ask which functions servers have, instead.", allow_from_autoenv=False)
+        bool, typer.Option("--servers", help="List the functions of running servers instead.", allow_from_autoenv=False)
     ] = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """List the functions that can derive a value, here or with servers.
+    """List the functions that can derive a value.
 
-    Built in, and installed as plug-ins (entry points of the group rebaser.functions). A plug-in that does not load is
-    named on stderr. Inputs and params: the names that it knows; any: whatever they are called, as with a plug-in that
-    declares none (`Function(…, inputs=…, params=…)`); ?: an older server, which does not tell.
+    These are the built-in functions and the plug-ins installed here (entry points of the group rebaser.functions).
+    Plug-ins that cannot be loaded are reported on stderr.
+
+    The columns inputs and params show the names that a function accepts. "any": it accepts all names, as does a plug-in
+    that declares none (`Function(…, inputs=…, params=…)`). "?": an older server, which does not report them.
     """
     if servers:
         return _of_servers(nats, prefix, json)
     from rebaser.dvu.functions.registry import builtins, registry
 
-    found, own = registry(), builtins()
+    installed, built_in = registry(), builtins()
     rows = []
-    for name, function in sorted(found.functions.items()):
+    for name, function in sorted(installed.functions.items()):
         doc = " ".join(function.doc.split())
-        kind = "built-in" if name in own else "plug-in"
+        kind = "built-in" if name in built_in else "plug-in"
         if json:
             inputs, params = _listed(function.inputs), _listed(function.params)
             console.write_json({"name": name, "kind": kind, "inputs": inputs, "params": params, "doc": doc})
         rows.append((name, kind, _known(function.inputs), _known(function.params), doc))
     if not json:
-        console.table(("function", "kind", "inputs", "params", "what it gives"), rows)
-    for name, reason in found.broken.items():
-        console.note(f"plug-in {name} does not load: {reason}")
+        console.table(("function", "kind", "inputs", "params", "result"), rows)
+    for name, reason in installed.broken.items():
+        console.note(f"plug-in {name} cannot be loaded: {reason}")
     return 0
 
 
 def _of_servers(nats: str, prefix: str, json: bool) -> int:
     from rebaser.cli.runner import run_async
 
-    found: list[ServerInfo] = []
-    code = run_async(partial(_ask, nats, prefix, found))
+    servers: list[ServerInfo] = []
+    code = run_async(partial(_ask, nats, prefix, servers))
     if code:
         return code
-    if not found:
-        raise CommandFailed(f"no server answered within {ANSWERS:g} s")
+    if not servers:
+        raise CommandFailed(f"no server answered within {ANSWER_TIMEOUT:g} s")
     rows: list[tuple[str, Signature | None, list[str]]] = []
-    names = sorted({name for one in found for name in one.functions})
-    for name in names:
-        rows += [
-            (name, signature, [one.id for one in having]) for signature, having in _by_signature(found, name).items()
-        ]
+    for name in sorted({name for server in servers for name in server.functions}):
+        for signature, group in _by_signature(servers, name).items():
+            rows.append((name, signature, [server.id for server in group]))
     if json:
         for name, signature, ids in rows:
             known = {
                 "inputs": signature and _listed(signature.inputs),
                 "params": signature and _listed(signature.params),
             }
-            console.write_json({"name": name, "servers": ids, "of": len(found), **known})
+            console.write_json({"name": name, "servers": ids, "of": len(servers), **known})
     else:
         console.table(
             ("function", "inputs", "params", "servers"),
@@ -80,7 +80,7 @@ def _of_servers(nats: str, prefix: str, json: bool) -> int:
                     name,
                     _known(signature.inputs) if signature else "?",
                     _known(signature.params) if signature else "?",
-                    "all" if len(ids) == len(found) else ", ".join(ids),
+                    "all" if len(ids) == len(servers) else ", ".join(ids),
                 )
                 for name, signature, ids in rows
             ],
@@ -88,19 +88,19 @@ def _of_servers(nats: str, prefix: str, json: bool) -> int:
     return 0
 
 
-def _by_signature(found: list["ServerInfo"], name: str) -> dict["Signature | None", list["ServerInfo"]]:
-    """The servers that have function `name`, by what theirs knows; None if they do not tell (older ones)."""
-    having: dict[Signature | None, list[ServerInfo]] = {}
-    for one in found:
-        if name in one.functions:
-            having.setdefault(one.signatures.get(name), []).append(one)
-    return having
+def _by_signature(servers: list["ServerInfo"], name: str) -> dict["Signature | None", list["ServerInfo"]]:
+    """The servers that have function `name`, grouped by its signature; None if they do not report it (older ones)."""
+    groups: dict[Signature | None, list[ServerInfo]] = {}
+    for server in servers:
+        if name in server.functions:
+            groups.setdefault(server.signatures.get(name), []).append(server)
+    return groups
 
 
-async def _ask(nats: str, prefix: str, found: list["ServerInfo"]) -> None:
+async def _ask(nats: str, prefix: str, servers: list["ServerInfo"]) -> None:
     from rebaser.cli.connect import ping_servers
 
-    found += await ping_servers(nats, prefix, None, ANSWERS)
+    servers += await ping_servers(nats, prefix, None, ANSWER_TIMEOUT)
 
 
 def _known(names: tuple[str, ...] | None) -> str:

@@ -1,4 +1,4 @@
-"""`rebaser get`: the values of a change set."""
+"""`rebaser get`: shows the values of a change set."""
 
 import sys
 from collections.abc import Iterator
@@ -15,48 +15,49 @@ if TYPE_CHECKING:
     from rebaser_core.state.change_set import ChangeSetState
     from rebaser_core.values import Value
 
-# A table of more rows than this helps nobody, and takes rich minutes.
-MAX_ROWS = 500
+MAX_ROWS = 500  # of a table on a terminal; rich takes minutes for very long tables
 
 
 def get(
     workspace: Workspace,
     change_set: ChangeSet,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="Only these, or those of a pattern ('cart/*/price').")
+        list[str] | None, typer.Argument(metavar="ID", help="Ids to show, or patterns ('cart/*/price'). Default: all.")
     ] = None,
     *,
     json: Json = False,
     updates: Annotated[
-        bool, typer.Option("--updates", help="JSON Lines of updates that rebuild it with `enqueue --file`.")
+        bool, typer.Option("--updates", help="Print JSON Lines of updates, for `rebaser enqueue --file`.")
     ] = False,
     with_definitions: Annotated[
-        bool, typer.Option("--with-definitions", help="How derived values are computed, too.")
+        bool, typer.Option("--with-definitions", help="Also show function, inputs and parameters of derived values.")
     ] = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
     """Show the values of a change set.
 
-    On a terminal a table; through a pipe one value a line, tabs between id, state, value and error (and definition).
-    With --json one object a line. In a pattern, * is any run of characters but /, and ** any run at all. An id that
-    does not exist, or a pattern that matches nothing, makes the exit code 1.
+    On a terminal, it prints a table of at most 500 values. Elsewhere it prints one value per line: id, state, value and
+    error (and definition), separated by tabs. With --json, it prints one object per line.
+
+    In a pattern, * matches any characters except /, and ** any characters. The exit code is 1 if an id does not exist
+    or a pattern matches nothing.
     """
     from rebaser.cli.runner import run_async
 
     if json and updates:
-        raise usage_error("--json and --updates are two formats; choose one")
+        raise usage_error("--json and --updates are different formats; choose one")
     key = checked_key(workspace, change_set)
-    found: list[ChangeSetState] = []
-    code = run_async(partial(_load, nats, prefix, key.workspace, key.change_set, found))
+    loaded: list[ChangeSetState] = []
+    code = run_async(partial(_load, nats, prefix, key.workspace, key.change_set, loaded))
     if code:
         return code
-    state = found[0]
-    wanted, missing = _found(state, list(dict.fromkeys(ids or ())))
+    state = loaded[0]
+    selected, missing = _select(state, list(dict.fromkeys(ids or ())))
     if updates:
-        _show_updates(state, wanted)
+        _show_updates(state, selected)
     else:
-        _show_values(state, wanted, json, with_definitions)
+        _show_values(state, selected, json, with_definitions)
     if missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {', '.join(missing[:5])}{more}")
@@ -65,39 +66,42 @@ def get(
     return 0
 
 
-async def _load(nats: str, prefix: str, workspace: str, change_set: str, found: list["ChangeSetState"]) -> None:
+async def _load(nats: str, prefix: str, workspace: str, change_set: str, loaded: list["ChangeSetState"]) -> None:
     from rebaser.cli.connect import connect_client
 
     async with connect_client(nats, prefix) as client:
-        found.append(await client.state(workspace, change_set))
+        loaded.append(await client.state(workspace, change_set))
 
 
-def _found(state: "ChangeSetState", asked: list[str]) -> tuple[list[str] | None, list[str]]:
-    """The ids that are asked for, None for all, and what of it is not there. What is an id is no pattern."""
+def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | None, list[str]]:
+    """The ids that `requested` ids and patterns select (None: all), and those of `requested` that select nothing.
+
+    A text that is the id of a value is not taken for a pattern.
+    """
     from rebaser_core.state.selection import select_ids
 
-    if not asked:
+    if not requested:
         return None, []
-    wanted: dict[str, None] = {}
+    selected: dict[str, None] = {}
     missing: list[str] = []
-    for one in asked:
-        ids = [one] if one in state.cells else select_ids(state, one) if "*" in one else []
-        wanted |= dict.fromkeys(ids)
+    for text in requested:
+        ids = [text] if text in state.cells else select_ids(state, text) if "*" in text else []
+        selected |= dict.fromkeys(ids)
         if not ids:
-            missing.append(one)
-    return list(wanted), missing
+            missing.append(text)
+    return list(selected), missing
 
 
-def _show_updates(state: "ChangeSetState", wanted: list[str] | None) -> None:
-    only = None if wanted is None else set(wanted)
+def _show_updates(state: "ChangeSetState", selected: list[str] | None) -> None:
+    only = None if selected is None else set(selected)
     for update in state.updates():
         if only is None or update.id in only:
             console.write_json(update.to_wire())
 
 
-def _show_values(state: "ChangeSetState", wanted: list[str] | None, as_json: bool, with_definitions: bool) -> None:
+def _show_values(state: "ChangeSetState", selected: list[str] | None, as_json: bool, with_definitions: bool) -> None:
     stale = state.stale()
-    ids = sorted(state.cells) if wanted is None else wanted
+    ids = sorted(state.cells) if selected is None else selected
     chosen = ((id_, value) for id_ in ids if (value := state.value(id_, stale)) is not None)
     if as_json:
         for id_, value in chosen:
@@ -113,7 +117,7 @@ def _show_values(state: "ChangeSetState", wanted: list[str] | None, as_json: boo
     console.table(titles, rows)
     if console.out().is_terminal and len(ids) > MAX_ROWS:
         sys.stdout.flush()
-        console.note(f"{MAX_ROWS} of {len(ids):,} values; name ids, or see all with --json")
+        console.note(f"{MAX_ROWS} of {len(ids):,} values; give ids, or use --json for all")
 
 
 def _object(id_: str, value: "Value") -> dict[str, Any]:
@@ -123,7 +127,7 @@ def _object(id_: str, value: "Value") -> dict[str, Any]:
 
 
 def _definition(state: "ChangeSetState", id_: str) -> dict[str, Any]:
-    """The function, inputs and parameters of a derived value, in the words of an update; nothing for another."""
+    """Function, inputs and parameters of a derived value, with the keys of an update; empty for other values."""
     definition = state.cells[id_].definition
     if definition is None:
         return {}
@@ -135,8 +139,8 @@ def _formula(state: "ChangeSetState", id_: str) -> str:
     definition = _definition(state, id_)
     if not definition:
         return ""
-    given = [definition["inputs"], definition["params"]] if definition["params"] else [definition["inputs"]]
-    return " ".join([definition["function"], *map(console.json_text, given)])
+    arguments = [definition["inputs"], definition["params"]] if definition["params"] else [definition["inputs"]]
+    return " ".join([definition["function"], *map(console.json_text, arguments)])
 
 
 def _row(id_: str, value: "Value") -> tuple[str, str, str, str]:

@@ -1,4 +1,4 @@
-"""`rebaser list`: which workspaces there are, and which change sets."""
+"""`rebaser list`: lists workspaces, or the change sets of one."""
 
 from collections import Counter
 from functools import partial
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def list_(
     workspace: Annotated[
-        str | None, typer.Argument(metavar="WS", help="Its change sets; default: all workspaces.", show_default=False)
+        str | None, typer.Argument(metavar="WS", help="List the change sets of this workspace.", show_default=False)
     ] = None,
     *,
     json: Json = False,
@@ -27,7 +27,7 @@ def list_(
 ) -> int:
     """List workspaces, or the change sets of one.
 
-    There is what anything was ever asked of. On a terminal a table; through a pipe one a line.
+    A change set exists from its first request on. On a terminal, it prints a table, elsewhere one name per line.
     """
     from rebaser.cli.runner import run_async
 
@@ -36,28 +36,28 @@ def list_(
             check_token(workspace, "workspace")
         except UnprocessableError as error:
             raise usage_error(error.message) from None
-    found: list[ChangeSetKey] = []
-    code = run_async(partial(_load, nats, prefix, workspace, found))
+    keys: list[ChangeSetKey] = []
+    code = run_async(partial(_load, nats, prefix, workspace, keys))
     if code:
         return code
     if workspace is not None:
-        if not found:
+        if not keys:
             raise CommandFailed(f"there is no workspace {workspace}")
-        _show(("change set",), [(key.change_set,) for key in found], [_object(key) for key in found], json)
+        _show(("change set",), [(key.change_set,) for key in keys], [_object(key) for key in keys], json)
         return 0
-    counts = Counter(key.workspace for key in found)
+    counts = Counter(key.workspace for key in keys)
     objects = [{"workspaceId": name, "changeSets": count} for name, count in counts.items()]
     _show(("workspace", "change sets"), [(name, str(count)) for name, count in counts.items()], objects, json)
-    if not found:
+    if not keys:
         console.note("there are no workspaces yet")
     return 0
 
 
-async def _load(nats: str, prefix: str, workspace: str | None, found: list["ChangeSetKey"]) -> None:
+async def _load(nats: str, prefix: str, workspace: str | None, keys: list["ChangeSetKey"]) -> None:
     from rebaser.cli.connect import connect_client
 
     async with connect_client(nats, prefix) as client:
-        found += await client.change_sets(workspace)
+        keys += await client.change_sets(workspace)
 
 
 def _object(key: "ChangeSetKey") -> dict[str, object]:
@@ -68,5 +68,5 @@ def _show(titles: tuple[str, ...], rows: list[tuple[str, ...]], objects: list[di
     if not json:
         console.table(titles, rows, right=(1,))
         return
-    for one in objects:
-        console.write_json(one)
+    for item in objects:
+        console.write_json(item)

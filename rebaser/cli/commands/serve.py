@@ -1,6 +1,6 @@
-"""`rebaser serve` and `rebaser dev`: the daemon, alone or with everything it needs around it.
+"""`rebaser serve` and `rebaser dev`: run a server, alone or together with NATS and Spark.
 
-Invariant: an option that is not given leaves the environment and then the default of `rebaser.settings` in force.
+Invariant: a setting whose option is not given comes from the environment, or is the default of `rebaser.settings`.
 """
 
 import errno
@@ -25,31 +25,35 @@ LogLevel = Annotated[
 ]
 LogFormat = Annotated[
     Literal["auto", "console", "json"] | None,
-    typer.Option(envvar="REBASER_LOG_FORMAT", help="auto: lines on a terminal, else JSON.", show_default="auto"),
+    typer.Option(envvar="REBASER_LOG_FORMAT", help="auto: console on a terminal, json elsewhere.", show_default="auto"),
 ]
 Spark = Annotated[
     str | None,
     typer.Option(
         envvar="REBASER_SPARK",
         metavar="URL",
-        help="local[*], or a Spark Connect server: sc://host:port.",
+        help="local[*] (embedded), or a Spark Connect server: sc://host:port.",
         show_default="local[*]",
     ),
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(envvar="REBASER_SPARK_DRIVER_MEMORY", help="Memory of the embedded Spark's JVM.", show_default="1g"),
+    typer.Option(envvar="REBASER_SPARK_DRIVER_MEMORY", help="Heap of the embedded Spark's JVM.", show_default="1g"),
 ]
 Concurrency = Annotated[
     int | None,
-    typer.Option(envvar="REBASER_CONCURRENCY", help="Change sets worked on at once.", show_default="1000"),
+    typer.Option(
+        envvar="REBASER_CONCURRENCY",
+        help="Maximum number of change sets that the server owns at once.",
+        show_default="1000",
+    ),
 ]
 Quiescent = Annotated[
     float | None,
     typer.Option(
         envvar="REBASER_QUIESCENT_PERIOD",
         metavar="SECONDS",
-        help="Let an idle change set go after this long.",
+        help="Release a change set that was idle for this long.",
         show_default="10",
     ),
 ]
@@ -59,11 +63,11 @@ NatsServers = Annotated[
         "--nats",
         envvar="REBASER_NATS_URL",
         metavar="URL",
-        help="NATS server, or several separated by commas.",
+        help="NATS server; several are separated by commas.",
         show_default="nats://127.0.0.1:4222",
     ),
 ]
-Prefix = Annotated[str | None, typer.Option(envvar="REBASER_PREFIX", help="In front of every stream and subject name.")]
+Prefix = Annotated[str | None, typer.Option(envvar="REBASER_PREFIX", help="Prefix of all stream and subject names.")]
 ServerId = Annotated[
     str | None,
     typer.Option(envvar="REBASER_SERVER_ID", help="Name of this server.", show_default="host name and process"),
@@ -83,7 +87,7 @@ AckWait = Annotated[
     typer.Option(
         envvar="REBASER_ACK_WAIT",
         metavar="SECONDS",
-        help="Tasks of a server silent for this long go to another.",
+        help="Give the tasks of a server that is silent for this long to another.",
         show_default="6",
     ),
 ]
@@ -93,7 +97,7 @@ OverflowPending = Annotated[
         envvar="REBASER_OVERFLOW_PENDING",
         metavar="N",
         min=1,
-        help="Help only while N change sets or more wait for a server.",
+        help="Take tasks only while N or more change sets wait for a server.",
         show_default="always",
     ),
 ]
@@ -103,7 +107,7 @@ OverflowAckPending = Annotated[
         envvar="REBASER_OVERFLOW_ACK_PENDING",
         metavar="N",
         min=1,
-        help="Help only while servers hold N change sets or more.",
+        help="Take tasks only while servers own N or more change sets.",
         show_default="always",
     ),
 ]
@@ -112,7 +116,7 @@ SweepInterval = Annotated[
     typer.Option(
         envvar="REBASER_SWEEP_INTERVAL",
         metavar="SECONDS",
-        help="Find what nobody owns within this.",
+        help="Look for unowned change sets with work this often.",
         show_default="10",
     ),
 ]
@@ -124,7 +128,7 @@ Durability = Annotated[
     Literal["memory", "fast", "safe"] | None,
     typer.Option(
         envvar="REBASER_DURABILITY",
-        help="What data outlives: memory (NATS running), fast (a crash), safe (power loss too).",
+        help="What data survives. memory: crashes of servers. fast: crashes of any process. safe: power loss, too.",
         show_default="fast for new streams",
     ),
 ]
@@ -152,9 +156,10 @@ def serve(
 ) -> int:
     """Run a server.
 
-    It owns change sets, applies their requests and keeps derived values true. Run as many as you like; they share the
-    work. SIGTERM or Ctrl-C gives every change set to the others at once. Settings without an option of their own are
-    read from the environment as well: see rebaser/settings.py.
+    A server owns change sets, applies their requests and keeps their derived values up to date. Any number of servers
+    share the work. On SIGTERM or Ctrl-C, a server gives its change sets to the others at once.
+
+    Settings that have no option are read from the environment: see rebaser/settings.py.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark
@@ -196,9 +201,9 @@ async def _serve(settings: "Settings", jvm: "Jvm | None") -> None:
 def dev(
     *,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the NATS server on 127.0.0.1; 0: any free one.")
+        int, typer.Option(min=0, max=65535, help="Port of the NATS server on 127.0.0.1; 0 is any free port.")
     ] = 4222,
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder that keeps everything.")] = Path(".rebaser"),
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder for all data.")] = Path(".rebaser"),
     spark: Spark = None,
     spark_driver_memory: Memory = None,
     concurrency: Concurrency = None,
@@ -210,12 +215,12 @@ def dev(
     ] = "warning",
     log_format: LogFormat = None,
 ) -> int:
-    """Run everything here: NATS, a server and Spark.
+    """Run NATS, a server and Spark on this machine.
 
-    Ctrl-C ends all of it.
+    Ctrl-C stops all of them. Data in the folder --data is kept for the next run.
 
-    Prints a line `ready nats=URL` when it takes requests, and `warm spark=…` when the first derived values will not
-    have to wait for Spark. What it stored is there again the next time, with the same --data.
+    It prints `ready nats=URL` when it accepts requests, and `warm spark=…` when Spark has started: derived values of
+    earlier requests wait for that.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark
@@ -223,7 +228,7 @@ def dev(
 
     logs.configure(log_level, log_format or "auto")
     _check_port(port)
-    given: dict[str, object] = {
+    options: dict[str, object] = {
         "spark": spark,
         "spark_driver_memory": spark_driver_memory,
         "concurrency": concurrency,
@@ -232,7 +237,7 @@ def dev(
         "log_level": log_level,
         "log_format": log_format,
     }
-    settings = load_settings(**(given | {"scratch": data / "spark"}))
+    settings = load_settings(**(options | {"scratch": data / "spark"}))
     with prestarted_spark(settings) as jvm:
         from rebaser.cli.runner import run_async
 
@@ -240,16 +245,18 @@ def dev(
 
 
 def _check_port(port: int) -> None:
-    """Say what to do about a taken port; nats-server would only say that it is."""
+    """Raise `CommandFailed` with advice if the port is in use; nats-server would give none."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was in use a minute ago is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                raise CommandFailed(f"port {port} cannot be used: {error.strerror}; choose one with --port") from None
+                raise CommandFailed(
+                    f"port {port} cannot be used: {error.strerror}; choose another with --port"
+                ) from None
             raise CommandFailed(
-                f"port {port} is taken, perhaps by another `rebaser dev`; choose one with --port (0: any free one)"
+                f"port {port} is in use, perhaps by another `rebaser dev`; choose another with --port (0: any free one)"
             ) from None
 
 

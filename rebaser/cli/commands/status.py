@@ -1,4 +1,4 @@
-"""`rebaser status` and `rebaser ping`: what runs, and what waits."""
+"""`rebaser status` and `rebaser ping`: show servers, change sets, tasks and streams."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -20,58 +20,63 @@ if TYPE_CHECKING:
     from rebaser_client.admin.stream_usage import DurabilityStatus, StreamStatus, TasksStatus
     from rebaser_core.state.tally import Tally
 
-PAGE = 100  # change sets of a table
-NEARLY_FULL = 90.0  # percent, from which on a stream's limit is worth a word
+DEFAULT_LIMIT = 100  # change sets in a table
+NEARLY_FULL = 90.0  # percent of a stream's limit from which on `status` warns
 
 
 def status(
-    workspace: Annotated[str | None, typer.Option(metavar="WS", help="Only change sets of this workspace.")] = None,
+    workspace: Annotated[
+        str | None, typer.Option(metavar="WS", help="Show only change sets of this workspace.")
+    ] = None,
     acks: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
             min=0.1,
-            help="Also watch, for so long, the acks of tasks that servers finish; needs REBASER_ACK_SAMPLE.",
+            help="Also watch the acks of tasks for this long. Servers need REBASER_ACK_SAMPLE.",
         ),
     ] = None,
     *,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Change sets at most; default: 100, with --json all.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Maximum number of change sets. Default: 100, and with --json all."),
     ] = None,
-    after: Annotated[str, typer.Option(metavar="WS/CS", help="Only change sets behind this one, in order.")] = "",
+    after: Annotated[
+        str, typer.Option(metavar="WS/CS", help="Show only change sets after this one, in the order of their names.")
+    ] = "",
     values: Annotated[
         bool,
         typer.Option(
             "--values",
-            help="Also count values by state, errors too. Nobody keeps count: all of each change set that is shown is "
-            "read.",
+            help="Also count the values in each state. This loads every change set that is shown.",
         ),
     ] = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Show servers, change sets, streams and what they outlive.
+    """Show servers, change sets, tasks, streams and their durability.
 
-    Sizes of streams are of one copy. What a message costs is its payload, headers and subject, and what the store adds.
+    Sizes of streams are those of one copy. The size of a message is that of its payload, headers and subject, plus what
+    the store adds.
     """
     from rebaser.cli.runner import run_async
 
     if limit is None and not json:
-        limit = PAGE
-    report = StatusQuery(ChangeSetPage(after, limit), values)
-    code = run_async(partial(report.load, nats, prefix, workspace, acks))
+        limit = DEFAULT_LIMIT
+    query = StatusQuery(ChangeSetPage(after, limit), values)
+    code = run_async(partial(query.load, nats, prefix, workspace, acks))
     if code:
         return code
-    overview, watched = report.overview, report.acks
+    overview, watched = query.overview, query.acks
     if watched is not None and not watched.percent:
-        raise CommandFailed("NATS tells of no acks: start the servers with REBASER_ACK_SAMPLE=100 (percent)")
+        raise CommandFailed("NATS reports no acks: start the servers with REBASER_ACK_SAMPLE=100 (percent)")
     if json:
         console.write_json(
-            _object(overview, report.values) | ({} if watched is None else {"taskAcks": _camel(asdict(watched))})
+            _object(overview, query.values) | ({} if watched is None else {"taskAcks": _camel_case(asdict(watched))})
         )
         return 0
-    _show(overview, report)
+    _show(overview, query)
     if watched is not None:
         console.write_line(_acks_line(watched))
     return 0
@@ -79,30 +84,33 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class ChangeSetPage:
-    """Which change sets are shown: those behind `after` (`WS/CS`), and at most `limit`."""
+    """Which change sets to show: those after `after` (`WS/CS`), at most `limit`."""
 
     after: str
     limit: int | None
 
-    def of(self, found: list["ChangeSetStatus"]) -> list["ChangeSetStatus"]:
-        first = tuple(self.after.split("/", 1)) if self.after else ()
-        return [one for one in found if (one.workspace, one.change_set) > first][: self.limit]
+    def select(self, change_sets: list["ChangeSetStatus"]) -> list["ChangeSetStatus"]:
+        after = tuple(self.after.split("/", 1)) if self.after else ()
+        return [status for status in change_sets if (status.workspace, status.change_set) > after][: self.limit]
 
 
 @dataclass(slots=True)
 class StatusQuery:
-    """What is asked for, and what was found. `values`: by change set, the values of those shown, if asked for."""
+    """What to show, and the answers.
+
+    `total`: number of change sets, shown or not. `values`: the tally of each change set that is shown, with --values.
+    """
 
     page: ChangeSetPage
     count_values: bool
-    all: int = 0  # change sets, on any page
+    total: int = 0
     acks: "TaskAcks | None" = None
     values: dict[tuple[str, str], "Tally"] = field(default_factory=dict)
     _overview: "Overview | None" = None
 
     @property
     def overview(self) -> "Overview":
-        assert self._overview is not None  # noqa: S101 - `load` came first
+        assert self._overview is not None  # noqa: S101 - `load` sets it
         return self._overview
 
     async def load(self, nats: str, prefix: str, workspace: str | None, acks: float | None) -> None:
@@ -110,9 +118,9 @@ class StatusQuery:
 
         async with connect_client(nats, prefix) as client:
             self.acks = None if acks is None else await client.task_acks(acks)
-            found = await client.status(workspace)
-            self.all = len(found.change_sets)
-            self._overview = replace(found, change_sets=self.page.of(found.change_sets))
+            overview = await client.status(workspace)
+            self.total = len(overview.change_sets)
+            self._overview = replace(overview, change_sets=self.page.select(overview.change_sets))
             if self.count_values:
                 await self._count(client)
 
@@ -121,96 +129,102 @@ class StatusQuery:
 
         from rebaser_core.state.tally import tally
 
-        for one in self.overview.change_sets:
-            if not one.problem:
-                key = one.workspace, one.change_set
+        for status in self.overview.change_sets:
+            if not status.problem:
+                key = status.workspace, status.change_set
                 self.values[key] = await to_thread.run_sync(tally, await client.state(*key))
 
-    def more(self) -> str:
-        """How to see the rest, if this is not all."""
+    def remainder(self) -> str:
+        """How to see the other change sets; empty if all are shown."""
         shown = self.overview.change_sets
-        if len(shown) == self.all:
+        if len(shown) == self.total:
             return ""
-        line = f"{len(shown):,} of {self.all:,} change sets"
+        line = f"{len(shown):,} of {self.total:,} change sets"
         if shown and len(shown) == self.page.limit:
-            line += f"; those behind with --after {shown[-1].workspace}/{shown[-1].change_set}"
+            line += f"; for more: --after {shown[-1].workspace}/{shown[-1].change_set}"
         return line
 
 
 def _object(overview: "Overview", values: Mapping[tuple[str, str], "Tally"]) -> dict[str, Any]:
     return {
-        "servers": [_server(one) for one in overview.servers],
+        "servers": [_server_object(server) for server in overview.servers],
         "changeSets": [
             {
-                "workspaceId": one.workspace,
-                "changeSetId": one.change_set,
-                "pending": one.pending,
-                "hasTask": one.has_task,
-                "lastCommit": one.last_commit,
-                "covers": one.covers,
-                "debt": one.debt,
-                "update": None if one.update is None else _update(one.update),
-                "problem": one.problem,
+                "workspaceId": status.workspace,
+                "changeSetId": status.change_set,
+                "pending": status.pending,
+                "hasTask": status.has_task,
+                "lastCommit": status.last_commit,
+                "covers": status.covers,
+                "debt": status.debt,
+                "update": None if status.update is None else _update_object(status.update),
+                "problem": status.problem,
             }
-            | _values_object(values.get((one.workspace, one.change_set)))
-            for one in overview.change_sets
+            | _values_object(values.get((status.workspace, status.change_set)))
+            for status in overview.change_sets
         ],
-        "streams": [_camel(asdict(one)) for one in overview.streams],
-        "durability": None if overview.durability is None else _camel(asdict(overview.durability)),
-        "tasks": None if overview.tasks is None else _camel(asdict(overview.tasks)),
+        "streams": [_camel_case(asdict(stream)) for stream in overview.streams],
+        "durability": None if overview.durability is None else _camel_case(asdict(overview.durability)),
+        "tasks": None if overview.tasks is None else _camel_case(asdict(overview.tasks)),
     }
 
 
-def _values_object(found: "Tally | None") -> dict[str, Any]:
-    return {} if found is None else {"values": {state.value: count for state, count in found.counts.items()}}
+def _values_object(tally: "Tally | None") -> dict[str, Any]:
+    return {} if tally is None else {"values": {state.value: count for state, count in tally.counts.items()}}
 
 
-def _server(server: "ServerInfo") -> dict[str, Any]:
-    """Its updates are told with their change sets, its functions by `rebaser functions --servers`."""
+def _server_object(server: "ServerInfo") -> dict[str, Any]:
+    """A server without its updates, which are shown with their change sets, and without its functions, which
+    `rebaser functions --servers` shows."""
     return {
-        name: told
-        for name, told in _camel(asdict(server)).items()
+        name: value
+        for name, value in _camel_case(asdict(server)).items()
         if name not in ("updates", "functions", "signatures")
     }
 
 
-def _update(update: "UpdateInfo") -> dict[str, Any]:
+def _update_object(update: "UpdateInfo") -> dict[str, Any]:
     return {"done": update.done, "total": update.total, "seconds": update.seconds}
 
 
-def _camel(fields: dict[str, Any]) -> dict[str, Any]:
-    """Names as they are in messages and everywhere else."""
+def _camel_case(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with camelCase names, as in all JSON of Rebaser."""
     words = {name: name.split("_") for name in fields}
     return {first + "".join(word.title() for word in rest): fields[name] for name, (first, *rest) in words.items()}
 
 
-def _show(overview: "Overview", report: StatusQuery) -> None:
+def _show(overview: "Overview", query: StatusQuery) -> None:
     _show_servers(overview.servers, headings=True)
-    values = ("values",) if report.count_values else ()
+    values = ("values",) if query.count_values else ()
     console.table(
-        ("workspace", "change set", "pending", "task", "last commit", "covers", "DVU due", "at work", *values),
+        ("workspace", "change set", "pending", "task", "last commit", "covers", "DVU due", "progress", *values),
         [
             (
-                one.workspace,
-                one.change_set,
-                str(one.pending),
-                "yes" if one.has_task else "no",
-                str(one.last_commit),
-                str(one.covers),
-                "yes" if one.debt else "no",
-                "" if one.update is None else progress_text(one.update.done, one.update.total, one.update.seconds),
-                *[tally_text(found) for found in [report.values.get((one.workspace, one.change_set))] if found],
+                status.workspace,
+                status.change_set,
+                str(status.pending),
+                "yes" if status.has_task else "no",
+                str(status.last_commit),
+                str(status.covers),
+                "yes" if status.debt else "no",
+                _progress(status),
+                *[tally_text(tally) for tally in [query.values.get((status.workspace, status.change_set))] if tally],
             )
-            for one in overview.change_sets
+            for status in overview.change_sets
         ],
         right=(2, 4, 5),
-        title=f"Change sets: {report.all:,}",
+        title=f"Change sets: {query.total:,}",
         headings=True,
     )
     _show_stores(overview)
-    if more := report.more():
-        console.note(more)
-    _tell_trouble(overview)
+    if line := query.remainder():
+        console.note(line)
+    _note_problems(overview)
+
+
+def _progress(status: "ChangeSetStatus") -> str:
+    update = status.update
+    return "" if update is None else progress_text(update.done, update.total, update.seconds)
 
 
 def _show_stores(overview: "Overview") -> None:
@@ -222,43 +236,45 @@ def _show_stores(overview: "Overview") -> None:
         console.write_line(_durability_line(overview.durability))
 
 
-def _tell_trouble(overview: "Overview") -> None:
+def _note_problems(overview: "Overview") -> None:
     if not overview.servers:
         console.note("no server answers; requests wait until one runs (`rebaser serve`)")
     for server in overview.servers:
         if not server.ready:
             console.note(f"server {server.id} is not ready: {server.trouble}")
         elif server.trouble:
-            console.note(f"server {server.id} met trouble: {server.trouble}")
+            console.note(f"server {server.id} has a problem: {server.trouble}")
     for loss in dict.fromkeys(loss for server in overview.servers for loss in server.losses):
         console.note(loss)
-    for one in overview.change_sets:
-        if one.problem:
-            advice = f"see `rebaser doctor {one.workspace} {one.change_set}`"
-            console.note(f"the log of {one.workspace}/{one.change_set} cannot be read: {one.problem}; {advice}")
+    for status in overview.change_sets:
+        if status.problem:
+            name, advice = f"{status.workspace}/{status.change_set}", f"{status.workspace} {status.change_set}"
+            console.note(f"the log of {name} cannot be read: {status.problem}; see `rebaser doctor {advice}`")
     for stream in overview.streams:
         if stream.percent_full is not None and stream.percent_full >= NEARLY_FULL:
-            console.note(f"stream {stream.name} is {stream.percent_full:g} % full; what does not fit is refused")
+            console.note(
+                f"stream {stream.name} is {stream.percent_full:g} % full; when it is full, messages are refused"
+            )
 
 
 def _show_streams(streams: list["StreamStatus"]) -> None:
-    """Sizes are of one copy. `a message`: the average; `newest: payload`: all of the newest one, and its payload."""
+    """`a message`: average size; `newest: payload`: size of the newest message and of its payload."""
     console.table(
         ("stream", "storage", "messages", "size", "limit", "full", "a message", "newest: payload"),
         [
             (
-                one.name,
-                _copies(one),
-                f"{one.messages:,}",
-                console.size_text(one.bytes),
-                _limit(one),
-                "" if one.percent_full is None else f"{one.percent_full:g} %",
-                "" if one.bytes_per_message is None else console.size_text(one.bytes_per_message),
+                stream.name,
+                _copies(stream),
+                f"{stream.messages:,}",
+                console.size_text(stream.bytes),
+                _limit(stream),
+                "" if stream.percent_full is None else f"{stream.percent_full:g} %",
+                "" if stream.bytes_per_message is None else console.size_text(stream.bytes_per_message),
                 ""
-                if one.newest is None
-                else f"{console.size_text(one.newest.stored)}: {console.size_text(one.newest.payload)}",
+                if stream.newest is None
+                else f"{console.size_text(stream.newest.stored)}: {console.size_text(stream.newest.payload)}",
             )
-            for one in streams
+            for stream in streams
         ],
         right=(2, 3, 4, 5, 6, 7),
         title="Streams",
@@ -267,21 +283,21 @@ def _show_streams(streams: list["StreamStatus"]) -> None:
 
 
 def _show_limits(streams: list["StreamStatus"]) -> None:
-    """Empty: no limit. `when full`: what is discarded then; `once within`: the duplicate window."""
+    """An empty cell means no limit. `when full`: which messages are discarded; `once within`: duplicate window."""
     console.table(
         ("stream", "retention", "when full", "kept", "in all", "a subject", "one message", "once within"),
         [
             (
-                one.name,
-                one.retention,
-                one.discard,
-                _lasting(one.max_age),
-                _limit(one),
-                f"{one.max_messages_per_subject:,}" if one.max_messages_per_subject > 0 else "",
-                console.size_text(one.max_message_size) if one.max_message_size > 0 else "",
-                _lasting(one.duplicate_window),
+                stream.name,
+                stream.retention,
+                stream.discard,
+                _lasting(stream.max_age),
+                _limit(stream),
+                f"{stream.max_messages_per_subject:,}" if stream.max_messages_per_subject > 0 else "",
+                console.size_text(stream.max_message_size) if stream.max_message_size > 0 else "",
+                _lasting(stream.duplicate_window),
             )
-            for one in streams
+            for stream in streams
         ],
         right=(3, 4, 5, 6, 7),
         title="Limits",
@@ -290,7 +306,7 @@ def _show_limits(streams: list["StreamStatus"]) -> None:
 
 
 def _lasting(seconds: float) -> str:
-    """A time that somebody chose, in the unit that he may have used; empty for none."""
+    """A configured duration in the largest unit that divides it; empty for 0."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
@@ -298,7 +314,7 @@ def _lasting(seconds: float) -> str:
 
 
 def _show_tasks(tasks: "TasksStatus") -> None:
-    """Of change sets that want an owner, or have one."""
+    """The tasks of change sets that wait for an owner (pending) or have one (in flight)."""
     console.table(
         ("pending", "in flight", "redelivered", "done up to", "waiting pulls", "ack wait"),
         [
@@ -329,18 +345,20 @@ def _limit(stream: "StreamStatus") -> str:
     return " or ".join(limits)
 
 
-def _durability_line(found: "DurabilityStatus") -> str:
-    """What the streams outlive; one copy on disk leaves a question that only nats-server's configuration answers."""
-    what = f"durability: {found.at_least} (storage {found.storage}, {found.copies} of each stream"
-    if found.at_least == "fast":
-        what += "; safe if nats-server has sync_interval: always, which clients cannot see"
-    return what + ")"
+def _durability_line(durability: "DurabilityStatus") -> str:
+    """The least durability of the streams. For one copy on disk it also depends on nats-server's configuration."""
+    line = (
+        f"durability: {durability.at_least} (storage {durability.storage}, copies of each stream: {durability.copies}"
+    )
+    if durability.at_least == "fast":
+        line += "; safe if nats-server has sync_interval: always, which clients cannot see"
+    return line + ")"
 
 
 def _acks_line(acks: "TaskAcks") -> str:
     line = f"task acks in {acks.seconds:g} s, {acks.percent} % sampled: {acks.samples:,}"
     if acks.latency_p50 is None or acks.latency_max is None:
-        return f"{line} (a task is acked when its change set is let go)"
+        return f"{line} (a task is acked when its change set is released)"
     return (
         f"{line}, {acks.redelivered:,} delivered more than once (at most {acks.most_deliveries} times); "
         f"from the last progress to the ack: p50 {console.duration_text(acks.latency_p50)}, "
@@ -351,7 +369,7 @@ def _acks_line(acks: "TaskAcks") -> str:
 def _show_servers(servers: list["ServerInfo"], *, headings: bool = False) -> None:
     console.table(
         ("server", "version", "owned", "slots", "DVU"),
-        [(one.id, one.version, str(one.owned), str(one.slots), one.dvu) for one in servers],
+        [(info.id, info.version, str(info.owned), str(info.slots), info.dvu) for info in servers],
         right=(2, 3),
         title=f"Servers: {len(servers)}",
         headings=headings,
@@ -360,34 +378,37 @@ def _show_servers(servers: list["ServerInfo"], *, headings: bool = False) -> Non
 
 def ping(
     server: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this server has to answer; see `rebaser status`.")
+        str | None, typer.Option(metavar="ID", help="Wait for this server. `rebaser status` shows ids.")
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds to wait for answers.")] = 2.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Ask the servers whether they live and are ready. Exit code 1 if none is: made for health checks."""
+    """Check whether servers are alive and ready.
+
+    The exit code is 1 if none is ready, for health checks.
+    """
     from rebaser.cli.runner import run_async
 
-    found: list[ServerInfo] = []
-    code = run_async(partial(_ping, nats, prefix, server, timeout, found))
+    servers: list[ServerInfo] = []
+    code = run_async(partial(_ping, nats, prefix, server, timeout, servers))
     if code:
         return code
-    if not found:
-        who = "no server answered" if server is None else f"server {server} did not answer"
-        raise CommandFailed(f"{who} within {timeout:g} s")
+    if not servers:
+        silent = "no server answered" if server is None else f"server {server} did not answer"
+        raise CommandFailed(f"{silent} within {timeout:g} s")
     if json:
-        for one in found:
-            console.write_json(_server(one))
+        for info in servers:
+            console.write_json(_server_object(info))
     else:
-        _show_servers(found)
-    if not any(one.ready for one in found):
-        raise CommandFailed("; ".join(f"server {one.id} is not ready: {one.trouble}" for one in found))
+        _show_servers(servers)
+    if not any(info.ready for info in servers):
+        raise CommandFailed("; ".join(f"server {info.id} is not ready: {info.trouble}" for info in servers))
     return 0
 
 
-async def _ping(nats: str, prefix: str, server: str | None, timeout: float, found: list["ServerInfo"]) -> None:  # noqa: ASYNC109 - see ping_servers
+async def _ping(nats: str, prefix: str, server: str | None, timeout: float, servers: list["ServerInfo"]) -> None:  # noqa: ASYNC109 - see ping_servers
     from rebaser.cli.connect import ping_servers
 
-    found += await ping_servers(nats, prefix, server, timeout)
+    servers += await ping_servers(nats, prefix, server, timeout)

@@ -1,4 +1,4 @@
-"""`rebaser tail`: the commits, the queued requests or the dead letters of a change set, as they come."""
+"""`rebaser tail`: shows commits, queued requests or dead letters, and follows them."""
 
 import re
 import sys
@@ -26,26 +26,31 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def tail(
-    workspace: Annotated[str | None, typer.Argument(metavar="WS", help="Workspace; default: all.")] = None,
-    change_set: Annotated[str | None, typer.Argument(metavar="CS", help="Change set; default: all.")] = None,
+    workspace: Annotated[str | None, typer.Argument(metavar="WS", help="Only this workspace.")] = None,
+    change_set: Annotated[str | None, typer.Argument(metavar="CS", help="Only this change set.")] = None,
     *,
-    requests: Annotated[bool, typer.Option("--requests", help="Requests that wait.")] = False,
-    commits: Annotated[bool, typer.Option("--commits", help="What was decided and derived; the default.")] = False,
-    dlq: Annotated[bool, typer.Option("--dlq", help="Requests that could not be processed.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Begin with the newest so many.")] = 10,
-    all_: Annotated[
-        bool, typer.Option("--all", help="Begin with the oldest there is.", allow_from_autoenv=False)
+    requests: Annotated[bool, typer.Option("--requests", help="Show requests that wait in the queue.")] = False,
+    commits: Annotated[bool, typer.Option("--commits", help="Show commits. The default.")] = False,
+    dlq: Annotated[
+        bool, typer.Option("--dlq", help="Show dead letters: requests that could not be processed.")
     ] = False,
-    last: Annotated[bool, typer.Option("--last", help="Begin with the newest one.")] = False,
-    new: Annotated[bool, typer.Option("--new", help="Only what comes from now on; follows.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Start with the newest N messages.")] = 10,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Start with the oldest message.", allow_from_autoenv=False)
+    ] = False,
+    last: Annotated[bool, typer.Option("--last", help="Start with the newest message.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Show only new messages. Implies --follow.")] = False,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Begin there: 90s, 10m, 2h or 1d ago, or 2026-01-31T12:00:00Z.")
+        str | None,
+        typer.Option(metavar="TIME", help="Start at a time: 90s, 10m, 2h or 1d ago, or 2026-01-31T12:00:00Z."),
     ] = None,
-    from_seq: Annotated[int | None, typer.Option(metavar="N", min=1, help="Begin at this stream sequence.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more comes, until Ctrl-C.")] = False,
+    from_seq: Annotated[int | None, typer.Option(metavar="N", min=1, help="Start at this stream sequence.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more messages, until Ctrl-C.")] = False,
     replay: Annotated[
         Literal["instant", "original"],
-        typer.Option(help="Original: as far apart in time as they were stored.", allow_from_autoenv=False),
+        typer.Option(
+            help="original: replay messages with the pauses between which they were stored.", allow_from_autoenv=False
+        ),
     ] = "instant",
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
@@ -53,16 +58,18 @@ def tail(
 ) -> int:
     """Show commits, waiting requests or dead letters.
 
-    Begins with the newest 10 unless told otherwise and ends with the newest one, or with --follow not at all. A line is
-    sequence, time (UTC), change set, kind, size of the message, and what it says; never a value. With --json one object
-    a line. While commits are followed, updates that take their time tell how far they are, as lines of kind progress.
+    By default, it shows the newest 10 messages and ends. A line has the stream sequence, the time (UTC), the change
+    set, the kind, the size of the message, and a summary. Values are never shown. With --json, it prints one object per
+    line.
+
+    With --follow, long updates of derived values report their progress between the commits, as lines of kind progress.
     """
     from rebaser.cli.runner import run_async
 
     if requests + commits + dlq > 1:
-        raise usage_error("--requests, --commits and --dlq are three streams; choose one")
+        raise usage_error("--requests, --commits and --dlq are different streams; choose one")
     if sum((all_, last, new, since is not None, from_seq is not None)) > 1:
-        raise usage_error("--all, --last, --new, --since and --from-seq are five places to begin at; choose one")
+        raise usage_error("--all, --last, --new, --since and --from-seq are different starts; choose one")
     if workspace is not None and change_set is not None:
         checked_key(workspace, change_set)
     elif workspace is not None:
@@ -81,7 +88,7 @@ def tail(
     code = run_async(
         partial(_tail, nats, prefix, read, show_progress, at_once=follow or replay == "original", json=json)
     )
-    return DONE if code == INTERRUPTED else code  # Ctrl-C is how a tail ends
+    return DONE if code == INTERRUPTED else code  # Ctrl-C is the regular end
 
 
 def _start(lines: int, *, all_: bool, last: bool, new: bool, since: str | None, from_seq: int | None) -> "EntryStart":
@@ -99,7 +106,7 @@ def _start(lines: int, *, all_: bool, last: bool, new: bool, since: str | None, 
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """The time that `text` names, an age or ISO 8601 (UTC unless it says otherwise); a usage error for neither."""
+    """Parse an age (`10m`) or an ISO 8601 time, which is UTC if it names no zone. Raises a usage error."""
     age = _AGE.fullmatch(text.strip())
     try:
         if age is not None:
@@ -107,7 +114,9 @@ def parse_time(text: str, now: datetime) -> datetime:
         time = datetime.fromisoformat(text.strip())
         return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise usage_error(f"--since {text!r} is no time: give an age such as 10m, or 2026-01-31T12:00:00Z") from None
+        raise usage_error(
+            f"--since {text!r} is not a time; write an age such as 10m, or a time such as 2026-01-31T12:00:00Z"
+        ) from None
 
 
 async def _tail(
@@ -139,9 +148,9 @@ async def _tail(
 async def _show_progress(workspace: str | None, change_set: str | None, json: bool, client: "RebaserClient") -> None:
     from rebaser.cli.entry_format import progress_line, progress_object
 
-    async with aclosing(client.watch_progress(workspace, change_set)) as told:
-        async for one in told:
+    async with aclosing(client.watch_progress(workspace, change_set)) as reports:
+        async for progress in reports:
             now = time_ns()
             columns = sys.stdout.isatty()
-            line = console.json_text(progress_object(one, now)) if json else progress_line(one, now, columns)
+            line = console.json_text(progress_object(progress, now)) if json else progress_line(progress, now, columns)
             console.write_line(line)

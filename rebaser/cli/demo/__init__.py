@@ -1,5 +1,6 @@
-"""The demo: the Python distributions installed here, as a graph of values that somebody edits.
+"""The tour of `rebaser demo`: the Python distributions installed here, as a graph of values, and edits of it.
 
-`environment` reads them, `model` turns them into updates, `story` picks the edits, `player` sends them, `check`
-computes every figure again by other means, `screen` shows, and `run` puts the real system around all of it.
+`environment` reads the distributions, `model` turns them into updates, `story` chooses the edits, `player` sends them,
+`check` computes every value again by other means, `screen` prints, and `run` starts and stops the system. Only
+`rebaser.cli.commands.demo` imports this package, when the demo runs.
 """

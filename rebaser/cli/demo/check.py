@@ -1,7 +1,7 @@
-"""Every figure of the demo once more, straight from `importlib.metadata` and by other means than the system's.
+"""Computes every value of the demo again, directly from `importlib.metadata` and by other means than the system.
 
-Shares no code with `environment` and `model`: sizes and requirements are read again, closures are plain reachability,
-depths the longest path, and a cycle is what leads back to itself.
+It shares no code with `environment` and `model`: it reads sizes and requirements itself, a closure is plain
+reachability, a depth is the longest path, and a distribution is on a cycle if it can be reached from itself.
 """
 
 import os
@@ -19,7 +19,7 @@ CYCLE, FAILED, MISSING = "cycle", "failed_input", "missing_input"
 
 @dataclass
 class Facts:
-    """What is true of the environment, by distribution; edits of the demo are made here, too."""
+    """Sizes and requirements by distribution, with the edits of the demo applied."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     requires: dict[str, set[str]] = field(default_factory=dict)
@@ -27,51 +27,52 @@ class Facts:
 
     @classmethod
     def read(cls) -> "Facts":
+        """Read the installed distributions. This reads thousands of files."""
         facts = cls()
-        for found in metadata.distributions():
-            if "Name" not in found.metadata:
+        for installed in metadata.distributions():
+            if "Name" not in installed.metadata:
                 continue
-            name = _normal(found.metadata["Name"])
+            name = _normalized(installed.metadata["Name"])
             if name in facts.sizes:
                 continue
-            paths = [str(found.locate_file(path)) for path in found.files or []]
+            paths = [str(installed.locate_file(path)) for path in installed.files or []]
             facts.sizes[name] = sum(os.path.getsize(path) for path in paths if os.path.exists(path))  # noqa: PTH110, PTH202
-            facts.requires[name] = set(_names(found))
+            facts.requires[name] = set(_required_names(installed))
         return facts
 
     def edited(self, sizes: Mapping[str, int], requires: Mapping[str, set[str]]) -> "Facts":
-        """With these sizes and requirements instead."""
+        """A copy with these sizes and requirements replaced."""
         return Facts({**self.sizes, **sizes}, {**self.requires, **requires})
 
     def reachable(self, start: str) -> set[str]:
-        """What `start` leads to, itself only if it is on a cycle."""
+        """The distributions that `start` requires, directly or not; itself only if it is on a cycle."""
         if start not in self._reach:
-            found: set[str] = set()
-            edge = set(self.requires.get(start, ()))
-            while edge:
-                found |= edge
-                edge = {further for one in edge for further in self.requires.get(one, ())} - found
-            self._reach[start] = found
+            reached: set[str] = set()
+            frontier = set(self.requires.get(start, ()))
+            while frontier:
+                reached |= frontier
+                frontier = {further for name in frontier for further in self.requires.get(name, ())} - reached
+            self._reach[start] = reached
         return self._reach[start]
 
 
-def _normal(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _names(found: metadata.Distribution) -> Iterator[str]:
-    for line in found.requires or []:
+def _required_names(installed: metadata.Distribution) -> Iterator[str]:
+    for line in installed.requires or []:
         try:
-            wanted = Requirement(line)
+            requirement = Requirement(line)
         except InvalidRequirement:
             continue
-        if not wanted.marker or wanted.marker.evaluate({"extra": ""}):
-            yield _normal(wanted.name)
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""}):
+            yield _normalized(requirement.name)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A value, or the codes of the errors that would be right."""
+    """The expected value, or the error codes of which one is expected."""
 
     value: Json = None
     codes: frozenset[str] = frozenset()
@@ -83,7 +84,7 @@ class Expected:
 
 
 def expected_values(facts: Facts) -> dict[str, Expected]:
-    """What every id of the demo must be."""
+    """The expected value of every id of the demo."""
     out: dict[str, Expected] = {}
     for name, size in facts.sizes.items():
         at = f"dist/{name}"
@@ -100,62 +101,62 @@ def expected_values(facts: Facts) -> dict[str, Expected]:
 
 def _derived(facts: Facts, name: str, at: str) -> Iterator[tuple[str, Expected]]:
     reach = facts.reachable(name)
-    codes = _trouble(facts, name, reach)
+    codes = _error_codes(facts, name, reach)
     if codes:
         yield f"{at}/closure", Expected(codes=codes)
         yield f"{at}/below", Expected(codes=codes)
-        # `depth` is on the cycle together with `below`; total and indirect only look at it.
+        # `depth` is on the cycle together with `below`; `total` and `indirect` only depend on the cycle.
         yield f"{at}/depth", Expected(codes=codes if CYCLE in codes else frozenset({FAILED}))
         yield f"{at}/total", Expected(codes=frozenset({FAILED}))
         yield f"{at}/indirect", Expected(codes=frozenset({FAILED}))
         return
     closure = reach | {name}
-    yield f"{at}/closure", Expected({one: facts.sizes[one] for one in closure})
-    yield f"{at}/total", Expected(sum(facts.sizes[one] for one in closure))
+    yield f"{at}/closure", Expected({member: facts.sizes[member] for member in closure})
+    yield f"{at}/total", Expected(sum(facts.sizes[member] for member in closure))
     yield f"{at}/indirect", Expected(len(reach - facts.requires[name]))
     depth = _longest(facts, name)
     yield f"{at}/below", Expected(depth - 1 if facts.requires[name] else None)
     yield f"{at}/depth", Expected(depth)
 
 
-def _trouble(facts: Facts, name: str, reach: set[str]) -> frozenset[str]:
-    """Codes that what needs the requirements of `name` may have; none if all is well."""
+def _error_codes(facts: Facts, name: str, reach: set[str]) -> frozenset[str]:
+    """The error codes that values computed from the requirements of `name` may have; empty if they have no error."""
     if name in reach:
         return frozenset({CYCLE})
     codes: set[str] = set()
-    for one in facts.requires[name]:
-        if one not in facts.sizes:
+    for required in facts.requires[name]:
+        if required not in facts.sizes:
             codes.add(MISSING)
         else:
-            below = facts.reachable(one)
-            if any(other not in facts.sizes or other in facts.reachable(other) for other in below | {one}):
+            below = facts.reachable(required)
+            if any(other not in facts.sizes or other in facts.reachable(other) for other in below | {required}):
                 codes.add(FAILED)
     return frozenset(codes)
 
 
 def _longest(facts: Facts, name: str) -> int:
-    """Edges on the longest path from `name`, level by level; there is no cycle under it."""
+    """The number of edges on the longest path from `name`, which must lead to no cycle."""
     depth, level = 0, {name}
-    while level := {further for one in level for further in facts.requires[one]}:
+    while level := {further for member in level for further in facts.requires[member]}:
         depth += 1
     return depth
 
 
 def _largest(out: Mapping[str, Expected], facts: Facts, what: str) -> Expected:
-    all_of_them = [out[f"dist/{name}/{what}"] for name in facts.sizes]
-    if any(one.codes for one in all_of_them):
+    inputs = [out[f"dist/{name}/{what}"] for name in facts.sizes]
+    if any(expected.codes for expected in inputs):
         return Expected(codes=frozenset({FAILED}))
-    return Expected(max(one.value for one in all_of_them))  # type: ignore[type-var]
+    return Expected(max(expected.value for expected in inputs))  # type: ignore[type-var]
 
 
 def differences(values: Mapping[str, Value], facts: Facts) -> list[str]:
-    """One line for each id that is not what it must be; none: all figures agree."""
-    wanted = expected_values(facts)
-    lines = [f"{id_}: there, and should not be" for id_ in sorted(values.keys() - wanted.keys())]
-    for id_, expected in wanted.items():
+    """A line for each id whose value is not the expected one."""
+    all_expected = expected_values(facts)
+    lines = [f"{id_}: exists, but should not" for id_ in sorted(values.keys() - all_expected.keys())]
+    for id_, expected in all_expected.items():
         value = values.get(id_)
         if value is None:
-            lines.append(f"{id_}: not there")
+            lines.append(f"{id_}: does not exist")
         elif not expected.matches(value):
             right = f"error {'/'.join(sorted(expected.codes))}" if expected.codes else repr(expected.value)[:100]
             got = f"error {value.error.code}" if value.error else f"{value.state.value} {value.value!r}"[:120]
@@ -164,14 +165,14 @@ def differences(values: Mapping[str, Value], facts: Facts) -> list[str]:
 
 
 def _unnamed_members(values: Mapping[str, Value], facts: Facts) -> list[str]:
-    """Cycles whose error does not name its members, up to the ten that a message names."""
+    """Errors of cycles that do not name their members; a message names at most ten."""
     lines: list[str] = []
     for name in facts.sizes:
         reach = facts.reachable(name)
         value = values.get(f"dist/{name}/closure")
         if name not in reach or value is None or value.error is None:
             continue
-        members = sorted(f"dist/{one}/closure" for one in reach if name in facts.reachable(one))
-        if unnamed := [one for one in members[:10] if one not in value.error.message]:
+        members = sorted(f"dist/{member}/closure" for member in reach if name in facts.reachable(member))
+        if unnamed := [member for member in members[:10] if member not in value.error.message]:
             lines.append(f"dist/{name}/closure: the error does not name {', '.join(unnamed)}")
     return lines

@@ -1,6 +1,6 @@
-"""The real input: which distributions are installed, how large each is, and what each requires.
+"""Reads the data of the demo: the installed Python distributions, their sizes and requirements.
 
-A requirement counts if its marker holds here without any extra (PEP 508). Names are normalised as in PEP 503.
+A requirement counts if its marker is true here without any extra (PEP 508). Names are normalised as in PEP 503.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from packaging.utils import canonicalize_name
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """`size`: bytes of its files on disk. `requires`: names, sorted, installed or not."""
+    """`size`: bytes of its files on disk. `requires`: sorted names, of installed and missing distributions."""
 
     name: str
     size: int
     requires: tuple[str, ...]
 
     def requiring(self, *names: str) -> "Distribution":
-        """The same with other requirements."""
+        """A copy with these requirements."""
         return replace(self, requires=tuple(sorted(set(names))))
 
 
@@ -31,23 +31,23 @@ Environment: TypeAlias = Mapping[str, Distribution]
 
 def read_environment() -> dict[str, Distribution]:
     """Every installed distribution by name. The first one on `sys.path` wins, as it does for an import."""
-    found: dict[str, Distribution] = {}
+    environment: dict[str, Distribution] = {}
     for installed in distributions():
         if "Name" not in installed.metadata:
-            continue  # what a broken installation left behind
+            continue  # the remains of a broken installation
         name = canonicalize_name(installed.metadata["Name"])
-        if name not in found:
-            found[name] = Distribution(name, _size(installed), _requires(installed))
-    return dict(sorted(found.items()))
+        if name not in environment:
+            environment[name] = Distribution(name, _size(installed), _requires(installed))
+    return dict(sorted(environment.items()))
 
 
 def _size(installed: Installed) -> int:
     total = 0
     for file in installed.files or ():
         try:
-            total += file.locate().stat().st_size  # type: ignore[attr-defined]  # a Path, whatever the protocol says
+            total += file.locate().stat().st_size  # type: ignore[attr-defined]  # a Path, though the protocol does not say so
         except OSError:
-            continue  # recorded, but not there any more
+            continue  # recorded, but deleted since
     return total
 
 
@@ -57,7 +57,7 @@ def _requires(installed: Installed) -> tuple[str, ...]:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
-            continue  # no installer could have followed it either
+            continue  # installers cannot read it, either
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             names.add(canonicalize_name(requirement.name))
     return tuple(sorted(names))

@@ -1,15 +1,15 @@
-"""The environment as updates. Per distribution `d`:
+"""Turns the environment into updates. The values of each distribution `d`:
 
     dist/d/size      set      bytes on disk
     dist/d/requires  set      names
     dist/d/self      object   {d: size}
-    dist/d/closure   merge    {name: size} of d and all it brings along
+    dist/d/closure   merge    {name: size} of d and of all that it requires, directly or not
     dist/d/total     sum      size of the closure
-    dist/d/indirect  cel      how many of the closure d does not ask for itself
+    dist/d/indirect  cel      number of members of the closure that d does not require directly
     dist/d/below     max      depth of its deepest requirement, null if it has none
-    dist/d/depth     cel      levels of requirements under it
+    dist/d/depth     cel      levels of requirements below it
 
-and over all of them `env/count`, `env/size`, `env/largest` (total) and `env/deepest` (depth).
+and of all distributions together: `env/count`, `env/size`, `env/largest` (total) and `env/deepest` (depth).
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ DEPTH = "below == null ? 0 : below + 1"
 
 
 def all_updates(environment: Environment) -> list[Update]:
-    """Everything, for an empty change set."""
+    """The updates that create the whole graph in an empty change set."""
     updates: list[Update] = []
     for distribution in environment.values():
         updates.append(size_update(distribution))
@@ -37,12 +37,12 @@ def all_updates(environment: Environment) -> list[Update]:
 
 
 def size_update(distribution: Distribution) -> Update:
-    """What a new size changes."""
+    """The update for the size of a distribution."""
     return Set(f"dist/{distribution.name}/size", distribution.size)
 
 
 def requirement_updates(distribution: Distribution) -> list[Update]:
-    """What new requirements change."""
+    """The updates for the requirements of a distribution."""
     name, requires = distribution.name, distribution.requires
     return [
         Set(f"dist/{name}/requires", list(requires)),

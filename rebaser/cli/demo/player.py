@@ -1,6 +1,6 @@
-"""Plays the steps: sends each edit, waits until derived values are true, compares, shows.
+"""Plays the demo: sends each edit, waits until derived values are up to date, checks and shows them.
 
-Invariant: every value is compared after every step with what `check` computes; one difference fails the demo.
+Invariant: after every step, every value is compared with the one that `check` computes. One difference fails the demo.
 """
 
 import time
@@ -21,12 +21,12 @@ from rebaser_core.messages import Success
 from rebaser_core.updates import Update
 
 WORKSPACE = "demo"
-TIME_LIMIT = 600.0  # seconds for all of it, on however slow a machine
+TIME_LIMIT = 600.0  # seconds for the whole demo, enough for a slow machine
 REPLY_TIMEOUT = 60.0
 
 
 class Player:
-    """Sends the steps of one run and checks what comes of them."""
+    """Sends the edits of one run and checks the results."""
 
     def __init__(
         self, client: RebaserClient, screen: Screen, warm: anyio.Event, environment: Environment, facts: Facts
@@ -41,7 +41,7 @@ class Player:
         self._differences: list[str] = []
 
     async def play(self) -> bool:
-        """All steps; whether every figure was right."""
+        """Play all steps. Returns whether every value was right."""
         was_warm = self._warm.is_set()
         before = await self._do(model.all_updates(self._base))
         await self._check("the environment as it is", before, self._base)
@@ -66,12 +66,13 @@ class Player:
         return StepResult(len(updates), await client.values(*key), applied, derived)
 
     async def _check(self, title: str, step: StepResult, environment: Environment) -> None:
-        """Compare with facts that were read independently; only what an edit changed is taken from the story."""
-        changed = {name: one for name, one in environment.items() if one != self._base[name]}
+        """Compare with independently read facts. Only the edits of the story are taken from `environment`."""
+        changed = {name: dist for name, dist in environment.items() if dist != self._base[name]}
         facts = self._facts.edited(
-            {name: one.size for name, one in changed.items()},
-            {name: set(one.requires) for name, one in changed.items()},
+            {name: dist.size for name, dist in changed.items()},
+            {name: set(dist.requires) for name, dist in changed.items()},
         )
         self._checked += len(step.values)
-        found = await to_thread.run_sync(differences, step.values, facts)  # the server's loop is this one
-        self._differences += [f"{title}: {line}" for line in found]
+        # In a thread: the server runs on this event loop.
+        lines = await to_thread.run_sync(differences, step.values, facts)
+        self._differences += [f"{title}: {line}" for line in lines]

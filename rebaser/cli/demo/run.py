@@ -1,6 +1,6 @@
-"""Plays the demo on the real system: nats-server, a server and Spark, started here and gone at the end.
+"""Runs the demo on a real system: starts nats-server, a server and Spark, and stops them at the end.
 
-Invariant: whatever happens in between, nothing that was started here outlives it.
+Invariant: nothing that is started here outlives the demo, whatever happens.
 """
 
 import time
@@ -24,9 +24,9 @@ from rebaser.settings import Settings
 
 
 async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) -> int:
-    """Play it all, on the Spark that was begun (`jvm`); returns the exit code.
+    """Run the demo on the Spark that is starting (`jvm`); returns the exit code.
 
-    Raises `ConfigError` if something needed is not installed.
+    Raises `ConfigError` if a package that it needs is not installed.
     """
     started = time.perf_counter()
     screen.opening(data)
@@ -39,25 +39,27 @@ async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) 
                 warm = await _start_server(group, settings, jvm)
                 screen.ready(time.perf_counter() - started)
                 environment, facts = await read_inputs()
-                screen.found(environment)
+                screen.environment(environment)
                 client = await stack.enter_async_context(client_for(settings))
                 player = Player(client, screen, warm, environment, facts)
-                good = await player.play()
+                all_right = await player.play()
                 group.cancel_scope.cancel()
     except TimeoutError:
         raise CommandFailed(f"the demo did not end within {TIME_LIMIT:.0f} s") from None
     screen.closing(data, WORKSPACE, player.change_set, next(iter(environment)), time.perf_counter() - started)
-    return 0 if good else 1
+    return 0 if all_right else 1
 
 
 async def read_inputs() -> tuple[dict[str, Distribution], Facts]:
-    """What is installed, for the system and for the check. Either reads thousands of files: the loop, which is a
-    server's by now, must not wait for them."""
+    """The installed distributions, for the system and independently for the check.
+
+    Both read thousands of files, in threads: a server runs on this event loop.
+    """
     return await to_thread.run_sync(read_environment), await to_thread.run_sync(Facts.read)
 
 
 async def _start_server(group: TaskGroup, settings: Settings, jvm: Jvm | None) -> anyio.Event:
-    """Start a server and return when it takes requests; the event tells when Spark is warm."""
+    """Start a server. Returns when it accepts requests, with an event that is set when Spark is warm."""
     ready, warm = anyio.Event(), anyio.Event()
 
     async def run() -> None:

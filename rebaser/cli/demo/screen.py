@@ -1,4 +1,4 @@
-"""What the demo shows: one screen of text, with colours on a terminal and plain through a pipe."""
+"""Prints the demo: one screen of text, with colours on a terminal and plain elsewhere."""
 
 import os
 import shlex
@@ -17,14 +17,18 @@ from rebaser_core.values import State, Value
 if TYPE_CHECKING:
     from rich.status import Status
 
-TOP = 3
+TOP = 3  # distributions shown
 SHOWN_DIFFERENCES = 10
-LONGEST = 240  # characters of one value
+MAX_TEXT = 240  # characters of one value
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one request of so many updates came to, and the seconds until applied and until derived values were true."""
+    """The result of one request.
+
+    `updates`: their number. `values`: all values after it. `applied` and `derived`: seconds until the request was
+    applied and until the derived values were up to date.
+    """
 
     updates: int
     values: Mapping[str, Value]
@@ -33,7 +37,7 @@ class StepResult:
 
 
 class Screen:
-    """Prints the play as it goes."""
+    """Prints each step of the demo when it is done."""
 
     def __init__(self) -> None:
         self._out = console.out()
@@ -41,34 +45,32 @@ class Screen:
 
     def opening(self, data: Path) -> None:
         self._line("Rebaser demo", "bold")
-        self._line(
-            "The Python distributions installed here become a graph of values: sizes and requirements set by hand,"
-        )
-        self._line("closures, totals and depths derived on Spark.")
+        self._line("The Python distributions installed here become a graph of values: sizes and requirements are set,")
+        self._line("closures, totals and depths are derived on Spark.")
         self._line(f"Starting nats-server, a Rebaser server and Spark in {data} ...", "dim")
         self._wait("starting")
 
     def ready(self, seconds: float) -> None:
-        self._line(f"Taking requests after {console.duration_text(seconds)}; Spark starts in the background.", "dim")
-        self._wait("reading what is installed")
+        self._line(f"Ready for requests after {console.duration_text(seconds)}; Spark starts in the background.", "dim")
+        self._wait("reading the installed distributions")
 
-    def found(self, environment: Environment) -> None:
-        edges = sum(len(one.requires) for one in environment.values())
-        self._line(f"{len(environment)} Python distributions are installed here, with {edges} requirements among them.")
+    def environment(self, environment: Environment) -> None:
+        edges = sum(len(distribution.requires) for distribution in environment.values())
+        self._line(f"{len(environment)} Python distributions are installed here, with {edges} requirements.")
         self._wait("applying, then deriving")
 
     def first(self, step: StepResult, environment: Environment, *, was_warm: bool) -> None:
         values = step.values
-        self._head(1, "The environment as it is", step.updates)
-        note = "" if was_warm else ", Spark's start included"
+        self._head(1, "The environment as installed", step.updates)
+        note = "" if was_warm else ", including the start of Spark"
         self._facts(
             f"applied in {console.duration_text(step.applied)}, derived in {console.duration_text(step.derived)}{note}"
         )
         names = sorted(environment, key=lambda name: _number(values, f"dist/{name}/total"), reverse=True)[:TOP]
         for name in names:
             total, depth = _shown(values, f"dist/{name}/total"), _shown(values, f"dist/{name}/depth")
-            self._fact(f"{name} brings along", f"{_shown(values, f'dist/{name}/closure')}, {total}, depth {depth}")
-        self._fact("all together", f"{_shown(values, 'env/size')}, deepest {_shown(values, 'env/deepest')}")
+            self._fact(f"{name} requires", f"{_shown(values, f'dist/{name}/closure')}, {total}, depth {depth}")
+        self._fact("all distributions", f"{_shown(values, 'env/size')}, deepest {_shown(values, 'env/deepest')}")
         self._wait("editing")
 
     def step(self, number: int, edit: Edit, before: StepResult, after: StepResult) -> None:
@@ -84,24 +86,24 @@ class Screen:
         self._wait("editing")
 
     def verdict(self, checked: int, differences: Sequence[str]) -> None:
-        """The outcome of the independent check."""
+        """The result of the independent check."""
         self.stop()
         self._line()
         if differences:
-            self._line(f"WRONG: {len(differences)} figures differ from those computed independently:", "bold red")
+            self._line(f"WRONG: {len(differences)} values differ from those computed independently:", "bold red")
             for line in differences[:SHOWN_DIFFERENCES]:
                 self._line(f"   {line}", "red")
             return
-        self._line(f"All {checked:,} figures equal those computed straight from importlib.metadata.", "bold green")
+        self._line(f"All {checked:,} values equal those computed directly from importlib.metadata.", "bold green")
 
     def closing(self, data: Path, workspace: str, change_set: str, name: str, seconds: float) -> None:
-        """The last words: where to look next, with distribution `name` as the example."""
+        """What to try next, with distribution `name` as the example."""
         self.stop()
-        self._line(f"Everything started here has ended; it took {seconds:.0f} s.", "dim")
-        self._line("Look around in what it made:", "bold")
-        rebaser = "uv run rebaser" if "UV_RUN_RECURSION_DEPTH" in os.environ else "rebaser"  # how we were called
+        self._line(f"Everything that the demo started has stopped; it took {seconds:.0f} s.", "dim")
+        self._line("Its data is kept. To look at it:", "bold")
+        rebaser = "uv run rebaser" if "UV_RUN_RECURSION_DEPTH" in os.environ else "rebaser"  # as the user called it
         what = f"{workspace} {change_set}"
-        self._line(f"   {rebaser} dev --data {shlex.quote(str(data))}        # and, while it runs, elsewhere:")
+        self._line(f"   {rebaser} dev --data {shlex.quote(str(data))}        # then, in another terminal:")
         self._line(f"   {rebaser} get {what} env/size dist/{name}/total dist/{name}/closure")
         self._line(f"   {rebaser} enqueue {what} --set dist/{name}/size=1 --wait derived")
 
@@ -122,14 +124,14 @@ class Screen:
         self._out.print(Text(console.safe(text), style))
 
     def _wait(self, what: str) -> None:
-        """A sign of life where somebody looks."""
+        """On a terminal, show a spinner until the next step."""
         self.stop()
         if self._out.is_terminal:
             self._busy = self._out.status(what)
             self._busy.start()
 
     def stop(self) -> None:
-        """Take the sign of life away."""
+        """Remove the spinner."""
         if self._busy is not None:
             self._busy.stop()
             self._busy = None
@@ -144,7 +146,7 @@ def _shown(values: Mapping[str, Value], id_: str, *, brief: bool = False) -> str
     value = values[id_]
     if value.state is State.ERROR and value.error is not None:
         more = f": {value.error.message}" if value.error.code == "cycle" and not brief else ""
-        return f"error {value.error.code}{more}"[:LONGEST]
+        return f"error {value.error.code}{more}"[:MAX_TEXT]
     if id_.endswith("/closure") and isinstance(value.value, dict):
         return f"{len(value.value)} distribution{'' if len(value.value) == 1 else 's'}"
     if id_.endswith(("/size", "/total", "/largest")) and isinstance(value.value, int):

@@ -1,7 +1,4 @@
-"""Which edits the demo makes: picked from the environment by rule, so that they mean something wherever it runs.
-
-Pure: an environment in, edits out.
-"""
+"""Chooses the edits of the demo by rules, so that they show something in any environment. Pure."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -11,13 +8,16 @@ from rebaser.cli.demo import model
 from rebaser.cli.demo.environment import Distribution, Environment
 from rebaser_core.updates import Update
 
-GROWTH = 25_000_000
-LONGEST_CYCLE = 6
+GROWTH = 25_000_000  # bytes
+LONGEST_CYCLE = 6  # members
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One step: what it is called, what is sent, the environment after it, and the ids worth a look."""
+    """One step of the demo.
+
+    `after`: the environment after it. `watch`: ids whose values are shown before and after it.
+    """
 
     title: str
     updates: tuple[Update, ...]
@@ -26,7 +26,10 @@ class Edit:
 
 
 def edits(environment: Environment) -> list[Edit]:
-    """A package grows, a requirement appears, a cycle is made and mended; a step nothing here allows is left out."""
+    """A package grows, a requirement is added, a cycle is made and removed.
+
+    A step is left out if the environment does not allow it.
+    """
     reach = _reach(environment)
     users = {name: sorted(other for other in reach if name in reach[other] and other != name) for name in environment}
     sound = [name for name in environment if name not in reach[name]]
@@ -37,7 +40,7 @@ def edits(environment: Environment) -> list[Edit]:
     pair = _new_requirement([name for name in sound if name != grown], reach, users)
     if pair is not None:
         environment = _require(out, environment, *pair, users[pair[0]])
-    seen = {grown, *(pair or ())}  # the cycle shows more where nothing happened yet
+    seen = {grown, *(pair or ())}  # a cycle among other packages shows more
     ring = _ring(environment, _reach(environment), seen)
     if ring is not None:
         _cycle(out, environment, *ring)
@@ -47,7 +50,7 @@ def edits(environment: Environment) -> list[Edit]:
 def _grow(out: list[Edit], environment: Environment, name: str, users: list[str]) -> Environment:
     new = replace(environment[name], size=environment[name].size + GROWTH)
     after = _with(environment, new)
-    watch = tuple(f"dist/{one}/total" for one in (name, *users[:1]))
+    watch = tuple(f"dist/{user}/total" for user in (name, *users[:1]))
     out.append(
         Edit(f"{name} grows by {GROWTH // 1_000_000} MB", (model.size_update(new),), after, (*watch, "env/size"))
     )
@@ -57,7 +60,7 @@ def _grow(out: list[Edit], environment: Environment, name: str, users: list[str]
 def _require(out: list[Edit], environment: Environment, name: str, other: str, users: list[str]) -> Environment:
     new = environment[name].requiring(*environment[name].requires, other)
     after = _with(environment, new)
-    watch = (f"dist/{name}/total", f"dist/{name}/depth", *(f"dist/{one}/total" for one in users[:1]))
+    watch = (f"dist/{name}/total", f"dist/{name}/depth", *(f"dist/{user}/total" for user in users[:1]))
     out.append(Edit(f"{name} now requires {other}", tuple(model.requirement_updates(new)), after, watch))
     return after
 
@@ -70,7 +73,10 @@ def _cycle(out: list[Edit], environment: Environment, low: str, high: str) -> No
         f"{low} requires {high}, which needs it: a cycle", tuple(model.requirement_updates(bent)), broken, watch
     )
     mended = Edit(
-        f"{low} lets go of {high}: mended", tuple(model.requirement_updates(environment[low])), environment, watch
+        f"{low} no longer requires {high}: the cycle is gone",
+        tuple(model.requirement_updates(environment[low])),
+        environment,
+        watch,
     )
     out += [made, mended]
 
@@ -80,24 +86,24 @@ def _with(environment: Environment, changed: Distribution) -> dict[str, Distribu
 
 
 def _reach(environment: Environment) -> dict[str, frozenset[str]]:
-    """For each name, what it leads to in one step or more."""
+    """For each name, the names that it requires, directly or not."""
     reach: dict[str, frozenset[str]] = {}
     for name in environment:
-        found: set[str] = set()
+        reached: set[str] = set()
         todo = list(environment[name].requires)
         while todo:
-            one = todo.pop()
-            if one not in found:
-                found.add(one)
-                todo.extend(environment[one].requires if one in environment else ())
-        reach[name] = frozenset(found)
+            required = todo.pop()
+            if required not in reached:
+                reached.add(required)
+                todo.extend(environment[required].requires if required in environment else ())
+        reach[name] = frozenset(reached)
     return reach
 
 
 def _new_requirement(
     sound: list[str], reach: Mapping[str, frozenset[str]], users: Mapping[str, list[str]]
 ) -> tuple[str, str] | None:
-    """(a, b): a does not lead to b, nor b to a; a is in much use, and b brings much along."""
+    """(a, b) such that neither requires the other, many require a, and b requires many."""
     fits = ((a, b) for a in sound for b in sound if a != b and b not in reach[a] and a not in reach[b])
     return max(fits, key=lambda pair: (min(len(users[pair[0]]), len(reach[pair[1]])), *pair), default=None)
 
@@ -105,7 +111,10 @@ def _new_requirement(
 def _ring(
     environment: Environment, reach: Mapping[str, frozenset[str]], seen: AbstractSet[str | None]
 ) -> tuple[str, str] | None:
-    """(low, high): low requiring high closes a cycle; of a few members, and low none of `seen`, if there is such."""
+    """(low, high) such that low requiring high makes a cycle.
+
+    Prefers cycles of 3 to `LONGEST_CYCLE` members, and a `low` that is not in `seen`.
+    """
 
     def members(low: str, high: str) -> int:
         return sum(1 for name in reach[high] | {high} if name == low or low in reach.get(name, ()))
@@ -117,6 +126,6 @@ def _ring(
         if low in environment and high not in reach[low] and low not in reach[low]
     ]
     sizes = [(members(low, high), low, high) for low, high in pairs]
-    few = [one for one in sizes if 3 <= one[0] <= LONGEST_CYCLE] or sizes
-    best = max([one for one in few if one[1] not in seen] or few, default=None)
+    preferred = [candidate for candidate in sizes if 3 <= candidate[0] <= LONGEST_CYCLE] or sizes
+    best = max([candidate for candidate in preferred if candidate[1] not in seen] or preferred, default=None)
     return None if best is None else best[1:]
