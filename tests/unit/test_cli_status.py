@@ -234,7 +234,7 @@ def test_a_pipe_gets_a_row_a_line(show: Show) -> None:
             "10.0 MB or 1,000 messages",
             "20 %",
             "500.0 kB",
-            "1.2 kB: 900 B",
+            "1.2 kB (900 B)",
         ],
         ["REBASER_TASKS", "memory x1", "0", "0 B", "", "", "", ""],
         ["REBASER_REQUESTS", "limits", "new", "30 d", "10.0 MB or 1,000 messages", "100,000", "", "90 s"],
@@ -253,8 +253,8 @@ def test_a_terminal_gets_titles(show: Show, monkeypatch: pytest.MonkeyPatch) -> 
         "Change sets: 2",
         "Streams",
         "DVU due",
-        "a message",
-        "newest: payload",
+        "average",
+        "newest (payload)",
         "Limits",
         "Tasks",
         "waiting pulls",
@@ -269,8 +269,8 @@ def test_a_terminal_gets_titles(show: Show, monkeypatch: pytest.MonkeyPatch) -> 
         (
             DurabilityStatus("fast", "file", 1),
             (
-                "durability: fast (storage file, copies of each stream: 1; safe if nats-server has sync_interval: always, "
-                "which clients cannot see)"
+                "durability: fast (storage file, copies of each stream: 1; safe if nats-server has sync_interval: "
+                "always, which clients cannot see)"
             ),
         ),
         (DurabilityStatus("safe", "file", 3), "durability: safe (storage file, copies of each stream: 3)"),

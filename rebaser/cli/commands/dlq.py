@@ -169,7 +169,7 @@ def _show(letter: "DeadLetter", payload: bytes, json: bool) -> None:
         console.write_json(_object(letter) | {"headers": letter.headers} | content)
         return
     for name, value in _object(letter).items():
-        console.write_line(f"{name}: {console.safe(str(value))}")
+        console.write_line(f"{name}: {'' if value is None else console.safe(str(value))}")
     for name, value in letter.headers.items():
         console.write_line(f"header {console.safe(name)}: {console.safe(value)}")
     text = repr(payload[:PREVIEW]) if request is None else console.json_text(request)

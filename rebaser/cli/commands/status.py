@@ -258,9 +258,9 @@ def _note_problems(overview: "Overview") -> None:
 
 
 def _show_streams(streams: list["StreamStatus"]) -> None:
-    """`a message`: average size; `newest: payload`: size of the newest message and of its payload."""
+    """`average`: size of a message; `newest (payload)`: size of the newest message and of its payload."""
     console.table(
-        ("stream", "storage", "messages", "size", "limit", "full", "a message", "newest: payload"),
+        ("stream", "storage", "messages", "size", "limit", "full", "average", "newest (payload)"),
         [
             (
                 stream.name,
@@ -270,9 +270,7 @@ def _show_streams(streams: list["StreamStatus"]) -> None:
                 _limit(stream),
                 "" if stream.percent_full is None else f"{stream.percent_full:g} %",
                 "" if stream.bytes_per_message is None else console.size_text(stream.bytes_per_message),
-                ""
-                if stream.newest is None
-                else f"{console.size_text(stream.newest.stored)}: {console.size_text(stream.newest.payload)}",
+                _newest(stream),
             )
             for stream in streams
         ],
@@ -282,10 +280,15 @@ def _show_streams(streams: list["StreamStatus"]) -> None:
     )
 
 
+def _newest(stream: "StreamStatus") -> str:
+    newest = stream.newest
+    return "" if newest is None else f"{console.size_text(newest.stored)} ({console.size_text(newest.payload)})"
+
+
 def _show_limits(streams: list["StreamStatus"]) -> None:
-    """An empty cell means no limit. `when full`: which messages are discarded; `once within`: duplicate window."""
+    """The limits in the terms of NATS. An empty cell means no limit."""
     console.table(
-        ("stream", "retention", "when full", "kept", "in all", "a subject", "one message", "once within"),
+        ("stream", "retention", "discard", "max age", "limit", "per subject", "max message", "duplicate window"),
         [
             (
                 stream.name,
