@@ -24,7 +24,7 @@ PREVIEW = 2000  # characters of a payload
 
 dlq = typer.Typer(
     name="dlq",
-    help="List, show, redrive or drop requests that could not be processed.",
+    help="List, show, redrive or drop dead letters.\n\nA dead letter is a request that could not be processed.",
     rich_markup_mode=None,
     epilog=examples(
         "rebaser dlq list",
@@ -140,7 +140,10 @@ def show(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Show dead letters in full: the reason, the headers, and the request as far as it can be read."""
+    """Show dead letters in full.
+
+    This is the reason, the headers, and the request as far as it can be read.
+    """
     selection = LetterSelection(workspace, change_set, code, id_)
     selection.check()
     shown = 0
@@ -213,9 +216,10 @@ def redrive(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Send dead requests again, each to the end of the queue of its change set.
+    """Send dead requests again.
 
-    A request keeps its id. If it fails again, it comes back as a dead letter with a higher redrive count.
+    Each goes to the end of the queue of its change set. A request keeps its id. If it fails again, it comes back as a
+    dead letter with a higher redrive count.
 
     A request with the code request_id_reused comes back as long as its id is remembered. To have it applied at once,
     send its updates with a new id and drop the dead letter.

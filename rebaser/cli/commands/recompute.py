@@ -29,8 +29,8 @@ def recompute(
 ) -> int:
     """Compute the derived values of a change set again.
 
-    Use it after the code of a function has changed: values that are up to date are not computed again by themselves.
-    Until they are, they are shown as stale. If a value turns out different, the values that depend on it are computed
+    Use it after the code of a function has changed: nothing else has values computed again that are up to date. The
+    values show as stale until they are computed. If one turns out different, the values that depend on it are computed
     again, too.
     """
     from rebaser.cli.runner import run_async

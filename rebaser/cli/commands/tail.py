@@ -49,7 +49,7 @@ def tail(
     replay: Annotated[
         Literal["instant", "original"],
         typer.Option(
-            help="original: replay messages with the pauses between which they were stored.", allow_from_autoenv=False
+            help="original: print messages as far apart in time as they were stored.", allow_from_autoenv=False
         ),
     ] = "instant",
     json: Json = False,
