@@ -1,1 +1,4 @@
-"""The rules of Rebaser, without I/O: what a message is, what an update does, what a log adds up to."""
+"""The rules of Rebaser without I/O, clock or randomness: messages, updates, decisions, the log and the folded state.
+
+For `rebaser_client` and `rebaser`. Imports neither of them.
+"""

@@ -1,29 +1,34 @@
-"""The folded state as bytes, and back.
+"""Checkpoints: the folded state as bytes, and back.
 
-Invariant: a checkpoint is the state after one commit, whatever is folded while it is written, and reading it gives a
-state that folds the rest of the log exactly as the original would.
+Invariant: a checkpoint holds the state after one commit, whatever is folded while it is written. A state that is read
+from it folds the rest of the log exactly as the original would.
 
-A checkpoint is a chain of parts. First the base, which has all rows; then deltas, each with the rows that changed or
-went away since the one before. A commit names the newest part, and that one names those before it. When the deltas
-have grown to half of the base, the next checkpoint is a new base.
+A checkpoint is a chain of parts: first the base, which has all rows, then deltas, each with the rows that changed or
+were removed since the part before. A commit names the newest part, and the newest part names those before it. When the
+deltas have grown to half the size of the base, the next checkpoint is a new base.
 
-A part is an Arrow IPC file (several, if it is large: their rows are counted on), a row a value:
+A part is an Arrow IPC file, or several if it is large (row numbers continue from file to file). It has one row for each
+value:
 
-- `id`: each once in a part.
-- `state`: `ok`, `stale`, `error`, `unset`. `absent` is one that does not exist (any more). Where there is none the row
-  says nothing of its value, and is there to be named.
-- `integer`, `double`, `boolean`, `text`, `json`: the value, in one of them; null is in none.
-- `error_code`, `error_message`, `error_origin`: why it cannot be computed.
-- `definition`, of a derived value: JSON of its function, its inputs (a name, and how many; null for one not in a list)
-  and its params. `inputs`: these inputs in that order, as rows of the part, counted from 0. A pattern has such a row
-  too: a NUL and the pattern are its id.
-- `root`: the log sequence that touched it, if the values that it wakes are not yet brought up to date.
+- `id`: unique in a part.
+- `state`: `ok`, `stale`, `error`, `unset`, or `absent` for a value that does not exist (any more). Null: the row gives
+  nothing but the id, to be referred to by others.
+- `integer`, `double`, `boolean`, `text`, `json`: the value, in one of these columns; the value null is in none.
+- `error_code`, `error_message`, `error_origin`: why a value cannot be computed.
+- `definition`, of a derived value: JSON of its function, its inputs (each a name and a count, or null for an id outside
+  a list) and its params. `inputs`: these inputs in the same order, as row numbers of the part, counted from 0. A
+  pattern has such a row too; its id is a NUL followed by the pattern.
+- `root`: the log sequence that touched the value, if the values that depend on it are not up to date yet.
 
-Batches without rows come behind those: with outcomes of requests, and at the end of the newest part with all else, as
-JSON in their metadata. `dependents` follow from the definitions and are not stored; the state's `checkpoint` is not
-either, because the commit that names this one comes after it.
+Batches without rows follow: some with outcomes of requests, and at the end of the newest part one with all else, as
+JSON in their metadata. Dependents are not stored, because they follow from the definitions. The state's `checkpoint` is
+not stored either, because the commit that names this checkpoint comes after it.
 
-Version 1 (`v1`) was one CBOR sequence; it is still read.
+Version 1 (`v1`) was one CBOR sequence; it can still be read.
+
+For the owner, which writes checkpoints (`writer`), and for everyone who loads a state (`open_checkpoint`). Imports
+`state`, `messages`, `encoding` and root modules of `rebaser_core`; only `reader` and `writer` and what they import need
+pyarrow.
 """
 
 from collections.abc import Sequence
@@ -39,10 +44,10 @@ ARROW = b"ARROW1"
 
 
 class CheckpointReader(Protocol):
-    """Reads a checkpoint: `add` the parts `before`, in order, then the newest. All may run in another thread.
+    """Reads a checkpoint: call `add` with the parts `before`, in order, then with the newest part, then `finish`.
 
-    Everything raises `UnprocessableError` for bytes that are no whole checkpoint, `UnsupportedVersion` for a newer
-    format.
+    All methods may run in another thread. They raise `UnprocessableError` for bytes that are no complete checkpoint,
+    and `UnsupportedVersion` for a newer format.
     """
 
     before: tuple[PartRef, ...]
@@ -52,14 +57,14 @@ class CheckpointReader(Protocol):
         ...
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
-        """The state, and the parts it was read from; of none if no delta can follow them."""
+        """The state, and the chain it was read from; the chain is empty if no delta can follow it."""
         ...
 
 
 def open_checkpoint(newest: bytes, address: str = "") -> CheckpointReader:
     """A reader of the checkpoint whose newest part is `newest`, stored at `address`."""
     if newest.startswith(ARROW):
-        from rebaser_core.checkpoint.reader import ChainReader  # noqa: PLC0415 - pyarrow is large, few come here
+        from rebaser_core.checkpoint.reader import ChainReader  # noqa: PLC0415 - pyarrow is large, and few processes need it
 
         return ChainReader(newest, address)
     return V1Reader()

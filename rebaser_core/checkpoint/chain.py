@@ -1,4 +1,4 @@
-"""What a checkpoint is made of: blobs that are read one after another."""
+"""The parts of a checkpoint: blobs that are read one after another."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from rebaser_core import thresholds
 
 @dataclass(frozen=True, slots=True)
 class PartRef:
-    """A blob of a checkpoint, and its size in bytes."""
+    """Address and size (bytes) of a blob of a checkpoint."""
 
     address: str
     size: int
@@ -15,7 +15,7 @@ class PartRef:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The parts of the checkpoint at log sequence `last`, oldest first; without a base there is none."""
+    """The parts of the checkpoint at log sequence `last`, oldest first. Without a base there is no checkpoint."""
 
     last: int = 0
     base: tuple[PartRef, ...] = ()
@@ -23,17 +23,17 @@ class Chain:
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """The size of all parts, in bytes."""
         return sum(part.size for part in self.base + self.deltas)
 
     @property
     def newest(self) -> PartRef:
-        """The part that names the others."""
+        """The newest part, which names the others."""
         return (self.base + self.deltas)[-1]
 
     @property
-    def worn(self) -> bool:
-        """Whether it is time for a new base: by now the deltas have paid for half of it."""
+    def needs_base(self) -> bool:
+        """Whether the next checkpoint should be a new base: the deltas have the size of half a base, or are many."""
         limits, deltas = thresholds.now, sum(part.size for part in self.deltas)
         base = sum(part.size for part in self.base)
         return not self.base or len(self.deltas) >= limits.deltas or limits.delta_bytes * deltas > base

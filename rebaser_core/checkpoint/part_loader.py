@@ -1,6 +1,6 @@
-"""Puts the rows of a part into columns, many at a time.
+"""Loads the rows of a part into columns, many at a time.
 
-Invariant: when a layer is closed the columns are as if its rows had been set, derived and removed one by one.
+Invariant: after `close` the columns are as if the rows had been set, derived and removed one by one.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from rebaser_core.state.kinds import ABSENT, ERROR, OTHER, UNDEFINED
 from rebaser_core.updates import PATTERN_PREFIX
 from rebaser_core.values import Fault, Json
 
-SAID_ELSEWHERE = 255  # the state of a row that is only named
+REFERENCE = 255  # the state of a row that only gives an id for others to refer to
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Some rows of a part. `others` and `faults` are by position; `templates` are the columns'; `refs` rows of the
-    part, those of one after those of another.
+    """Some rows of a part. `kinds`, `bits` and `others` as in `rebaser_core.state.kinds`; `faults` by position;
+    `templates` as the columns number them; `refs`: the inputs of all rows, one row after another, as rows of the part.
     """
 
     ids: list[str]
@@ -35,47 +35,48 @@ class RowBatch:
 
 
 class PartLoader:
-    """A part on its way into `columns`: `add` its rows, in order, then `close`.
+    """Loads one part into `columns`: `add` its rows, in order, then `close`.
 
-    Both raise `UnprocessableError` where the rows contradict each other; the columns are of no use then.
+    Both raise `UnprocessableError` if the rows contradict each other; the columns are unusable afterwards.
     """
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._first = not columns.count  # so that all ids are new
+        self._first = not columns.count  # then all ids are new
         self._first_ref = columns.refs_used
         self._rows: list[NDArray[np.int32]] = []
-        self._dropped: list[NDArray[np.int32]] = []  # inputs of definitions that are no more
+        self._dropped: list[NDArray[np.int32]] = []  # inputs of definitions that were replaced
         self.count = 0
 
-    def add(self, some: RowBatch) -> None:
+    def add(self, batch: RowBatch) -> None:
+        """Load the next rows."""
         columns = self._columns
-        rows = self._rows_of(some.ids)
+        rows = self._rows_of(batch.ids)
         self._rows.append(rows)
         self.count += len(rows)
-        said = some.states != SAID_ELSEWHERE
-        bare = np.flatnonzero(~said | (some.states == ABSENT))
+        given = batch.states != REFERENCE
+        bare = np.flatnonzero(~given | (batch.states == ABSENT))
         if (
-            (some.templates[bare] >= 0).any()
-            or some.kinds[bare].any()
-            or not some.faults.keys().isdisjoint(bare.tolist())
+            (batch.templates[bare] >= 0).any()
+            or batch.kinds[bare].any()
+            or not batch.faults.keys().isdisjoint(bare.tolist())
         ):
-            raise malformed("there is a value where there is none")
-        for at in bare.tolist():
-            if some.ids[at][0] == PATTERN_PREFIX:
-                columns.add_pattern(some.ids[at])
-        self._forget(rows[said])
-        there = rows[said]
-        columns.state[there], columns.kind[there] = some.states[said], some.kinds[said]
-        columns.bits[there] = some.bits[said]
-        for at, value in some.others.items():
-            columns.other[int(rows[at])] = value
-        for at, fault in some.faults.items():
-            columns.faults[int(rows[at])] = fault
-        self._define(rows, some)
+            raise malformed("a row without a value has a value, definition or error")
+        for position in bare.tolist():
+            if batch.ids[position][0] == PATTERN_PREFIX:
+                columns.add_pattern(batch.ids[position])
+        written = rows[given]
+        self._clear(written)
+        columns.state[written], columns.kind[written] = batch.states[given], batch.kinds[given]
+        columns.bits[written] = batch.bits[given]
+        for position, value in batch.others.items():
+            columns.other[int(rows[position])] = value
+        for position, fault in batch.faults.items():
+            columns.faults[int(rows[position])] = fault
+        self._define(rows, batch)
 
     def _rows_of(self, ids: list[str]) -> NDArray[np.int32]:
-        """The rows of `ids`, made where there is none."""
+        """The rows of `ids`, added for new ids."""
         columns, first = self._columns, self._columns.count
         if self._first:
             columns.extend(ids)
@@ -83,12 +84,12 @@ class PartLoader:
         find = columns.index.get
         found = np.array([find(id_, -1) for id_ in ids], np.int32)
         new = np.flatnonzero(found < 0)
-        columns.extend([ids[at] for at in new.tolist()])
+        columns.extend([ids[position] for position in new.tolist()])
         found[new] = np.arange(first, columns.count, dtype=np.int32)
         return found
 
-    def _forget(self, rows: NDArray[np.int32]) -> None:
-        """Take away what stands in `rows`."""
+    def _clear(self, rows: NDArray[np.int32]) -> None:
+        """Remove values, faults and definitions from `rows`."""
         columns = self._columns
         for row in rows[columns.kind[rows] == OTHER].tolist():
             columns.other.pop(row, None)
@@ -109,22 +110,22 @@ class PartLoader:
             columns.template[defined] = UNDEFINED
             columns.definition_generation += len(defined)
 
-    def _define(self, rows: NDArray[np.int32], some: RowBatch) -> None:
+    def _define(self, rows: NDArray[np.int32], batch: RowBatch) -> None:
         columns = self._columns
-        defined = some.templates >= 0
+        defined = batch.templates >= 0
         if not defined.any():
             return
-        owners, templates = rows[defined], some.templates[defined]
+        owners, templates = rows[defined], batch.templates[defined]
         columns.definition_generation += len(owners)
         counts = columns.templates.arity[templates].astype(np.int64)
         at = columns.refs_used
-        columns.reserve_refs(len(some.refs))
-        columns.refs[at : at + len(some.refs)] = some.refs
-        columns.refs_used = at + len(some.refs)
+        columns.reserve_refs(len(batch.refs))
+        columns.refs[at : at + len(batch.refs)] = batch.refs
+        columns.refs_used = at + len(batch.refs)
         columns.template[owners], columns.first_input[owners] = templates, at + np.cumsum(counts) - counts
 
     def close(self) -> None:
-        """Resolve inputs, free what nobody needs."""
+        """Resolve the inputs, and free rows that are not needed."""
         columns = self._columns
         rows = np.concatenate([np.zeros(0, np.int32), *self._rows])
         self._rows.clear()
@@ -138,18 +139,20 @@ class PartLoader:
             self._count(refs, 1)
         columns.edges.stale = True
         dropped = np.unique(np.concatenate([np.zeros(0, np.int32), *self._dropped]))
-        for some in (rows, dropped):
-            for row in some[(columns.state[some] == ABSENT) & (columns.uses[some] == 0)].tolist():
-                if columns.ids[row]:  # else it is free already
+        for candidates in (rows, dropped):
+            unused = (columns.state[candidates] == ABSENT) & (columns.uses[candidates] == 0)
+            for row in candidates[unused].tolist():
+                if columns.ids[row]:  # otherwise it is free already
                     columns.release(row)
         columns.size = int(np.count_nonzero(columns.state[: columns.count]))
 
-    def _count(self, inputs: NDArray[np.int32], one: int) -> None:
+    def _count(self, inputs: NDArray[np.int32], change: int) -> None:
+        """Add `change` to the uses of each of `inputs`."""
         uses = self._columns.uses
         if len(inputs) < thresholds.now.counted:
-            np.add.at(uses, inputs, one)
+            np.add.at(uses, inputs, change)
         else:
-            uses += one * np.bincount(inputs, minlength=len(uses)).astype(np.int32)
+            uses += change * np.bincount(inputs, minlength=len(uses)).astype(np.int32)
 
 
 def _repeats(rows: NDArray[np.int32], count: int) -> bool:

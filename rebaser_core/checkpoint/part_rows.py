@@ -1,6 +1,6 @@
-"""The rows of a part of a checkpoint, copied out of the columns, and batches of them.
+"""Copies the rows of a part out of the columns, and makes Arrow batches of them.
 
-Invariant: once they are made, no edit of the change set reaches them.
+Invariant: once the rows are copied, no edit of the change set changes them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,21 @@ from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
 
 
 class PartRows:
-    """`rows` of the columns of `view`, then ids that are `gone`, then rows that are only `named`.
+    """The rows of a part: `rows` of the columns of `view`, then ids that are `gone`, then rows that are only `named`.
 
-    `count` of all, `known` templates. Inputs are not copied: where they stand nothing is ever written again.
+    `count`: the number of all three. `known`: the templates of the columns. Inputs are not copied, because their memory
+    is never written again.
     """
 
     def __init__(self, view: View, rows: NDArray[Any], gone: list[str], named: NDArray[Any]) -> None:
         columns = view.columns
-        self._gone, self._named = len(rows), len(rows) + len(gone)  # where these begin
+        self._gone, self._named = len(rows), len(rows) + len(gone)  # the positions where `gone` and `named` begin
         self.count = self._named + len(named)
         self.known, self._refs = columns.templates, columns.refs
         self._state, self._kind, self._bits = columns.state[rows], columns.kind[rows], columns.bits[rows]
         self._template, self._first_input = columns.template[rows], columns.first_input[rows]
         self._names, self._name_at = _names(columns.ids, rows, gone, named)
-        self._places = np.full(columns.count, -1, np.int32)  # of rows in the part
+        self._places = np.full(columns.count, -1, np.int32)  # position in the part, by row
         self._places[rows] = np.arange(len(rows), dtype=np.int32)
         self._places[named] = np.arange(self._named, self.count, dtype=np.int32)
         self._other_at = np.flatnonzero(self._kind == OTHER)
@@ -41,32 +42,32 @@ class PartRows:
         self._roots = self._root_of(view) if view.roots else None
 
     def _root_of(self, view: View) -> NDArray[np.int64]:
-        """What `root` says, by place; 0 for nothing. Costs what there are fewer of, roots or rows."""
+        """The column `root` by position, 0 for null. Costs as much as there are roots or rows, whichever are fewer."""
         index, roots = view.columns.index, view.roots
         if len(roots) > self.count:
             return np.fromiter((roots.get(id_, 0) for id_ in self._ids(0, self.count)), np.int64, self.count)
         rows = np.fromiter((index.get(id_, -1) for id_ in roots), np.int64, len(roots))
-        at = np.fromiter(roots.values(), np.int64, len(roots))
+        sequences = np.fromiter(roots.values(), np.int64, len(roots))
         places = np.where(rows >= 0, self._places[rows], -1)
-        found = np.zeros(self.count, np.int64)
-        found[places[places >= 0]] = at[places >= 0]
-        found[self._gone : self._named] = [roots.get(id_, 0) for id_ in self._ids(self._gone, self._named)]
-        return found
+        column = np.zeros(self.count, np.int64)
+        column[places[places >= 0]] = sequences[places >= 0]
+        column[self._gone : self._named] = [roots.get(id_, 0) for id_ in self._ids(self._gone, self._named)]
+        return column
 
     def _ids(self, at: int, end: int) -> list[str]:
         return list(map(self._names.__getitem__, self._name_at[at:end].tolist()))
 
     def templates(self, at: int, count: int) -> NDArray[Any]:
-        """Those of `count` rows from `at` on."""
+        """The templates of `count` rows from position `at` on, each once."""
         found = np.unique(self._template[at : at + count])
         return found[found >= 0]
 
     def batch(self, at: int, most: int, templates: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
-        """The next batch, from row `at` on, of at most `most` rows; `definitions` are those of `templates`."""
+        """The batch of at most `most` rows from position `at` on; `definitions` are those of `templates`."""
         end = min(
             at + most,
             at + thresholds.now.batch_rows,
-            next(one for one in (self._gone, self._named, self.count) if one > at),
+            next(border for border in (self._gone, self._named, self.count) if border > at),
         )
         columns: dict[str, Any] = {}
         if at < self._gone:
@@ -78,10 +79,10 @@ class PartRows:
         columns["id"] = self._ids(at, end)
         if self._roots is not None:
             columns["root"] = pa.array(self._roots[at:end], mask=self._roots[at:end] == 0)
-        return made(columns, end - at, templates, definitions)
+        return make_batch(columns, end - at, templates, definitions)
 
     def _cells(self, at: int, end: int) -> dict[str, Any] | None:
-        """Columns of rows `at` to `end`; None if it is too much for one batch."""
+        """The columns of the rows from `at` to `end`; None if they are too large for one batch."""
         template, kind, bits = self._template[at:end], self._kind[at:end], self._bits[at:end]
         defined = template >= 0
         places, _, counts = self.known.input_places(template[defined], self._first_input[at:end][defined])
@@ -112,9 +113,9 @@ class PartRows:
     def _texts(self, at: int, end: int) -> dict[str, Any] | None:
         first, last = np.searchsorted(self._other_at, (at, end)).tolist()
         places, values = self._other_at[first:last] - at, self._others[first:last]
-        is_text = np.fromiter((type(one) is str for one in values), np.bool_, len(values))
-        texts = [one for one in values if type(one) is str]
-        jsons = [write_json(one) for one in values if type(one) is not str]
+        is_text = np.fromiter((type(value) is str for value in values), np.bool_, len(values))
+        texts = [value for value in values if type(value) is str]
+        jsons = [write_json(value) for value in values if type(value) is not str]
         if _too_much(texts, jsons) and end - at > 1:
             return None
         return {
@@ -135,8 +136,8 @@ class PartRows:
         }
 
 
-def made(columns: dict[str, Any], count: int, templates: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
-    """The batch of these columns, and nulls where there is none."""
+def make_batch(columns: dict[str, Any], count: int, templates: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
+    """The Arrow batch of `columns`; columns that are missing are null."""
     template = columns.pop("definition", np.full(count, -1))
     columns["definition"] = pa.DictionaryArray.from_arrays(
         pa.array(np.searchsorted(templates, template).astype(np.int32), mask=template < 0), definitions
@@ -146,30 +147,33 @@ def made(columns: dict[str, Any], count: int, templates: NDArray[Any], definitio
         pa.nulls(count, pa.int8()) if state is None else pa.array(state.astype(np.int8)), schema.STATES
     )
     columns["id"] = pa.array(columns["id"], pa.string())
-    arrays = [columns[one.name] if one.name in columns else pa.nulls(count, one.type) for one in SCHEMA]
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def _names(
     ids: list[str], rows: NDArray[Any], gone: list[str], named: NDArray[Any]
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """A list of ids, and where in it those of a part are: a copy of all `ids` costs as much as a tenth of them."""
+    """A list of ids, and the positions of a part's ids in it.
+
+    Copying the whole list costs as much as copying a tenth of it id by id.
+    """
     if len(named) or thresholds.now.names_share * len(rows) < len(ids):
         names = [*_taken(ids, rows), *gone, *_taken(ids, named)]
         return names, np.arange(len(names))
-    names, some = [], 100 * thresholds.now.copied
-    for at in range(0, len(ids), some):
-        names += ids[at : at + some]
+    names, step = [], 100 * thresholds.now.copied
+    for start in range(0, len(ids), step):
+        names += ids[start : start + step]
     return names + gone, np.concatenate((rows, len(ids) + np.arange(len(gone))))
 
 
 def _taken(items: Sequence[Any] | Mapping[int, Any], rows: NDArray[Any]) -> list[Any]:
-    """What `items` has for each row."""
-    found: list[Any] = []
-    some = thresholds.now.copied
-    for at in range(0, len(rows), some):
-        found += map(items.__getitem__, rows[at : at + some].tolist())
-    return found
+    """The elements of `items` for each row."""
+    taken: list[Any] = []
+    step = thresholds.now.copied
+    for start in range(0, len(rows), step):
+        taken += map(items.__getitem__, rows[start : start + step].tolist())
+    return taken
 
 
 def _too_much(*lists: Sequence[str]) -> bool:
@@ -177,7 +181,7 @@ def _too_much(*lists: Sequence[str]) -> bool:
 
 
 def _spread(texts: list[str], at: NDArray[Any], count: int, type_: pa.DataType) -> pa.Array:
-    """A column of `count` rows that has `texts` where `at` says."""
+    """A column of `count` rows with `texts` at the positions `at`, and null elsewhere."""
     if not texts:
         return pa.nulls(count, type_)
     places, missing = np.zeros(count, np.int64), np.ones(count, np.bool_)

@@ -1,7 +1,7 @@
-"""Reads a checkpoint in columns.
+"""Reads checkpoints of version 2, in columns.
 
-Invariant: bytes that are no whole checkpoint are refused, whatever they are. Who stored them is not trusted to have
-been one of us.
+Invariant: bytes that are no complete checkpoint are refused, whatever they are. The reader does not trust that Rebaser
+wrote them.
 """
 
 from collections.abc import Callable
@@ -26,19 +26,19 @@ from rebaser_core.state.kinds import FALSE, FLOAT, INT, OTHER
 from rebaser_core.updates import parse_recompute
 from rebaser_core.values import Fault, Json
 
-MOST_PARTS = 100_000
+MAX_PARTS = 100_000
 
 T = TypeVar("T")
 
 
 class ChainReader:
-    """A `CheckpointReader`."""
+    """The `CheckpointReader` of version 2."""
 
     def __init__(self, newest: bytes, address: str) -> None:
         self._newest = PartRef(address, len(newest))
         self._state = ChangeSetState()
-        self._layer: PartLoader | None = None
-        self._whole = True  # whether the layer is the base
+        self._loader: PartLoader | None = None
+        self._is_base = True  # whether the part that is being read is the base
         self._template_of: dict[str, int] = {}
         self._texts: dict[str, str] = {}
         self._head = _reading(lambda: _Head(_File(newest)))
@@ -53,17 +53,17 @@ class ChainReader:
     def _add(self, file: "_File") -> None:
         columns = self._state.cells.columns
         if file.first == 0:
-            self._whole = self._layer is None
+            self._is_base = self._loader is None
             self._close()
-            self._layer = PartLoader(columns)
-        if (file.layer == "base") != self._whole:
+            self._loader = PartLoader(columns)
+        if (file.layer == "base") != self._is_base:
             raise malformed("a checkpoint is a base, then deltas")
-        if self._layer is None or file.first != self._layer.count:
+        if self._loader is None or file.first != self._loader.count:
             raise malformed("a part of the checkpoint is missing")
         for number in range(file.reader.num_record_batches):
             batch, metadata = file.batch(number)
             if batch.num_rows:
-                self._layer.add(self._rows(batch))
+                self._loader.add(self._rows(batch))
             if schema.OUTCOMES in metadata:
                 self._read_outcomes(metadata)
 
@@ -75,8 +75,8 @@ class ChainReader:
             self._state.remember(RecordedOutcome(decision, natural(commit), natural(at_ms)))
 
     def _close(self) -> None:
-        if self._layer is not None:
-            self._layer.close()
+        if self._loader is not None:
+            self._loader.close()
 
     def _finish(self) -> tuple[ChangeSetState, Chain]:
         self._close()
@@ -85,12 +85,12 @@ class ChainReader:
         state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
         state.attempts, state.recompute = head.attempts, head.recompute
         for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):
-            for over in list(outcomes)[: max(len(outcomes) - kept, 0)]:
-                del outcomes[over]
+            for forgotten in list(outcomes)[: max(len(outcomes) - kept, 0)]:
+                del outcomes[forgotten]
         if [len(state.cells), len(state.roots), [len(state.outcomes), len(state.redriven)]] != head.counts:
-            raise malformed("parts of the checkpoint do not fit")
+            raise malformed("the parts of the checkpoint do not match its counts")
         newest = (self._newest,)
-        if self._whole:
+        if self._is_base:
             return state, Chain(head.last, head.base + newest)
         return state, Chain(head.last, head.base, head.deltas + newest)
 
@@ -104,9 +104,9 @@ class ChainReader:
         if "" in ids or column("id").null_count:
             raise malformed("a row has no id")
         kinds, bits, others = self._values(column, batch.num_rows)
-        at = np.flatnonzero(_there(column("root"))).tolist()
+        positions = np.flatnonzero(_valid(column("root"))).tolist()
         roots = column("root").drop_null().to_pylist()
-        self._state.roots.update(zip([ids[one] for one in at], map(natural, roots), strict=True))
+        self._state.roots.update(zip([ids[position] for position in positions], map(natural, roots), strict=True))
         templates = self._templates(column("definition"))
         inputs = column("inputs")
         lengths = _filled(inputs.value_lengths(), 0, np.int32)
@@ -119,13 +119,13 @@ class ChainReader:
         )
 
     def _values(self, column: Callable[[str], Any], count: int) -> tuple[NDArray[Any], NDArray[Any], dict[int, Json]]:
-        kinds, bits, said = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
-        there = {name: _there(column(name)) for name in ("integer", "double", "boolean", "text", "json")}
-        for mask in there.values():
-            said += mask
-        if said.max() > 1:
+        kinds, bits, values = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
+        valid = {name: _valid(column(name)) for name in ("integer", "double", "boolean", "text", "json")}
+        for mask in valid.values():
+            values += mask
+        if values.max() > 1:
             raise malformed("a row has two values")
-        integers, doubles, booleans = there["integer"], there["double"], there["boolean"]
+        integers, doubles, booleans = valid["integer"], valid["double"], valid["boolean"]
         if integers.any():
             kinds[integers] = INT
             bits[integers] = _filled(column("integer"), 0, np.int64)[integers]
@@ -139,7 +139,7 @@ class ChainReader:
             kinds[booleans] = FALSE + _filled(column("boolean"), False, np.uint8)[booleans]
         others: dict[int, Json] = {}
         for name, read in (("text", None), ("json", _container)):
-            places = np.flatnonzero(there[name]).tolist()
+            places = np.flatnonzero(valid[name]).tolist()
             if places:
                 kinds[places] = OTHER
                 texts = _texts(column(name).drop_null())
@@ -147,31 +147,32 @@ class ChainReader:
         return kinds, bits, others
 
     def _templates(self, column: pa.DictionaryArray) -> NDArray[np.int32]:
-        """The templates of the definitions in `column`, as the columns number them; -1 where there is none."""
+        """The templates of the definitions in `column`, as the columns number them; -1 for rows without a
+        definition."""
         columns, known = self._state.cells.columns, self._template_of
         indices = _filled(column.indices, -1, np.int64)
         used = np.unique(indices[indices >= 0])
-        places = np.full(len(column.dictionary) + 1, -1, np.int32)  # the last one is for -1
-        for at, definition in zip(used.tolist(), _texts(column.dictionary.take(pa.array(used))), strict=True):
+        places = np.full(len(column.dictionary) + 1, -1, np.int32)  # the last element is for -1
+        for index, definition in zip(used.tolist(), _texts(column.dictionary.take(pa.array(used))), strict=True):
             if definition not in known:
                 template = read_template(definition)
                 known[definition] = columns.templates.place(template.function, template.inputs, template.params)
-            places[at] = known[definition]
+            places[index] = known[definition]
         found: NDArray[np.int32] = places[indices]
         return found
 
     def _faults(self, column: Callable[[str], Any]) -> dict[int, Fault]:
         columns = [column(f"error_{name}") for name in ("code", "message", "origin")]
-        at = [np.flatnonzero(_there(one)).tolist() for one in columns]
-        if not at[0] == at[1] == at[2]:
+        positions, *others = [np.flatnonzero(_valid(array)).tolist() for array in columns]
+        if any(other != positions for other in others):
             raise malformed("an error is a code, a message and an origin")
-        own = self._texts.setdefault  # equal texts as one object: they come again with many values
-        rows = zip(*[_texts(one.drop_null()) for one in columns], strict=True)
-        return {place: Fault(*[own(one, one) for one in row]) for place, row in zip(at[0], rows, strict=True)}
+        own = self._texts.setdefault  # equal texts as one object, because they repeat in many values
+        rows = zip(*[_texts(array.drop_null()) for array in columns], strict=True)
+        return {at: Fault(*[own(word, word) for word in row]) for at, row in zip(positions, rows, strict=True)}
 
 
 class _File:
-    """An Arrow IPC file that is a part, or belongs to one."""
+    """An Arrow IPC file: a part, or a piece of one."""
 
     def __init__(self, data: bytes) -> None:
         self.reader = pa.ipc.open_file(pa.BufferReader(data), options=pa.ipc.IpcReadOptions(use_threads=False))
@@ -187,15 +188,15 @@ class _File:
         self.layer = text(about.get("layer"))
 
     def batch(self, number: int) -> tuple[pa.RecordBatch, dict[bytes, bytes]]:
-        """A batch, every byte of it checked, and its metadata."""
+        """A batch, fully validated, and its metadata."""
         batch, metadata = self.reader.get_batch_with_custom_metadata(number)
         batch.validate(full=True)
         return batch, dict(metadata or {})
 
 
 class _Head:
-    """What stands at the end of the newest part. Words it does not know are passed over: what must not be missed has
-    a version of its own.
+    """The JSON at the end of the newest part. Unknown fields are ignored: a field that no reader may ignore needs a new
+    version of the format.
     """
 
     def __init__(self, file: _File) -> None:
@@ -208,59 +209,60 @@ class _Head:
         if raw.get("applied") is not None:
             stream, sequence = listed(raw["applied"], 2)
             self.applied = Applied(text(stream), natural(sequence))
-        asked = [listed(row, 2) for row in listed(raw.get("recompute"))]
-        self.recompute = {parse_recompute(wire, COMMIT_LIMITS): natural(at) for wire, at in asked}
-        attempts = [Attempt(*map(natural, listed(one, 4))) for one in listed(raw.get("attempts"))]
-        self.attempts = {one.sequence: one for one in attempts}
+        recompute = [listed(row, 2) for row in listed(raw.get("recompute"))]
+        self.recompute = {parse_recompute(wire, COMMIT_LIMITS): natural(sequence) for wire, sequence in recompute}
+        attempts = [Attempt(*map(natural, listed(row, 4))) for row in listed(raw.get("attempts"))]
+        self.attempts = {attempt.sequence: attempt for attempt in attempts}
         self.outcomes = list(map(natural, listed(raw.get("outcomes"), 2)))
         self.counts = [natural(raw.get("values")), natural(raw.get("roots")), self.outcomes]
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
 
 
 def _parts(raw: object) -> tuple[PartRef, ...]:
-    if len(rows := listed(raw)) > MOST_PARTS:
+    if len(rows := listed(raw)) > MAX_PARTS:
         raise malformed("a checkpoint has too many parts")
     pairs = [listed(row, 2) for row in rows]
     return tuple(PartRef(check_address(address), natural(size)) for address, size in pairs)
 
 
 def _reading(read: Callable[[], T]) -> T:
-    """What `read` gives; what pyarrow or numpy find wrong with it is malformed."""
+    """Call `read`; raises `UnprocessableError` (`malformed`) for errors of pyarrow and NumPy."""
     try:
         return read()
     except RebaserError:
         raise
     except (pa.ArrowException, ValueError, TypeError, LookupError, ArithmeticError, OSError, MemoryError) as error:
-        raise malformed(f"no checkpoint that is read here: {type(error).__name__}: {str(error)[:200]}") from None
+        raise malformed(f"unsupported or corrupt checkpoint: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 def _states(column: pa.DictionaryArray) -> NDArray[np.uint8]:
     if not column.dictionary.equals(schema.STATES):
         raise malformed("a checkpoint has other states")
-    return _filled(column.indices, -1, np.int8).astype(np.uint8)  # -1 is `SAID_ELSEWHERE`
+    return _filled(column.indices, -1, np.int8).astype(np.uint8)  # -1 becomes `REFERENCE`
 
 
-def _there(column: pa.Array) -> NDArray[np.bool_]:
+def _valid(column: pa.Array) -> NDArray[np.bool_]:
+    """Which rows are not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
-    found: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def _filled(column: pa.Array, instead: Any, type_: Any) -> NDArray[Any]:
-    """The column as an array, `instead` where there is nothing."""
+    """The column as an array, with `instead` for null."""
     filled = column.fill_null(instead) if column.null_count else column
-    found: NDArray[Any] = filled.to_numpy(zero_copy_only=False).astype(type_, copy=False)
-    return found
+    array: NDArray[Any] = filled.to_numpy(zero_copy_only=False).astype(type_, copy=False)
+    return array
 
 
 def _texts(column: pa.Array) -> list[str]:
-    found: list[str] = column.to_numpy(zero_copy_only=False).tolist()
-    return found
+    texts: list[str] = column.to_numpy(zero_copy_only=False).tolist()
+    return texts
 
 
 def _container(raw: str) -> Json:
     value: Json = read_json(raw.encode())
     if type(value) is not list and type(value) is not dict:
-        raise malformed("JSON is for arrays and maps")
+        raise malformed("the column json is for arrays and maps only")
     return value

@@ -1,4 +1,4 @@
-"""The columns of a part, and the JSON in it. `rebaser_core.checkpoint` tells what they mean."""
+"""The columns of a part, and the JSON in it. `rebaser_core.checkpoint` explains their meaning."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 )
 COLUMNS = {name: place for place, name in enumerate(SCHEMA.names)}
 
-# Keys of metadata. `PART` is in the schema's, the others in those of batches without rows.
+# Keys of metadata: `PART` in that of the schema, the others in that of batches without rows.
 PART, OUTCOMES, DIGESTS, HEAD = b"rebaser", b"outcomes", b"digests", b"head"
 
 
@@ -47,7 +47,7 @@ def read_json(text: bytes) -> Any:
 
 
 def write_template(template: Template) -> str:
-    """A definition without its ids."""
+    """The JSON of a template."""
     inputs = {name: None if count < 0 else count for name, count in template.inputs}
     return write_json({"function": template.function, "inputs": inputs, "params": dict(template.params)})
 
@@ -57,10 +57,10 @@ def read_template(text: str) -> Template:
     raw = read_json(text.encode())
     if type(raw) is not dict or raw.keys() != {"function", "inputs", "params"}:
         raise malformed("a definition is a map of function, inputs and params")
-    function, given, params = raw["function"], raw["inputs"], raw["params"]
-    if type(function) is not str or type(given) is not dict or type(params) is not dict:
-        raise malformed("a definition is a text and two maps")
-    inputs = tuple((name, -1 if count is None else natural(count)) for name, count in given.items())
+    function, counts, params = raw["function"], raw["inputs"], raw["params"]
+    if type(function) is not str or type(counts) is not dict or type(params) is not dict:
+        raise malformed("the function of a definition is text, its inputs and params are maps")
+    inputs = tuple((name, -1 if count is None else natural(count)) for name, count in counts.items())
     if sum(abs(count) for _, count in inputs) > COMMIT_LIMITS.max_inputs:
         raise malformed("a definition has too many inputs")
     return Template(function, inputs, params)
@@ -80,5 +80,5 @@ def text(item: object) -> str:
 
 def listed(item: object, exactly: int | None = None) -> list[Any]:
     if type(item) is not list or (exactly is not None and len(item) != exactly):
-        raise malformed("a list of another length is expected")
+        raise malformed("not a list of the expected length")
     return item

@@ -1,7 +1,7 @@
-"""Checkpoints of version 1, as servers once wrote them: read, no longer written.
+"""Reads checkpoints of version 1, which servers no longer write.
 
-A CBOR sequence (RFC 8742): a header map; then parts, each an array that begins with its kind, in any order and number;
-then a trailer that counts what must have come.
+Such a checkpoint is a CBOR sequence (RFC 8742): a header map; parts in any order and number, each an array that begins
+with its kind; and a trailer with the counts of all that must have come.
 """
 
 from io import BytesIO
@@ -25,7 +25,7 @@ _STATES = {"o": State.OK, "s": State.STALE, "e": State.ERROR, "u": State.UNSET}
 
 
 class V1Reader:
-    """A `CheckpointReader`."""
+    """The `CheckpointReader` of version 1."""
 
     before: tuple[PartRef, ...] = ()
 
@@ -46,14 +46,14 @@ class V1Reader:
         source = BytesIO(data)
         self._read_header(read_item(source, COMMIT_LIMITS))
         while not self._done:
-            # Most of a part is text that is checked by column; what is not goes through `check_tree` there.
+            # Most of a part is text, which is checked by column; the rest goes through `check_tree`.
             kind, *columns = _list(read_unchecked(source, COMMIT_LIMITS), at_least=1)
             read = self._readers.get(kind) if type(kind) is str else None
             if read is None:
                 raise malformed(f"a checkpoint has no part {str(kind)[:40]!r}")
             read(columns)
         if source.tell() != len(data):
-            raise malformed("something follows the checkpoint")
+            raise malformed("bytes follow the checkpoint")
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
         return self._state, Chain()
@@ -74,22 +74,22 @@ class V1Reader:
         ids, letters, values, faults, definitions = _list(columns, exactly=5)
         ids = _texts(ids, self._texts)
         if len(_text(letters)) != len(ids) or len(_list(values)) != len(ids) or not _STATES.keys() >= set(letters):
-            raise malformed("columns of cells do not fit")
+            raise malformed("columns of cells differ in length")
         check_tree(values)
         fault_at = dict(self._read_fault(row) for row in _list(faults))
         derived_at = dict(self._read_definition(row, ids) for row in _list(definitions))
         if not (fault_at.keys() | derived_at.keys()) <= set(range(len(ids))):
             raise malformed("an error or a definition belongs to no cell")
-        here = self._state.cells.columns
+        state_columns = self._state.cells.columns
         for position, (id_, letter, value) in enumerate(zip(ids, letters, values, strict=True)):
             definition = derived_at.get(position)
             if definition is None:
-                here.set(id_, value)
+                state_columns.set(id_, value)
             else:
-                here.derive(definition)
-            row = here.index[id_]
-            here.put(row, value, fault_at.get(position))
-            here.state[row] = STATE_CODES[_STATES[letter]]
+                state_columns.derive(definition)
+            row = state_columns.index[id_]
+            state_columns.put(row, value, fault_at.get(position))
+            state_columns.state[row] = STATE_CODES[_STATES[letter]]
 
     def _read_fault(self, row: object) -> tuple[int, Fault]:
         position, *texts = _list(row, exactly=4)
@@ -101,13 +101,13 @@ class V1Reader:
             raise malformed("a definition is a position, a function, inputs and params")
         texts = self._texts
         inputs: dict[str, Input | tuple[Input, ...]] = {
-            texts[_text(name)]: texts[given] if type(given) is str else tuple(_texts(given, texts))
-            for name, given in raw_inputs.items()
+            texts[_text(name)]: texts[source] if type(source) is str else tuple(_texts(source, texts))
+            for name, source in raw_inputs.items()
         }
         return position, Derive(ids[position], texts[_text(function)], inputs, self._share(raw_params))
 
     def _share(self, params: dict[str, Any]) -> dict[str, Any]:
-        """`params`, or the same ones that came before: a formula usually stands in many cells."""
+        """`params`, or equal params that were read before: many cells usually share a formula."""
         if not set(map(type, params.values())) <= {str} or not set(map(type, params)) <= {str}:
             check_tree(params)
             return params
@@ -117,7 +117,7 @@ class V1Reader:
         ids, sequences = _list(columns, exactly=2)
         ids = _texts(ids, self._texts)
         if len(_list(sequences)) != len(ids):
-            raise malformed("columns of roots do not fit")
+            raise malformed("columns of roots differ in length")
         self._state.roots.update(zip(ids, map(_natural, sequences), strict=True))
 
     def _read_outcomes(self, columns: list[Any]) -> None:
@@ -127,8 +127,8 @@ class V1Reader:
 
     def _read_attempts(self, columns: list[Any]) -> None:
         for row in _list(*_list(columns, exactly=1)):
-            tried = _list(row, at_least=3)
-            attempt = Attempt(*map(_natural, _list(tried + [0] * (4 - len(tried)), exactly=4)))
+            fields = _list(row, at_least=3)
+            attempt = Attempt(*map(_natural, _list(fields + [0] * (4 - len(fields)), exactly=4)))
             self._state.attempts[attempt.sequence] = attempt
 
     def _read_end(self, counts: list[Any]) -> None:
@@ -140,7 +140,7 @@ class V1Reader:
 
 
 class _Interned(dict[str, str]):
-    """Equal texts as one object: ids come again as inputs, functions and codes in many cells."""
+    """Equal texts as one object: ids repeat as inputs, and functions and codes in many cells."""
 
     def __missing__(self, text: str) -> str:
         self[text] = text
@@ -149,7 +149,7 @@ class _Interned(dict[str, str]):
 
 def _list(item: object, *, exactly: int | None = None, at_least: int = 0) -> list[Any]:
     if type(item) is not list or len(item) < at_least or (exactly is not None and len(item) != exactly):
-        raise malformed("a part of the checkpoint has another shape")
+        raise malformed("a part of the checkpoint is not a list of the expected length")
     return item
 
 

@@ -1,7 +1,7 @@
-"""Writes a checkpoint: the whole state, or what changed since the last one.
+"""Writes checkpoints: the whole state, or what changed since the last checkpoint.
 
-Invariant: what it costs is proportional to the rows it writes. While they are copied the state stands still, and that
-is a small part of it.
+Invariant: the cost is proportional to the rows that are written. The state must not change while they are copied,
+which is a small part of the cost.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
-from rebaser_core.checkpoint.part_rows import PartRows, made
+from rebaser_core.checkpoint.part_rows import PartRows, make_batch
 from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_template
 from rebaser_core.ids import RequestId
 from rebaser_core.messages.decision import write_decision, write_digests
@@ -31,24 +31,26 @@ class WrittenCheckpoint:
 
 
 class CheckpointDraft:
-    """The checkpoint of `state` at `view`, that follows `chain`; to be made before anything is folded after `view`.
+    """The checkpoint of `state` at `view`, following `chain`. Make it before anything is folded after `view`.
 
-    All else than cells is copied at once. `rows`: about how many it has; `whole`: whether that is all there are. Then
-    `copy`, while the view is open, then `write`; each may run in another thread. If the checkpoint comes to nothing,
-    `discard` it.
+    The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
+    run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.
+    `whole`: whether it is a new base.
     """
 
     def __init__(self, state: ChangeSetState, view: View, chain: Chain) -> None:
-        assert state.last == view.sequence  # noqa: S101 - else the parts would be of different commits
+        assert state.last == view.sequence  # noqa: S101 - otherwise the parts would be of different commits
         self._view = view
         self._columns = view.columns
         self._changes = view.columns.take_changes()
         changed = self._changes.count
-        self.whole = chain.worn or thresholds.now.delta_share * changed > len(state.cells)
+        self.whole = chain.needs_base or thresholds.now.delta_share * changed > len(state.cells)
         self.rows = len(state.cells) if self.whole else changed
         self.chain = chain = Chain() if self.whole else chain
-        self._attempts = [[one.sequence, one.count, one.first_ms, one.deaths] for one in state.attempts.values()]
-        self._recompute = [[asked.to_wire(), at] for asked, at in state.recompute.items()]
+        self._attempts = [
+            [tried.sequence, tried.count, tried.first_ms, tried.deaths] for tried in state.attempts.values()
+        ]
+        self._recompute = [[recompute.to_wire(), sequence] for recompute, sequence in state.recompute.items()]
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         self._outcomes = [*_since(chain.last, state.outcomes), *_since(chain.last, state.redriven)]
         self._kept = [len(state.outcomes), len(state.redriven)]
@@ -56,17 +58,17 @@ class CheckpointDraft:
         self._values = view.columns.size
 
     def discard(self) -> None:
-        """The checkpoint was not written: its changes are left to the next one."""
+        """Leave the changes to the next checkpoint, because this one was not stored."""
         self._columns.give_back(self._changes)
 
     def copy(self) -> None:
-        """Copy what is to be written."""
+        """Copy the rows to be written."""
         self._copied = PartRows(self._view, *self._select())
 
     def write(self) -> WrittenCheckpoint:
-        """The checkpoint as bytes."""
+        """Encode the checkpoint; `copy` must have run."""
         view, rows = self._view, self._copied
-        assert rows is not None  # noqa: S101 - it was copied
+        assert rows is not None  # noqa: S101 - `copy` has run
         layer = "base" if self.whole else "delta"
         parts: list[bytes] = []
         chain = replace(self.chain, last=view.sequence)
@@ -89,7 +91,7 @@ class CheckpointDraft:
                 return WrittenCheckpoint(parts, chain)
 
     def _select(self) -> tuple[NDArray[Any], list[str], NDArray[Any]]:
-        """Rows to write, ids that have none and are gone, rows that are only named."""
+        """The rows to write, removed ids without a row, and rows that others only refer to."""
         view = self._view
         columns = view.columns
         count = columns.count
@@ -100,23 +102,23 @@ class CheckpointDraft:
         touched, gone = self._changes.touched, []
         roots = {id_ for id_, at in view.roots.items() if at > self.chain.last}
         for id_ in sorted(self._changes.gone | roots):
-            if id_ in index:  # it is there again, or named
+            if id_ in index:  # it exists again, or a definition names it
                 touched[index[id_]] = 1
             else:
                 gone.append(id_)
         rows = np.flatnonzero(touched[:count])
-        rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # else it is free
+        rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # otherwise it is free
         named = np.unique(columns.refs[columns.input_places(rows[columns.template[rows] >= 0])[0]])
         return rows, gone, named[~np.isin(named, rows)]
 
     def _write_rest(self, out: "_File", chain: Chain) -> None:
         view = self._view
         piece = thresholds.now.batch_outcomes
-        for at in range(0, len(self._outcomes), piece):
-            some = self._outcomes[at : at + piece]
-            rows = [[one.commit, one.at_ms, write_decision(one.decision)] for one in some]
-            digests = write_digests([one.decision for one in some])
-            out.note({schema.OUTCOMES: rows} | ({schema.DIGESTS: digests} if digests else {}))
+        for start in range(0, len(self._outcomes), piece):
+            outcomes = self._outcomes[start : start + piece]
+            rows = [[outcome.commit, outcome.at_ms, write_decision(outcome.decision)] for outcome in outcomes]
+            digests = write_digests([outcome.decision for outcome in outcomes])
+            out.write_metadata({schema.OUTCOMES: rows} | ({schema.DIGESTS: digests} if digests else {}))
         head = {
             "last": view.sequence,
             "covers": view.covers,
@@ -129,25 +131,25 @@ class CheckpointDraft:
             "base": [[part.address, part.size] for part in chain.base],
             "deltas": [[part.address, part.size] for part in chain.deltas],
         }
-        out.note({schema.HEAD: head})
+        out.write_metadata({schema.HEAD: head})
 
 
 def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
-    """Those recorded after log sequence `last`: they come last.
+    """The outcomes recorded after log sequence `last`, which are the last ones of `outcomes`.
 
-    Who reads them forgets the oldest until the number fits. Those are the right ones, because an id that once came
-    back from the dead letters is never again among the others.
+    A reader drops the oldest outcomes until their number fits. It drops the right ones, because an id that was redriven
+    once is never recorded among the other outcomes again.
     """
-    found: list[RecordedOutcome] = []
-    for one in reversed(outcomes.values()):
-        if one.commit <= last:
+    newer: list[RecordedOutcome] = []
+    for outcome in reversed(outcomes.values()):
+        if outcome.commit <= last:
             break
-        found.append(one)
-    return found[::-1]
+        newer.append(outcome)
+    return newer[::-1]
 
 
 class _File:
-    """An Arrow IPC file with rows of `rows` from `first` on."""
+    """An Arrow IPC file with the rows of `rows` from position `first` on."""
 
     def __init__(self, layer: str, rows: PartRows, first: int) -> None:
         about = {"format": schema.FORMAT, "version": schema.VERSION, "layer": layer, "first": first}
@@ -168,7 +170,7 @@ class _File:
         )
 
     def fill(self) -> int:
-        """Write as many rows as there are, or as a file has. Returns where the next file begins."""
+        """Write all rows, or as many as fit in a file. Returns the position where the next file begins."""
         at, most = self._first, thresholds.now.part_bytes
         while at < self._end and (at == self._first or self._sink.tell() < most):
             batch = self._rows.batch(at, self._end - at, self._templates, self._definitions)
@@ -176,10 +178,10 @@ class _File:
             at += batch.num_rows
         return at
 
-    def note(self, said: dict[bytes, Any]) -> None:
-        """Write a batch without rows that says this."""
-        empty = made({"id": []}, 0, self._templates, self._definitions)
-        self._writer.write_batch(empty, custom_metadata={key: write_json(value) for key, value in said.items()})
+    def write_metadata(self, metadata: dict[bytes, Any]) -> None:
+        """Write a batch without rows that has this metadata, as JSON."""
+        empty = make_batch({"id": []}, 0, self._templates, self._definitions)
+        self._writer.write_batch(empty, custom_metadata={key: write_json(value) for key, value in metadata.items()})
 
     def close(self) -> bytes:
         self._writer.close()

@@ -1,6 +1,7 @@
-"""All values of a change set by id: columns, and what is laid over them while they are frozen.
+"""All values of a change set by id: the columns, and an overlay of changes made while views pin the columns.
 
-Invariant: looked at from outside there is one set of cells, wherever each of them stands.
+Invariant: callers see one set of cells, whether a cell is in the overlay or in the columns. An entry of the overlay
+hides the value in the columns; None hides it as removed.
 """
 
 from collections import Counter
@@ -39,7 +40,7 @@ UNSET_CELL = Cell(None, State.UNSET)
 
 
 class Cells(Mapping[str, Cell]):
-    """A cell is made when it is asked for. `pins`: how many views rest on `columns`."""
+    """A mapping from id to `Cell`, made on access. `pins`: how many views rely on `columns` as they are."""
 
     def __init__(self) -> None:
         self.columns = Columns()
@@ -71,7 +72,7 @@ class Cells(Mapping[str, Cell]):
         return cell
 
     def base_cell(self, id_: str) -> Cell | None:
-        """What stands in the columns."""
+        """The cell of `id_` in the columns, without the overlay."""
         row = self.columns.find(id_)
         return self.at(row) if row >= 0 else None
 
@@ -81,7 +82,7 @@ class Cells(Mapping[str, Cell]):
         return Cell(columns.value(row), STATES[columns.state[row]], columns.faults.get(row), columns.definition(row))
 
     def iter_values(self) -> Iterator[tuple[str, Value]]:
-        """All ids and values; cheaper than the cells, whose definitions would be made."""
+        """All ids and values. Cheaper than `items`, which would make the definitions of the cells."""
         columns, over = self.columns, self._overlay
         ids, value, state, faults = columns.ids, columns.value, columns.state, columns.faults
         for row in columns.rows().tolist():
@@ -92,7 +93,7 @@ class Cells(Mapping[str, Cell]):
                 yield id_, Value(cell.value, cell.state, cell.fault)
 
     def states(self) -> dict[State, int]:
-        """How many values are in which state, as stored."""
+        """The number of values in each state, as stored."""
         columns, over = self.columns, self._overlay
         counts: Counter[State] = Counter()
         for code, count in enumerate(np.bincount(columns.state[columns.rows()]).tolist()):
@@ -106,7 +107,7 @@ class Cells(Mapping[str, Cell]):
         return counts
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
-        """Ids of values that are errors, and why."""
+        """Ids and faults of values in state `error`."""
         columns, over = self.columns, self._overlay
         for row, fault in columns.faults.items():
             if (id_ := columns.ids[row]) not in over:
@@ -116,7 +117,7 @@ class Cells(Mapping[str, Cell]):
                 yield id_, cell.fault
 
     def is_derived(self, id_: str) -> bool:
-        """Whether `id_` is there and has a definition."""
+        """Whether `id_` exists and has a definition."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             return cell is not None and cell.definition is not None
@@ -124,7 +125,7 @@ class Cells(Mapping[str, Cell]):
         return row >= 0 and self.columns.template[row] >= 0
 
     def derived(self, functions: frozenset[str] | None = None) -> Iterator[str]:
-        """Ids of all derived values, or of those by one of `functions`; costs what the change set holds."""
+        """Ids of all derived values, or of those by one of `functions`; costs as much as the change set holds."""
         over, ids = self._overlay, self.columns.ids
         yield from [id_ for row in self.columns.derived(functions).tolist() if (id_ := ids[row]) not in over]
         for id_, cell in over.items():
@@ -133,36 +134,36 @@ class Cells(Mapping[str, Cell]):
                 yield id_
 
     def functions_of_faults(self, code: str) -> set[str]:
-        """The functions of derived values whose fault has this code; costs what the faults number."""
+        """The functions of derived values whose fault has this code; costs as much as there are faults."""
         columns, over = self.columns, self._overlay
         of_template = {int(columns.template[row]): row for row, fault in columns.faults.items() if fault.code == code}
-        found = {one.function for row in of_template.values() if (one := columns.definition(row)) is not None}
+        found = {derive.function for row in of_template.values() if (derive := columns.definition(row)) is not None}
         for cell in over.values():
             if cell is not None and cell.definition is not None and cell.fault is not None and cell.fault.code == code:
                 found.add(cell.definition.function)
         return found
 
     def unknown_functions(self, known: Container[str]) -> set[str]:
-        """Functions not among `known` that the definitions in the columns name, or named."""
+        """Functions not among `known` that definitions in the columns name or once named."""
         return {name for name in self.columns.templates.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
-        """Whether a value is derived by `function` (None: by any), or was; costs what is laid over the columns."""
+        """Whether a value is or was derived by `function` (None: by any); costs as much as the overlay holds."""
         known = self.columns.templates.functions
         if known if function is None else function in known:
             return True
         definitions = (cell.definition for cell in self._overlay.values() if cell is not None)
-        return any(one is not None and function in (None, one.function) for one in definitions)
+        return any(derive is not None and function in (None, derive.function) for derive in definitions)
 
     def is_input(self, id_: str) -> bool:
-        """Whether a definition names `id_`, which need not exist, or a pattern that matches it."""
+        """Whether a definition names `id_`, or a pattern that matches it; `id_` need not exist."""
         used, uses = self.columns.used, self._extra_uses
         if self.columns.patterns is None and self._patterns is None:
             return used(id_) + uses.get(id_, 0) > 0
         return any(used(name) + uses.get(name, 0) > 0 for name in self._names(id_))
 
     def _names(self, id_: str) -> list[str]:
-        """All that definitions may say to mean `id_`: itself, and the keys of patterns."""
+        """The input ids by which definitions can refer to `id_`: itself, and the keys of patterns that match it."""
         names = [id_]
         if self.columns.patterns:
             names += self.columns.patterns.keys(id_)
@@ -174,11 +175,11 @@ class Cells(Mapping[str, Cell]):
 
     @property
     def overlay_empty(self) -> bool:
-        """Whether nothing is laid over the columns."""
+        """Whether all values are in the columns."""
         return not self._overlay
 
     def apply(self, update: Update) -> bool:
-        """Apply an edit. Returns whether it touched anything: removing what is not there does not."""
+        """Apply an edit. Returns whether it touched anything: removing an id that does not exist does not."""
         if self.pins or self._overlay:
             return self._write_overlay(update)
         columns = self.columns
@@ -195,7 +196,7 @@ class Cells(Mapping[str, Cell]):
         return True
 
     def _write_overlay(self, update: Update) -> bool:
-        """`apply`, above the columns."""
+        """`apply` to the overlay."""
         id_ = update.id
         columns, overlaid, row = self.columns, None, -1
         if id_ in self._overlay:
@@ -248,7 +249,7 @@ class Cells(Mapping[str, Cell]):
         return bool(overlay)
 
     def _merge_cell(self, id_: str, cell: Cell | None) -> None:
-        """Write one cell of the overlay into the columns, and count there what was counted above them."""
+        """Write one cell of the overlay into the columns, which count its inputs and its size from then on."""
         columns = self.columns
         size = columns.size
         row = columns.find(id_)
@@ -273,7 +274,7 @@ class Cells(Mapping[str, Cell]):
         self._extra_size -= columns.size - size
 
     def compute(self, id_: str, value: Json, fault: Fault | None) -> None:
-        """Store what an update found for `id_`, if it is there and derived."""
+        """Store the result of an update for `id_`, if it exists and is derived."""
         if self.pins or self._overlay:
             cell = self.get(id_)
             if cell is not None and cell.definition is not None:
@@ -285,24 +286,24 @@ class Cells(Mapping[str, Cell]):
             columns.computed(row, value, fault)
 
     def compute_all(self, table: ComputedTable) -> None:
-        """Store what a large update found."""
+        """Store the results of an update; ids that do not exist or are not derived are ignored."""
         columns = self.columns
         rows = table.rows
         if self.pins or self._overlay:
-            for one in table:
-                self.compute(one.id, one.value, one.fault)
+            for item in table:
+                self.compute(item.id, item.value, item.fault)
             return
         if rows is None or table.columns is not columns:
             index = columns.index
             found = np.array([index.get(id_, -1) for id_ in table.ids], np.int32)
-            there = (found >= 0) & (columns.template[found] >= 0)
-            if not there.all():
-                table, found = table.filter(there), found[there]
+            derived = (found >= 0) & (columns.template[found] >= 0)
+            if not derived.all():
+                table, found = table.filter(derived), found[derived]
             rows = found
         columns.computed_all(rows, table.kinds, table.bits, table.others, table.faults)
 
     def updates(self) -> Iterator[Update]:
-        """Updates that rebuild everything set or derived here, in an empty change set."""
+        """Updates that recreate all values and definitions in an empty change set."""
         for id_ in self:
             cell = self[id_]
             if cell.definition is not None:
@@ -311,21 +312,23 @@ class Cells(Mapping[str, Cell]):
                 yield Unset(id_) if cell.state is State.UNSET else Set(id_, cell.value)
 
     def dependents(self, id_: str) -> list[str]:
-        """Ids whose definitions name `id_`, or a pattern that matches it, in no particular order."""
+        """Ids whose definitions name `id_` or a pattern that matches it, in no particular order."""
         over = self._overlay
         columns = self.columns
         names = self._names(id_)
         rows = [row for name in names if (row := columns.index.get(name, -1)) >= 0]
-        found = [columns.ids[one] for row in rows for one in columns.dependents(row)]
+        found = [columns.ids[dependent] for row in rows for dependent in columns.dependents(row)]
         if len(rows) > 1:
             found = list(dict.fromkeys(found))
         if over:
-            found = [one for one in found if one not in over]
-            found += [one for one, cell in over.items() if cell is not None and not set(names).isdisjoint(cell.inputs)]
+            found = [dependent for dependent in found if dependent not in over]
+            found += [
+                user for user, cell in over.items() if cell is not None and not set(names).isdisjoint(cell.inputs)
+            ]
         return found
 
     def reached(self, roots: Iterable[str]) -> set[str]:
-        """Derived values among `roots` and all that depend on any of them."""
+        """The derived values among `roots`, and all values that depend on any of `roots`."""
         todo = list(roots)
         found = {id_ for id_ in todo if self.is_derived(id_)}
         dependents = self.dependents
@@ -338,7 +341,7 @@ class Cells(Mapping[str, Cell]):
 
 
 def _same(left: Derive, right: Derive) -> bool:
-    """Whether two definitions of an id are the same to the last type."""
+    """Whether two definitions of an id are the same, types of parameters included."""
     return (
         left.function == right.function
         and list(left.inputs.items()) == list(right.inputs.items())

@@ -125,8 +125,8 @@ WAYS = [
     ),
     Way("the way back built anew", f"{CORE}state.dependents:Edges.build"),
     Way("the way back forgotten", f"{CORE}state.dependents:Edges.add", lambda given, _: given[0].stale),
-    Way("a pattern looked up", f"{CORE}state.patterns.matches:PatternMatches._looked_up"),
-    Way("what a pattern matched brought up to date", f"{CORE}state.patterns.matches:_worked_in"),
+    Way("a pattern looked up", f"{CORE}state.patterns.matches:PatternMatches._look_up"),
+    Way("what a pattern matched brought up to date", f"{CORE}state.patterns.matches:_with_changes"),
     Way("ids of some heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads),
     Way("ids of all heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads is None),
     # -- checkpoints

@@ -178,11 +178,11 @@ def test_an_update_of_many_values_is_in_the_delta() -> None:
 
 def test_a_new_base_is_written_when_the_deltas_have_paid_for_it() -> None:
     part = PartRef("x", 100)
-    assert Chain().worn
-    assert not Chain(1, (part,)).worn
-    assert not Chain(1, (part,), (PartRef("y", 50),)).worn
-    assert Chain(1, (part,), (PartRef("y", 30), PartRef("z", 21))).worn
-    assert Chain(1, (PartRef("x", 10**9),), (part,) * 64).worn
+    assert Chain().needs_base
+    assert not Chain(1, (part,)).needs_base
+    assert not Chain(1, (part,), (PartRef("y", 50),)).needs_base
+    assert Chain(1, (part,), (PartRef("y", 30), PartRef("z", 21))).needs_base
+    assert Chain(1, (PartRef("x", 10**9),), (part,) * 64).needs_base
 
 
 def test_a_new_base_is_written_when_most_has_changed() -> None:

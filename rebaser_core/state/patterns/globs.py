@@ -1,7 +1,7 @@
-"""Patterns of ids: which of many match an id.
+"""Glob patterns: matching one glob against an id, and finding those of many globs that match an id.
 
-Invariant: takes time for the patterns that match, and for those that share segments (the parts between slashes) with
-the id, not for all there are; and no pattern takes more than about the square of the length of an id.
+Invariant: the time depends on the globs that match and on those that share segments (the parts between slashes) with
+the id, not on the number of globs. No glob takes more than about the square of the length of an id.
 """
 
 import re
@@ -15,9 +15,9 @@ Matcher: TypeAlias = Callable[[str], object]
 
 @lru_cache(1024)
 def matcher(glob: str) -> Matcher:
-    """Says of an id whether `glob` matches it: `*` is any run of characters but `/`, `**` (or more) any run at all."""
-    # A run ends where what follows comes first, and never later: what is gained by going on is what comes after. So
-    # nothing is tried twice, and many runs do not take exponential time.
+    """A predicate on ids for `glob`: `*` is any run of characters except `/`, `**` (or more) any run at all."""
+    # A run ends at the first occurrence of the text behind it, and never later: the next run can match whatever lies
+    # between. So nothing is tried twice, and many runs do not take exponential time.
     pieces = [[re.escape(text) for text in piece.split("*")] for piece in re.split(r"\*\*+", glob)]
     *_, last = pieces
     bound = [head + "".join([f"(?>[^/]*?{text})" for text in more]) for head, *more in pieces]
@@ -30,7 +30,7 @@ def matcher(glob: str) -> Matcher:
 
 
 class _Affixes(Generic[T]):
-    """Globs, each with at least one run, by what they begin and end with; each leads to something."""
+    """A map from globs with at least one run, indexed by the literal text at their beginnings and ends."""
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[int, int], int] = {}
@@ -44,15 +44,15 @@ class _Affixes(Generic[T]):
         return glob[: glob.index("*")], glob[glob.rindex("*") + 1 :]
 
     def get(self, glob: str) -> T | None:
-        found = self._entries.get(self._ends(glob), {}).get(glob)
-        return None if found is None else found[1]
+        entry = self._entries.get(self._ends(glob), {}).get(glob)
+        return None if entry is None else entry[1]
 
     def put(self, glob: str, target: T) -> None:
         prefix, suffix = ends = self._ends(glob)
         sizes = len(prefix), len(suffix)
         self._sizes[sizes] = self._sizes.get(sizes, 0) + 1
-        ends_say_all = set(glob[len(prefix) : len(glob) - len(suffix)]) == {"*"}
-        self._entries.setdefault(ends, {})[glob] = None if ends_say_all else matcher(glob), target
+        only_run = set(glob[len(prefix) : len(glob) - len(suffix)]) == {"*"}
+        self._entries.setdefault(ends, {})[glob] = None if only_run else matcher(glob), target
 
     def discard(self, glob: str) -> None:
         prefix, suffix = ends = self._ends(glob)
@@ -68,15 +68,15 @@ class _Affixes(Generic[T]):
         length = len(text)
         for before, after in self._sizes:
             if before + after <= length:
-                some = self._entries.get((text[:before], text[length - after :]))
-                if some:
-                    for match, target in some.values():
+                entries = self._entries.get((text[:before], text[length - after :]))
+                if entries:
+                    for match, target in entries.values():
                         if match is None or match(text):
                             yield target
 
 
 class _Node:
-    """Where globs stand after some segments: `deep` are those that go on with a segment that has `**` in it."""
+    """A node of the tree of globs by segment. `deep`: the rests of globs whose next segment contains `**`."""
 
     __slots__ = ("deep", "glob", "literal", "starred")
 
@@ -84,7 +84,7 @@ class _Node:
         self.literal: dict[str, _Node] = {}
         self.starred: _Affixes[_Node] = _Affixes()
         self.deep: _Affixes[str] = _Affixes()
-        self.glob: str | None = None  # that ends here
+        self.glob: str | None = None  # the glob that ends here
 
     @property
     def empty(self) -> bool:
@@ -102,12 +102,12 @@ class GlobSet:
         return self._count
 
     def add(self, glob: str) -> None:
-        """Put `glob` in; nothing happens if it is."""
+        """Add `glob`, unless it is in the set."""
         node = self._root
         parts = glob.split("/")
-        for at, part in enumerate(parts):
+        for depth, part in enumerate(parts):
             if "**" in part:
-                rest = "/".join(parts[at:])
+                rest = "/".join(parts[depth:])
                 if node.deep.get(rest) is None:
                     node.deep.put(rest, glob)
                     self._count += 1
@@ -124,14 +124,14 @@ class GlobSet:
         node.glob = glob
 
     def remove(self, glob: str) -> None:
-        """Take `glob`, which is in, out."""
+        """Remove `glob`, which is in the set."""
         node: _Node | None = self._root
         path: list[tuple[_Node, str]] = []
         parts = glob.split("/")
-        for at, part in enumerate(parts):
-            assert node is not None  # noqa: S101 - it was put in
+        for depth, part in enumerate(parts):
+            assert node is not None  # noqa: S101 - the glob was added
             if "**" in part:
-                node.deep.discard("/".join(parts[at:]))
+                node.deep.discard("/".join(parts[depth:]))
                 break
             path.append((node, part))
             node = node.starred.get(part) if "*" in part else node.literal[part]
@@ -147,7 +147,7 @@ class GlobSet:
                 del node.literal[part]
 
     def matching(self, id_: str) -> list[str]:
-        """The globs that match `id_`."""
+        """The globs of the set that match `id_`."""
         found: list[str] = []
         nodes = [self._root]
         start = 0

@@ -1,7 +1,7 @@
-"""Ids by their segments (the parts between slashes): which of many match a pattern.
+"""A tree of ids by segment (the parts between slashes): which of many ids match a glob.
 
-Invariant: takes time for what matches, and for what the segments before the first `**` let through. Holds no more than
-the ids that may match one of the patterns it was told of, as far as their first segments say.
+Invariant: the time depends on the ids that match, and on those that the segments before the first `**` admit. The tree
+holds only ids that may match one of the globs passed to `cover`, judged by their first segments.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -9,28 +9,29 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from rebaser_core import thresholds
 from rebaser_core.state.patterns.globs import matcher
 
-_Some = dict[str, str | dict[str, None]]  # one as it is: a map of one takes four times as much as its text
+_Folders = dict[str, str | dict[str, None]]  # a single member is kept as text: a map of one takes four times that
 
 
 class IdTree:
-    """A set of ids. `leaves`: the ids of a folder; `inner`: the folders in a folder. A folder ends with a slash, or is
-    empty. `heads`: the folders of the first segment that are held, None for all."""
+    """A set of ids. `_leaves`: the ids in a folder; `_inner`: the folders in a folder. A folder ends with a slash, or
+    is empty. `_heads`: the first segments, as folders, whose ids the tree holds; None for all.
+    """
 
     def __init__(self) -> None:
-        self._leaves: _Some = {}
-        self._inner: _Some = {}
+        self._leaves: _Folders = {}
+        self._inner: _Folders = {}
         self._heads: set[str] | None = set()
-        self._selected = 0
+        self._scans = 0
 
     def cover(self, globs: Iterable[str], ids: Callable[[], Iterable[str]]) -> None:
-        """Take in those of all `ids` that `globs` may match. `add` has told of each of these as it came."""
+        """Hold, from now on, all ids that `globs` may match. `ids` returns all ids that exist."""
         if self._heads is None:
             return
         heads = {head for glob in globs if (head := _head(glob)) not in self._heads}
         if not heads:
             return
-        self._selected += 1
-        if None in heads or self._selected > thresholds.now.heads:
+        self._scans += 1
+        if None in heads or self._scans > thresholds.now.heads:
             known, self._heads = self._heads, None
             self._take_in(id_ for id_ in ids() if id_[: id_.find("/") + 1] not in known)
         else:
@@ -41,7 +42,7 @@ class IdTree:
         return self._heads is None or id_[: id_.find("/") + 1] in self._heads
 
     def add(self, id_: str) -> None:
-        """Put `id_` in, if any pattern may match it; nothing happens if it is."""
+        """Add `id_` if a covered glob may match it, unless the tree holds it."""
         if self._holds(id_):
             self._take_in((id_,))
 
@@ -49,9 +50,9 @@ class IdTree:
         leaves = self._leaves
         for id_ in ids:
             folder = id_[: id_.rfind("/") + 1]
-            some = leaves.get(folder)
-            if type(some) is dict:
-                some[id_] = None
+            members = leaves.get(folder)
+            if type(members) is dict:
+                members[id_] = None
                 continue
             new = _put(leaves, folder, id_)
             while new and folder:
@@ -60,7 +61,7 @@ class IdTree:
                 folder = parent
 
     def remove(self, id_: str) -> None:
-        """Take `id_`, which was put in, out."""
+        """Remove `id_`, which was passed to `add` or existed at `cover`."""
         if not self._holds(id_):
             return
         folder = id_[: id_.rfind("/") + 1]
@@ -71,10 +72,10 @@ class IdTree:
             folder = parent
 
     def matching(self, glob: str) -> list[str]:
-        """The ids that match `glob`, which is covered, in order."""
-        at = glob.partition("*")[0].rfind("/") + 1
-        folders: Iterable[str] = (glob[:at],)
-        *parts, last = glob[at:].split("/")
+        """The ids that match `glob`, sorted; `glob` must be covered."""
+        start = glob.partition("*")[0].rfind("/") + 1
+        folders: Iterable[str] = (glob[:start],)
+        *parts, last = glob[start:].split("/")
         for part in parts:
             if "**" in part:
                 break
@@ -92,55 +93,56 @@ class IdTree:
                 yield from _all(self._inner, folder)
             elif "*" in part:
                 cut, match = len(folder), matcher(part)
-                yield from [one for one in _all(self._inner, folder) if match(one[cut:-1])]
-            elif (one := f"{folder}{part}/") in self._leaves or one in self._inner:
-                yield one
+                yield from [inner for inner in _all(self._inner, folder) if match(inner[cut:-1])]
+            elif (inner := f"{folder}{part}/") in self._leaves or inner in self._inner:
+                yield inner
 
     def _ids(self, folders: Iterable[str], last: str) -> Iterator[str]:
+        """The ids in `folders` whose last segment matches `last`."""
         for folder in folders:
-            some = _all(self._leaves, folder)
+            ids = _all(self._leaves, folder)
             if last == "*":
-                yield from some
+                yield from ids
             elif "*" in last:
                 cut, match = len(folder), matcher(last)
-                yield from [id_ for id_ in some if match(id_[cut:])]
-            elif (id_ := folder + last) in some:
+                yield from [id_ for id_ in ids if match(id_[cut:])]
+            elif (id_ := folder + last) in ids:
                 yield id_
 
     def _below(self, folder: str) -> Iterator[str]:
         todo = [folder]
         while todo:
-            one = todo.pop()
-            yield from _all(self._leaves, one)
-            todo.extend(_all(self._inner, one))
+            inner = todo.pop()
+            yield from _all(self._leaves, inner)
+            todo.extend(_all(self._inner, inner))
 
 
-def _all(places: _Some, folder: str) -> Collection[str]:
-    some = places.get(folder, ())
-    return (some,) if type(some) is str else some
+def _all(folders: _Folders, folder: str) -> Collection[str]:
+    members = folders.get(folder, ())
+    return (members,) if type(members) is str else members
 
 
-def _put(places: _Some, folder: str, one: str) -> bool:
-    """Put `one` into a folder. Whether it is the first there."""
-    some = places.get(folder)
-    if some is None:
-        places[folder] = one
+def _put(folders: _Folders, folder: str, member: str) -> bool:
+    """Add `member` to a folder. Returns whether it is the first."""
+    members = folders.get(folder)
+    if members is None:
+        folders[folder] = member
         return True
-    if type(some) is dict:
-        some[one] = None
-    elif some != one:
-        places[folder] = {some: None, one: None}  # type: ignore[dict-item] # it is text
+    if type(members) is dict:
+        members[member] = None
+    elif members != member:
+        folders[folder] = {members: None, member: None}  # type: ignore[dict-item] # it is text
     return False
 
 
-def _take(places: _Some, folder: str, one: str) -> bool:
-    """Take `one`, which is there, out of a folder. Whether it was the last."""
-    some = places[folder]
-    if type(some) is dict:
-        del some[one]
-        if some:
+def _take(folders: _Folders, folder: str, member: str) -> bool:
+    """Remove `member`, which is in the folder. Returns whether it was the last."""
+    members = folders[folder]
+    if type(members) is dict:
+        del members[member]
+        if members:
             return False
-    del places[folder]
+    del folders[folder]
     return True
 
 
@@ -149,7 +151,7 @@ def _parent(folder: str) -> str:
 
 
 def _head(glob: str) -> str | None:
-    """The folder of the first segment of all that `glob` matches; None if that may be any."""
-    before, run, _ = glob.partition("*")
-    at = before.find("/") + 1
-    return before[:at] if at or not run or not ("/" in glob or "**" in glob) else None
+    """The folder of the first segment of every id that `glob` matches; None if ids of several may match."""
+    literal, run, _ = glob.partition("*")
+    end = literal.find("/") + 1
+    return literal[:end] if end or not run or not ("/" in glob or "**" in glob) else None

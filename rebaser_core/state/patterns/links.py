@@ -1,7 +1,7 @@
-"""From rows to the patterns that match their ids, in arrays that loops over many rows can follow.
+"""Links from rows to the patterns that match their ids, in arrays that loops over many rows can follow.
 
-Invariant: a value leads to all patterns that match its id, of those that were linked, and to no other; a row without a
-value leads nowhere. A pattern that is named no more stays in links, as one in row -1, until all is cleared.
+Invariant: the row of a value leads to exactly those linked patterns that match its id; a row without a value leads to
+none. A removed pattern stays in links, with -1 as its row, until `clear`.
 """
 
 from collections.abc import Iterable
@@ -35,32 +35,32 @@ class PatternLinks:
 
     @classmethod
     def empty(cls) -> "PatternLinks":
-        """That of no pattern: `first_link` is empty."""
-        made = cls()
-        made.first_link = made.first_link[:0]
-        return made
+        """Links without any pattern: `first_link` is empty."""
+        links = cls()
+        links.first_link = links.first_link[:0]
+        return links
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all patterns and links."""
         self.first_link, self.pattern_row, self.match_count = (
             np.zeros(64, np.int32),
             np.zeros(16, np.int32),
             np.zeros(16, np.int64),
         )
         self.link_pattern, self.next_link = np.zeros(16, np.int32), np.zeros(16, np.int32)
-        self._patterns, self._links = 0, 1  # link 0 is none
-        self._number: dict[int, int] = {}  # of the pattern in a row
-        self._known: dict[tuple[int, int], int] = {}  # the link that goes on at one, to a pattern
+        self._patterns, self._links = 0, 1  # 0 stands for no link
+        self._number: dict[int, int] = {}  # of a pattern, by its row
+        self._known: dict[tuple[int, int], int] = {}  # a link, by the next link and the pattern
         self.linked = self.dead = 0
 
     @property
     def rows(self) -> list[int]:
-        """Those of the patterns that are named."""
+        """The rows of all patterns that definitions name."""
         return list(self._number)
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether so much is of no use that making all anew is paid for."""
+        """Whether enough links are unused to pay for rebuilding all of them."""
         return max(self.dead, self._links) > 2 * self.linked + thresholds.now.ways_slack
 
     def reserve(self, rows: int) -> None:
@@ -68,7 +68,7 @@ class PatternLinks:
         self.first_link = _grown(self.first_link, rows)
 
     def add(self, row: int) -> bool:
-        """The pattern in `row` is named now, and nothing leads to it yet. False if it was named already."""
+        """Add the pattern in `row`, without links to it. Returns False if it was there already."""
         if row in self._number:
             return False
         number = self._number[row] = self._patterns
@@ -83,15 +83,15 @@ class PatternLinks:
         return True
 
     def remove(self, row: int) -> None:
-        """The pattern in `row` is named no more."""
+        """Remove the pattern in `row`."""
         number = self._number.pop(row)
-        size = int(self.match_count[number])
+        count = int(self.match_count[number])
         self.pattern_row[number], self.match_count[number], self.first_link[row] = -1, 0, 0
-        self.linked -= size
-        self.dead += size
+        self.linked -= count
+        self.dead += count
 
     def link(self, row: int, members: NDArray[np.int32]) -> None:
-        """The pattern in `row`, of which nothing was said before, matches the values in `members`."""
+        """Link the values in `members` to the pattern in `row`, which has no links yet."""
         if not len(members):
             return
         number = self._number[row]
@@ -100,8 +100,10 @@ class PatternLinks:
         if (before == before[0]).all():
             self.first_link[members] = self._link(int(before[0]), number)
         else:
-            kinds, which = np.unique(before, return_inverse=True)
-            self.first_link[members] = np.array([self._link(one, number) for one in kinds.tolist()], np.int32)[which]
+            distinct, which = np.unique(before, return_inverse=True)
+            self.first_link[members] = np.array([self._link(link, number) for link in distinct.tolist()], np.int32)[
+                which
+            ]
         self.match_count[number] = len(members)
         self.linked += len(members)
 
@@ -118,9 +120,9 @@ class PatternLinks:
         return link
 
     def value_added(self, row: int, patterns: Iterable[int]) -> None:
-        """There is a value in `row` that the patterns in the rows `patterns` match."""
+        """Link the new value in `row` to the patterns in the rows `patterns`, which match it."""
         link = 0
-        for number in sorted([self._number[one] for one in patterns]):
+        for number in sorted([self._number[pattern_row] for pattern_row in patterns]):
             link = self._link(link, number)
             self.match_count[number] += 1
             self.linked += 1
@@ -129,7 +131,7 @@ class PatternLinks:
             self.first_link[row] = link
 
     def value_removed(self, row: int) -> None:
-        """There is no value in `row` any more."""
+        """Unlink the removed value in `row`."""
         if row >= len(self.first_link):
             return
         link = int(self.first_link[row])

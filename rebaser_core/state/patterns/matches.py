@@ -35,24 +35,24 @@ class PatternMatches:
     def __init__(self, columns: ValueColumns) -> None:
         self._columns = columns
         self._patterns = GlobSet()
-        self._names: IdTree | None = None  # once somebody has asked
+        self._ids: IdTree | None = None  # since the first lookup
         self._links = PatternLinks()
-        self._new: dict[str, None] = {}  # keys that are not linked yet: all there are while there are no names
-        self._found: dict[str, _Found] = {}
-        self._kept = 0
+        self._new: dict[str, None] = {}  # keys that are not linked yet; before the first lookup, all keys
+        self._cache: dict[str, _Matched] = {}
+        self._cached_rows = 0
         self.generation = 0
 
     def __len__(self) -> int:
         return len(self._patterns)
 
     def add(self, key: str) -> None:
-        """`key` is named by a definition now."""
+        """Add the pattern `key`, which a definition names now."""
         if self._links.add(self._columns.index[key]):
             self._patterns.add(key[1:])
             self._new[key] = None
 
     def remove(self, key: str) -> None:
-        """`key` is named no more; its row still is its own."""
+        """Remove the pattern `key`, which no definition names any more; it still has its row."""
         self._patterns.remove(key[1:])
         self._links.remove(self._columns.index[key])
         self._new.pop(key, None)
@@ -63,57 +63,58 @@ class PatternMatches:
         return [PATTERN_PREFIX + glob for glob in self._patterns.matching(id_)]
 
     def value_added(self, id_: str) -> None:
-        """There is a value `id_` now."""
-        if self._names is None:
+        """Note the new value `id_`."""
+        if self._ids is None:
             self.generation += 1
             return
-        self._names.add(id_)
+        self._ids.add(id_)
         index, new = self._columns.index, self._new
         keys = self.keys(id_)
         self._links.value_added(index[id_], [index[key] for key in keys if key not in new])
-        for found in self._found_by(keys):
-            found.came[id_] = None
+        for matched in self._cached(keys):
+            matched.added[id_] = None
 
     def value_removed(self, id_: str) -> None:
-        """There is no value `id_` any more; its row still is."""
-        if self._names is None:
+        """Note that the value `id_` was removed; it still has its row."""
+        if self._ids is None:
             self.generation += 1
             return
-        self._names.remove(id_)
+        self._ids.remove(id_)
         row = self._columns.index[id_]
         self._links.value_removed(row)
-        for found in self._found_by(self.keys(id_)):
-            found.came.pop(id_, None)
-            found.went.add(row)
+        for matched in self._cached(self.keys(id_)):
+            matched.added.pop(id_, None)
+            matched.removed.add(row)
 
-    def _found_by(self, keys: list[str]) -> list["_Found"]:
-        """What is kept of the patterns `keys`, by which something moved, if it is worth keeping."""
+    def _cached(self, keys: list[str]) -> list["_Matched"]:
+        """The cached matches of `keys`, whose matches change now. Drops those that have too many changes noted."""
         self.generation += bool(keys)
-        kept = []
+        cached = []
         for key in keys:
-            found = self._found.get(key)
-            if found is None:
+            matched = self._cache.get(key)
+            if matched is None:
                 continue
-            if len(found.came) + len(found.went) > thresholds.now.matches_noted + len(found.rows) // 4:
+            if len(matched.added) + len(matched.removed) > thresholds.now.matches_noted + len(matched.rows) // 4:
                 self._forget(key)
             else:
-                kept.append(found)
-        return kept
+                cached.append(matched)
+        return cached
 
     def _forget(self, key: str) -> None:
-        found = self._found.pop(key, None)
-        if found is not None:
-            self._kept -= len(found.rows)
+        matched = self._cache.pop(key, None)
+        if matched is not None:
+            self._cached_rows -= len(matched.rows)
 
     def links(self) -> PatternLinks:
-        """From rows to patterns, all of them linked. Costs what came since somebody asked; the first time, all ids."""
+        """The links from rows to all patterns. Costs as much as was added since the last call; the first time, all
+        ids."""
         links, columns = self._links, self._columns
         links.reserve(columns.count)
         if links.needs_rebuild:
-            named = links.rows
+            rows = links.rows
             links.clear()
             links.reserve(columns.count)
-            for row in named:
+            for row in rows:
                 links.add(row)
                 self._new[columns.ids[row]] = None
         if self._new:
@@ -125,45 +126,46 @@ class PatternMatches:
 
     def rows(self, key: str) -> NDArray[np.int32]:
         """The rows of all values that a pattern matches, in the order of their ids."""
-        found = self._found.get(key)
-        if found is not None and not found.came and not found.went:
-            return found.rows
-        rows = self._looked_up(key) if found is None else _worked_in(self._columns, found)
+        matched = self._cache.get(key)
+        if matched is not None and not matched.added and not matched.removed:
+            return matched.rows
+        rows = self._look_up(key) if matched is None else _with_changes(self._columns, matched)
         self._forget(key)
-        if self._kept + len(rows) > thresholds.now.matches_kept:
-            self._found, self._kept = {}, 0
-        self._found[key] = _Found(rows)
-        self._kept += len(rows)
+        if self._cached_rows + len(rows) > thresholds.now.matches_kept:
+            self._cache, self._cached_rows = {}, 0
+        self._cache[key] = _Matched(rows)
+        self._cached_rows += len(rows)
         return rows
 
-    def _looked_up(self, key: str) -> NDArray[np.int32]:
-        names, index = self._covering((key,)), self._columns.index
-        found = names.matching(key[1:])
-        return np.fromiter(map(index.__getitem__, found), np.int32, len(found))
+    def _look_up(self, key: str) -> NDArray[np.int32]:
+        tree, index = self._covering((key,)), self._columns.index
+        ids = tree.matching(key[1:])
+        return np.fromiter(map(index.__getitem__, ids), np.int32, len(ids))
 
     def _covering(self, keys: Iterable[str]) -> IdTree:
-        """The names, with all that the patterns `keys` may match."""
-        if self._names is None:
-            self._names = IdTree()
+        """The id tree, with all ids that the patterns `keys` may match."""
+        if self._ids is None:
+            self._ids = IdTree()
         columns = self._columns
-        self._names.cover((key[1:] for key in keys), lambda: compress(columns.ids, columns.state.tobytes()))
-        return self._names
+        self._ids.cover((key[1:] for key in keys), lambda: compress(columns.ids, columns.state.tobytes()))
+        return self._ids
 
 
 @dataclass(slots=True)
-class _Found:
-    """The rows that a pattern matched; ids that came since, and rows whose ids went, perhaps to come back."""
+class _Matched:
+    """The rows that a pattern matched, ids added since, and rows of ids removed since (which may exist again)."""
 
     rows: NDArray[np.int32]
-    came: dict[str, None] = field(default_factory=dict)
-    went: set[int] = field(default_factory=set)
+    added: dict[str, None] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
 
 
-def _worked_in(columns: ValueColumns, found: _Found) -> NDArray[np.int32]:
+def _with_changes(columns: ValueColumns, matched: _Matched) -> NDArray[np.int32]:
+    """The rows that a pattern matches now."""
     ids = columns.ids
-    rows = found.rows
-    if found.went:
-        rows = rows[np.isin(rows, list(found.went), invert=True)]  # the ids of those that are left are what they were
-    came = sorted(found.came)
-    at = [bisect_left(rows, id_, key=ids.__getitem__) for id_ in came]
-    return np.insert(rows, at, [columns.index[id_] for id_ in came])
+    rows = matched.rows
+    if matched.removed:
+        rows = rows[np.isin(rows, list(matched.removed), invert=True)]  # the remaining rows still have their ids
+    added = sorted(matched.added)
+    positions = [bisect_left(rows, id_, key=ids.__getitem__) for id_ in added]
+    return np.insert(rows, positions, [columns.index[id_] for id_ in added])
