@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     nats_password: SecretStr | None = Field(None, description="Password of the NATS user.")
     nats_token: SecretStr | None = Field(None, description="NATS token.")
     nats_tls_ca: Path | None = Field(
-        None, description="CA certificates that NATS must be signed by (PEM); default: those of the system."
+        None, description="CA certificates that may sign the certificate of NATS (PEM); default: those of the system."
     )
     nats_tls_cert: Path | None = Field(None, description="Client certificate for NATS (PEM).")
     nats_tls_key: Path | None = Field(

@@ -114,8 +114,8 @@ class PoisonDetector:
                 if before.deaths:
                     await stack.enter_async_context(self._context.suspect_request_lock)
                     commits.log.warning("request_suspected", seq=sequence, deaths=before.deaths)
-                # Any exception but ours is a defect that this request sets off: its attempt stays recorded, as after a
-                # death.
+                # Any exception but a `RebaserError` is a defect that this request triggers: the attempt stays recorded,
+                # as after a death.
                 async with recorded_attempt(commits, before, self._hung):
                     yield Suspicion(self._known_poison([message]), {sequence: before.deaths})
         if commits.state.applied != applied:
@@ -149,7 +149,9 @@ class PoisonDetector:
 
 @asynccontextmanager
 async def recorded_attempt(commits: CommitLog, before: Attempt, hung: Callable[[], bool]) -> AsyncIterator[None]:
-    """Record one more attempt than `before` counts; take it back if the body returns, fails with ours or is cancelled.
+    """Record one more attempt than `before` counts, and take it back when the body ends in an expected way.
+
+    The body may return, raise a `RebaserError`, or be cancelled; after any other exception the attempt stays recorded.
 
     An attempt that is cancelled because its owner `hung` is not taken back. Raises what appending a commit raises.
     """

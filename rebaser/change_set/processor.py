@@ -117,8 +117,7 @@ class Processor:
     async def _read(
         self, messages: Sequence[Message], suspicion: Suspicion
     ) -> tuple[list[QueuedRequest], DeferredRequest | None]:
-        """Read `messages` up to the first request that has to wait, which is returned as well, or until one commit is
-        full."""
+        """Read `messages` until one commit is full, or up to a request that has to wait, which is returned as well."""
         requests: list[QueuedRequest] = []
         self._reader.room = self._context.settings.batch_max_bytes
         until = await cooperate()

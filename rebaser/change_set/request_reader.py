@@ -1,4 +1,4 @@
-"""Reads one queued request: headers, payload, the blob that holds its updates.
+"""Reads one queued request: its headers, its payload, and the blob that holds its updates.
 
 Invariant: whatever a message holds, reading it ends: in a request, in the reason why it is none, in `DeferredRequest`
 for what may become readable, or in `TransientError` for an outage. An attempt that takes longer than `apply_timeout`

@@ -73,7 +73,7 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
                     driver_memory=settings.spark_driver_memory,
                     # The JVM has a working folder of its own, so a relative path would name another place there.
                     scratch=settings.scratch.absolute() if settings.scratch else None,
-                    # Half, so that of the DVUs in one job the late one is found while the others have time left.
+                    # Half of the time, so that a late DVU is found while the DVUs that share its job have time left.
                     job_timeout=settings.dvu_timeout / 2,
                     blobs=blobs,
                     blobs_url=settings.blobs or "",

@@ -105,9 +105,11 @@ class StreamWatch:
                 await anyio.sleep(MIN_PAUSE)
 
     async def _check(self, listener: StreamLossListener) -> None:
-        found = await self._snapshots()
-        gone = [name for name in self._names if name not in found]
-        replaced = [name for name in found if name in self._seen and found[name].created != self._seen[name].created]
+        snapshots = await self._snapshots()
+        gone = [name for name in self._names if name not in snapshots]
+        replaced = [
+            name for name in snapshots if name in self._seen and snapshots[name].created != self._seen[name].created
+        ]
         consumers = [] if gone else await self._missing_consumers()
         if lost := frozenset([*gone, *replaced]) - self._lost:
             self._report_lost(lost)
@@ -117,16 +119,16 @@ class StreamWatch:
             self._set_problem(self.problem or f"not there: {', '.join([*gone, *consumers])}")
             ends = {name: self._seen.get(name, NEVER).last for name in gone}
             await ensure_topology(self._js, self._subjects, self._options, ends)
-            found = await self._snapshots()
+            snapshots = await self._snapshots()
             log.warning("streams_made", streams=gone, consumers=consumers)
-        self._seen |= found
-        if self._lost and len(found) == len(self._names):
+        self._seen |= snapshots
+        if self._lost and len(snapshots) == len(self._names):
             recreated, self._lost = self._lost, frozenset()
             listener.streams_recreated(recreated)
 
     async def _snapshots(self) -> dict[str, StreamSnapshot]:
         """Return the streams that exist, by name."""
-        found = {}
+        snapshots = {}
         for name in self._names:
             try:
                 info = await self._js.stream_info(name)
@@ -134,8 +136,8 @@ class StreamWatch:
                 if error.err_code != STREAM_NOT_FOUND:
                     raise
             else:
-                found[name] = StreamSnapshot(info.created, info.messages, info.last_sequence, _now())
-        return found
+                snapshots[name] = StreamSnapshot(info.created, info.messages, info.last_sequence, _now())
+        return snapshots
 
     async def _missing_consumers(self) -> list[str]:
         missing = []
