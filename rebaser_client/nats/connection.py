@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVarTuple, Unpack
 
 import anyio
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream
 
 from rebaser_client.backoff import Backoff
 from rebaser_client.errors import ClientClosedError, NotAllowed, NotConnectedError
@@ -25,7 +24,7 @@ from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_client.nats.replies import Replies
-from rebaser_client.nats.subscription import Subscription
+from rebaser_client.nats.subscription import MessageIterator, Subscription
 from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import RebaserError, UnprocessableError
 
@@ -238,7 +237,7 @@ class Connection:
         the messages are requested.
         """
         send, receive = anyio.create_memory_object_stream[Msg](max_pending)
-        messages = _Messages(receive)
+        messages = MessageIterator(receive)
 
         def handle(literal: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
             try:
@@ -385,25 +384,6 @@ class Connection:
             await self.publish(subject, payload)
         except RebaserError as error:
             log.debug("post_failed", subject=subject, reason=error.message)
-
-
-class _Messages:
-    """The iterator that `subscribe` yields. A read that is cancelled loses no message."""
-
-    def __init__(self, received: MemoryObjectReceiveStream[Msg]) -> None:
-        self.denied: NotAllowed | None = None
-        self._received = received
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Msg:
-        try:
-            return await self._received.receive()
-        except anyio.EndOfStream:
-            if self.denied is not None:
-                raise self.denied from None
-            raise StopAsyncIteration from None
 
 
 def _size(payload: bytes, headers: dict[str, str]) -> int:

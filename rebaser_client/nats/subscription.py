@@ -4,13 +4,16 @@ Invariant: no link delivers to a subscription that was closed, even if the link 
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, Self
 
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from rebaser_client.errors import NotAllowed
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.link import Link
+from rebaser_client.nats.messages import Msg
 from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_core.errors import RebaserError
 
@@ -89,3 +92,22 @@ class Subscription:
                 await (link.drain(nats_subscription) if drain else link.unsubscribe(nats_subscription))
             except RebaserError as error:
                 log.debug("unsubscribe_failed", subject=self.subject, reason=error.message)
+
+
+class MessageIterator:
+    """The iterator that `Connection.subscribe` yields. A read that is cancelled loses no message."""
+
+    def __init__(self, received: MemoryObjectReceiveStream[Msg]) -> None:
+        self.denied: NotAllowed | None = None
+        self._received = received
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Msg:
+        try:
+            return await self._received.receive()
+        except anyio.EndOfStream:
+            if self.denied is not None:
+                raise self.denied from None
+            raise StopAsyncIteration from None
