@@ -2,5 +2,6 @@
 
 For the server, which has one `engine.Engine` for all change sets, and for tools that measure it. It imports
 `rebaser.dvu.wire`, `worker` (to send it to executors), `functions`, `compiled`, `planning` (to load its compiled code),
-`rebaser.embedded`, `rebaser_client.blobs` and `rebaser_core`.
+`rebaser.embedded`, the blob stores and the backoff of `rebaser_client`, and `rebaser_core`. Its sibling
+`rebaser.dvu.update` knows the engine only as a protocol.
 """

@@ -50,7 +50,7 @@ _RETRY, _RETRY_MAX = 0.5, 30.0  # seconds between attempts to open a session
 class EngineSettings:
     """Times are seconds, sizes bytes. `scratch` is the folder for the files of an embedded Spark (default: the system's
     temporary folder). `parallelism` is the most tasks that a job may have. `blobs` is a store that the workers of a
-    remote Spark can reach too, at `blobs_url`. `jvm` is an embedded Spark that already starts, to be used first."""
+    remote Spark can reach too, at `blobs_url`. `jvm` is an embedded Spark that was started before, to be used first."""
 
     driver_memory: str = "1g"
     scratch: Path | None = None
