@@ -167,10 +167,10 @@ WAYS = [
 ]
 # What the simulation has no Spark for, and the tests that take both ways.
 ELSEWHERE = {
-    "through a file, or through Spark": "tests/unit/test_parcels.py",
-    "the small lane, the large one, jobs that are shared": "tests/unit/test_lanes.py",
+    "through a file, or through Spark": "tests/unit/test_mailbox.py",
+    "the small lane, the large one, jobs that are shared": "tests/unit/test_scheduler.py",
     "rows within the plan of a job, or kept by the server": "tests/spark/test_engine.py",
-    "planned by Python while Spark starts, or by compiled code": "tests/unit/test_keeper.py",
+    "planned by Python while Spark starts, or by compiled code": "tests/unit/test_session_manager.py",
 }
 
 

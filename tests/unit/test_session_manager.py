@@ -10,7 +10,7 @@ import pytest
 
 from rebaser.dvu.compiled import loader
 from rebaser.dvu.planning import loop_loader
-from rebaser.dvu.spark import session_manager as keeping
+from rebaser.dvu.spark import session_manager
 from rebaser.dvu.spark.session import SessionError
 from rebaser.dvu.spark.session_manager import EngineSettings, SessionManager
 from rebaser_core import thresholds
@@ -91,7 +91,7 @@ class Broken:
 async def test_a_session_that_cannot_be_opened_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try makes another, for as long as that Spark is away."""
     session = Broken()
-    monkeypatch.setattr(keeping, "Session", lambda *_, **__: session)
+    monkeypatch.setattr(session_manager, "Session", lambda *_, **__: session)
     with pytest.raises(SessionError):
         await SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)._open()
     assert session.is_cut
@@ -137,7 +137,7 @@ async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(mo
 async def test_an_outage_after_another_is_waited_for_as_if_it_were_the_first(
     events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "_RETRY", 0.1)
+    monkeypatch.setattr(session_manager, "_RETRY", 0.1)
     fails = [True, True, False, True, False]
 
     async def open_(_: SessionManager) -> Cut:
