@@ -109,13 +109,13 @@ async def test_what_is_large_goes_by_file_and_leaves_none(
 ) -> None:
     book = Book([Set("t", "x" * 200_000), *(Derive(f"v{at}", "concat", {"x": "t"}) for at in range(4))])
     left: list[bool] = []
-    leave = mailbox.put
+    put = mailbox.put
 
     def left_here(folder: str, name: str, data: Encoded) -> bool:
-        left.append(leave(folder if writable else f"{folder}-gone", name, data))
+        left.append(put(folder if writable else f"{folder}-gone", name, data))
         return left[-1]
 
-    monkeypatch.setattr(mailbox, "leave", left_here)
+    monkeypatch.setattr(mailbox, "put", left_here)
     with book.state.view() as view:
         computed = await update(view, engine, label="by file")
     assert [len(str(one.value)) for one in computed] == [200_000] * 4

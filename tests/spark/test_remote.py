@@ -77,7 +77,7 @@ async def test_a_plug_in_that_the_workers_have_not_is_named(
 
 async def test_all_that_workers_lack_is_named_at_once(url: str, down: Down, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = [Requirement("no-such-package>=2"), Requirement("numpy>=99"), Requirement("cbor2")]
-    monkeypatch.setattr(requirements, "ours", lambda **_: (lacking, []))
+    monkeypatch.setattr(requirements, "required", lambda **_: (lacking, []))
     reason = await down(url)
     assert reason.startswith("Spark's workers lack packages (")
     assert ": no-such-package>=2, numpy>=99 (there is " in reason
