@@ -1,12 +1,9 @@
-"""The dependent values update: plan, packets, Spark, results.
+"""The dependent values update (DVU): finds, computes and compares the derived values that an edit affects.
 
-    run       one update, from a view to what changed
-    plan      what to compute, cut into packets          graph, filling: its parts
-    packet    what travels, and comes back
-    engine    packets of all callers as Spark jobs       keeper, session, jvm, guard: its parts
-    evaluate  the worker's side
-    functions what derives values; cel: formulas
-    faults    the words for what cannot be computed
+`rebaser.change_set` calls `update.update`. The rooms `planning` and `spark` run on the owner of a change set; `worker`,
+`compiled`, `cel` and `functions` on Spark's executors (planning uses the last three as well); `wire` holds what travels
+between them. This package may import `rebaser_core`, `rebaser_client` and `rebaser.embedded`.
 
-Invariant: a failing value is a value in state `error`; only what is nobody's value is a `DvuError`.
+Invariant: a value that cannot be computed is a value in state `error`. A failure that belongs to no value is raised as
+`DvuError`.
 """

@@ -1,7 +1,7 @@
-"""The words of every fault a derived value can have.
+"""Code and message of every fault that a derived value can have.
 
-Invariant: a fault is a function of the graph and its values only, never of roots, packets or waves; so a value that
-was updated step by step carries the very fault that a full recompute would give it.
+Invariant: a fault depends on the graph and its values only, never on roots, packets or waves. So a value that was
+updated step by step has the same fault that a full recompute would give it.
 """
 
 import re
@@ -19,7 +19,7 @@ OVERFLOW = "overflow"
 TOO_LARGE = "too_large"
 CRASHED = "crashed"
 
-# Faults whose text names another value; the rest come from the value's own function.
+# Faults whose message names another value. The others come from the function of the value itself.
 FROM_INPUTS = frozenset({CYCLE, MISSING_INPUT, FAILED_INPUT})
 
 _NAMED_MEMBERS = 32
@@ -29,7 +29,7 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 
 def quote(id_: str) -> str:
-    """An id as it stands in a message: quoted, and cut to a bounded length."""
+    """An id for a message: quoted, and cut to a bounded length."""
     return f"'{id_}'" if len(id_) <= _SHOWN_ID else f"'{id_[: _SHOWN_ID - 1]}…'"
 
 
@@ -44,26 +44,26 @@ def cycle(members: Iterable[str]) -> Fault:
 
 
 def missing_input(id_: str, input_id: str) -> Fault:
-    """`id_` names an input that does not exist."""
+    """The fault of `id_`, one of whose inputs does not exist."""
     return Fault(MISSING_INPUT, f"input {quote(input_id)} does not exist", id_)
 
 
 def failed_input(input_id: str, fault: Fault) -> Fault:
-    """What depends on `input_id`, which has `fault`, fails too and names where the trouble started."""
+    """The fault of a dependent of `input_id`, which has `fault`. It names the value where the failure began."""
     return Fault(
         FAILED_INPUT, f"input {quote(input_id)} failed: {_cause(fault)} in {quote(fault.origin)}", fault.origin
     )
 
 
 def _cause(fault: Fault) -> str:
-    """The code at the origin of `fault`. A `failed_input` has it in its text only, right before the origin."""
+    """The code at the origin of `fault`. A `failed_input` has it in its message only, right before the origin."""
     if fault.code != FAILED_INPUT:
         return fault.code
     return fault.message.removesuffix(f" in {quote(fault.origin)}").rpartition(" ")[2]
 
 
 def unknown_function(name: str) -> tuple[str, str]:
-    """Code and message for a definition whose function nobody provides."""
+    """Code and message for a definition whose function is neither built in nor a plug-in."""
     return UNKNOWN_FUNCTION, f"there is no function {quote(name)}"
 
 
@@ -83,17 +83,17 @@ def ids_too_large(limit: int) -> tuple[str, str]:
 
 
 def inputs_too_large(limit: int) -> tuple[str, str]:
-    """Code and message for inputs that together weigh more than `limit` bytes."""
+    """Code and message for inputs that take more than `limit` bytes together."""
     return TOO_LARGE, f"inputs take more than {limit} bytes together"
 
 
 def text_of(error: BaseException) -> str:
-    """What was raised, and its text."""
+    """Type and message of an exception, with addresses masked."""
     return _ADDRESS.sub("0x…", f"{type(error).__name__}: {words_of(error)}")
 
 
 def words_of(error: BaseException) -> str:
-    """The text of what was raised, with a bound and in characters that can be stored and shown."""
+    """The message of an exception, cut to a bounded length, in characters that can be stored and shown."""
     try:
         text = str(error)[:_SHOWN_TEXT]
     except BaseException:  # noqa: BLE001 - the text of a foreign exception is foreign code too

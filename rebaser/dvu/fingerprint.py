@@ -1,6 +1,9 @@
-"""Which code computes: the planner's and the worker's must be the same, or results would depend on the machine.
+"""Identifies the code that computes values.
 
-Invariant: the fingerprint changes with the source of everything that decides a value, installed versions included.
+Planner and workers must run the same code, or results would depend on the machine.
+
+Invariant: the fingerprint changes with every source file that decides a value, and with the versions of Python and of
+the CEL library.
 """
 
 import hashlib
@@ -11,13 +14,13 @@ from pathlib import Path
 
 import rebaser_core
 
-_DVU, _CORE = Path(__file__).parent, Path(rebaser_core.__file__).parent
-# What runs on executors, or decides what it is given. `tests/unit/test_layers.py` holds that no room is missing.
+_CORE, _DVU = Path(rebaser_core.__file__).parent, Path(__file__).parent
+# What runs on executors, or decides what they are given. `tests/unit/test_layers.py` checks that no room is missing.
 _ROOMS = (_CORE, *(_DVU / room for room in ("cel", "compiled", "functions", "wire", "worker")))
 
 
 def digest(*parts: bytes) -> str:
-    """A short hash of `parts`, their borders included."""
+    """A short hash of `parts`, including where each ends."""
     state = hashlib.blake2b(digest_size=12)
     for part in parts:
         state.update(len(part).to_bytes(8, "big"))
@@ -28,12 +31,13 @@ def digest(*parts: bytes) -> str:
 @cache
 def code() -> str:
     """The fingerprint of the evaluator and the built-in functions in this process."""
-    rooms = [(room, sorted(room.rglob("*.py"))) for room in _ROOMS]
-    files = [
-        (file.relative_to(room.parent), file)
-        for room, inside in (*rooms, (_DVU, sorted(_DVU.glob("*.py"))))
-        for file in inside
-    ]
     versions = f"{sys.version_info[:2]} {importlib.metadata.version('cel-expr-python')}"
-    parts = [part for name, file in files for part in (name.as_posix().encode(), file.read_bytes())]
-    return digest(versions.encode(), *parts)
+    files = [*(file for room in _ROOMS for file in room.rglob("*.py")), *_DVU.glob("*.py")]
+    named = sorted((_relative_name(file), file.read_bytes()) for file in files)
+    return digest(versions.encode(), *(part for name, source in named for part in (name.encode(), source)))
+
+
+def _relative_name(file: Path) -> str:
+    """The path from the folder that has the packages: it is the same on every machine."""
+    root = _CORE if file.is_relative_to(_CORE) else _DVU.parent
+    return file.relative_to(root.parent).as_posix()

@@ -1,9 +1,9 @@
-"""One dependent values update from a view to what changed.
+"""Runs one dependent values update, from a view to what changed.
 
-Invariant: the event loop is never held for long. Planning and reading results happen in a worker thread, which only
-reads the view, unless they are little work: then the switch to it would be most of it, and they wait for their turn of
-the loop. The computing happens in Spark, and only if there is anything to compute. Who cancels an update does not wait
-for its thread: what that one still does changes nothing.
+Invariant: the event loop is never held for long. A small update is planned and its results are read on the event loop,
+when it is its turn: switching threads would cost more than the work. Any other update does this in a worker thread,
+which only reads the view. Values are computed by Spark, and only if there is anything to compute. A caller that cancels
+an update does not wait for its thread, whose further work changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from rebaser_core.thresholds import NEVER, Thresholds
 
 T = TypeVar("T")
 
-# A thread that nobody waits for any more may still be at it.
+# The thread of a cancelled update may still be refreshing the indexes of its change set.
 _refreshing: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
 
 
@@ -50,72 +50,79 @@ class PacketEngine(Protocol):
     ) -> Sequence[Sequence[Encoded]]:
         """The results of each packet, in the order of the packets. Raises `DvuError`.
 
-        `arrived` is called with how many of the packets have theirs, where they do not come all at once, and how many
-        values of the others are computed, where that is known.
+        Unless all results come at once, `arrived` is called with the number of packets whose results are here, and the
+        number of values computed so far in the other packets, if that is known.
         """
         ...
 
     async def share(self, structure: Structure) -> str | None:
-        """Put a structure where workers find it: the blob store they have to ask, empty if they need not be told. None
-        if there is no such place, so that it has to go with its packet."""
+        """Put a structure where workers find it.
+
+        Returns the URL of a blob store that workers have to ask, empty if they find the structure without it. None if
+        there is no such place: the structure must go with its packet.
+        """
         ...
 
 
 async def update(
     view: View, engine: PacketEngine, *, label: str, progress: Callable[[int, int], None] = lambda _, __: None
 ) -> ComputedTable:
-    """All derived values of `view` that are not what they should be, as they should be.
+    """Compute all derived values of `view` that are not up to date. Returns those that changed.
 
-    `view` must stay open meanwhile; commits may be folded beside it. `label` names the work to an operator. Where
-    nothing needs a function (nothing affected, cycles only), Spark is not asked. `progress` is called with how many
-    values are done, and how many there are to do. Raises `DvuError`.
+    `view` must stay open meanwhile; commits may be folded into its change set. `label` names the work to an operator.
+    If nothing needs a function (nothing is affected, or only members of cycles), Spark is not asked. `progress` is
+    called with the number of values done and the number to do. Raises `DvuError`.
     """
-    little = _is_little(view)
-    made, packets, computed = await _work(view, little, _planned, view)
+    small = _is_small(view)
+    made, packets, computed = await _run(view, small, _start, view)
     while True:
         if isinstance(made, FullGraphPlan):
-            if await share(made, engine):
-                in_packets = replace(thresholds.now, whole=NEVER)
-                made, packets, computed = await _work(view, little, _planned, view, in_packets)
+            if await share_structure(made, engine):
+                packets_only = replace(thresholds.now, whole=NEVER)
+                made, packets, computed = await _run(view, small, _start, view, packets_only)
             else:
-                packets, computed = await _work(view, little, _next, made)
+                packets, computed = await _run(view, small, _next_wave, made)
         if not packets:
             assert computed is not None  # noqa: S101 - nothing is left to do
             return computed
-        arrived = partial(_tell, progress, made.done_after, made.size)
+        arrived = partial(_report, progress, made.done_after, made.size)
         arrived(0, 0)
-        results = await engine.evaluate(packets, label=label, arrived=arrived)
-        found = [part for parts in results for part in parts]
-        little = little and sum(map(len, found)) <= thresholds.now.little_result
+        of_packets = await engine.evaluate(packets, label=label, arrived=arrived)
+        results = [part for parts in of_packets for part in parts]
+        small = small and sum(map(len, results)) <= thresholds.now.little_result
         if isinstance(made, FullGraphPlan):
-            await _work(view, little, made.absorb, found)
+            await _run(view, small, made.absorb, results)
         else:
-            packets, computed = await _work(view, little, _next, made, found)
+            packets, computed = await _run(view, small, _next_wave, made, results)
 
 
-def _planned(
+def _start(
     view: View, limits: Thresholds | None = None
 ) -> tuple[PacketPlan | FullGraphPlan, list[bytes], ComputedTable | None]:
-    """A plan, and as `_next`, unless its structure has to be shared before."""
+    """A plan, and the result of `_next_wave`. A full plan has no packets yet: its structure may have to be shared
+    before."""
     with _refreshing.setdefault(view.columns, Lock()):
         subgraph.refresh_indexes(view.columns)
     made = plan(view, limits)
-    return (made, *(_next(made) if isinstance(made, PacketPlan) else ([], None)))
+    return (made, *(_next_wave(made) if isinstance(made, PacketPlan) else ([], None)))
 
 
-def _next(
-    made: PacketPlan | FullGraphPlan, found: Sequence[Encoded] | None = None
+def _next_wave(
+    made: PacketPlan | FullGraphPlan, results: Sequence[Encoded] | None = None
 ) -> tuple[list[bytes], ComputedTable | None]:
-    """The packets of the next wave, once the results of the last are `found`; or, if there are none, what changed."""
-    if found is not None:
-        made.absorb(found)
+    """The packets of the next wave, once the `results` of the last are absorbed. If there are none: what changed."""
+    if results is not None:
+        made.absorb(results)
     packets = made.next_wave()
     return packets, None if packets else made.computed()
 
 
-async def share(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
-    """Have a structure that workers may lack put where they find it, if there is such a place. Whether there is none
-    and it is too large to go with a packet, so that the work has to be cut instead."""
+async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
+    """Put a structure that workers may not have where they find it.
+
+    Returns True if there is no such place and the structure is too large to go with its packet. The caller then has to
+    plan with packets of the affected subgraph.
+    """
     if not isinstance(made, FullGraphPlan):
         return False
     if made.unsent_structure is not None and (store := await engine.share(made.unsent_structure)) is not None:
@@ -123,11 +130,14 @@ async def share(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
     return made.structure_too_large
 
 
-def _tell(progress: Callable[[int, int], None], upto: Sequence[int], size: int, arrived: int, values: int) -> None:
-    progress(min(upto[arrived] + values, upto[-1]), size)
+def _report(
+    progress: Callable[[int, int], None], done_after: Sequence[int], size: int, packets: int, more: int
+) -> None:
+    """Report the values of `packets` finished packets, and `more` values of the others."""
+    progress(min(done_after[packets] + more, done_after[-1]), size)
 
 
-def _is_little(view: View) -> bool:
+def _is_small(view: View) -> bool:
     columns, limits = view.columns, thresholds.now
     return (
         columns.count + columns.refs_used - columns.dead_refs <= limits.little
@@ -136,23 +146,25 @@ def _is_little(view: View) -> bool:
     )
 
 
-async def _work(view: View, little: bool, function: Callable[..., T], *args: Any) -> T:
-    if little:
+async def _run(view: View, on_loop: bool, function: Callable[..., T], *args: Any) -> T:
+    """Run `function` on the event loop or in a thread, reading `view`."""
+    if on_loop:
         await cooperate()
         return view.run(function, *args)
     return await to_thread.run_sync(view.run, function, *args, abandon_on_cancel=True)
 
 
 def still_valid(state: ChangeSetState, computed: ComputedTable, planned_at: int) -> ComputedTable:
-    """What of an update planned at log sequence `planned_at` may still be committed to `state`.
+    """The part of an update planned at log sequence `planned_at` that may still be committed to `state`.
 
-    Call while the view that it was planned on is open: after that, a row may be another id's, or none's.
-    A value that an edit has touched since (set, derived anew, unset, removed) is dropped: it is a root of the next
-    update, which wakes all that depends on it. What else the edit made stale is not: the next update starts from it.
+    A value that an edit has touched since then (set, derived again, unset, removed) is dropped. It is a root of the
+    next update, which wakes everything that depends on it. Values that the edit only made stale are kept: the next
+    update starts from them. Call this while the view of the plan is open; later, a row may belong to another id or to
+    none.
     """
     if state.last == planned_at:
         return computed
-    touched = {id_ for id_, at in state.roots.items() if at > planned_at}
+    touched = {id_ for id_, sequence in state.roots.items() if sequence > planned_at}
     if not touched:
         return computed
     return computed.filter(np.array([id_ not in touched for id_ in computed.ids], np.bool_))

@@ -41,8 +41,8 @@ PLAN, WHOLE, RUN = "rebaser.dvu.planning.packet_plan:", "rebaser.dvu.planning.fu
 LOG, CORE = "rebaser.change_set.commit_log:", "rebaser_core."
 WAYS = [
     # -- planning
-    Way("planned on the loop", f"{RUN}_work", lambda given, _: given[1]),
-    Way("planned in a thread", f"{RUN}_work", lambda given, _: not given[1]),
+    Way("planned on the loop", f"{RUN}_run", lambda given, _: given[1]),
+    Way("planned in a thread", f"{RUN}_run", lambda given, _: not given[1]),
     Way("a wave of one packet", f"{PLAN}PacketPlan._fill_wave", lambda _, found: len(found) == 1),
     Way("a wave of several packets", f"{PLAN}PacketPlan._fill_wave", lambda _, found: len(found) > 1),
     Way(
@@ -77,7 +77,7 @@ WAYS = [
     ),
     Way("a structure that is shared", f"{WHOLE}FullGraphPlan.mark_shared"),
     Way("a structure that is missing", "rebaser.dvu.wire.packet:Results.encode", lambda given, _: given[0].missing),
-    Way("a structure too large to go along", f"{RUN}_planned", lambda given, _: len(given) > 1),
+    Way("a structure too large to go along", f"{RUN}_start", lambda given, _: len(given) > 1),
     Way("ids as text", "rebaser.dvu.planning.layout:TextRowIds.lines"),
     Way("results in columns, some of them edited", f"{CORE}state.computed_table:ComputedTable.filter"),
     # -- computing

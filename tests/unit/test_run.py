@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
-from rebaser.dvu import update as run
 from rebaser.dvu.update import update
 from rebaser.dvu.wire.packet import Packet, read_packet
 from rebaser.dvu.wire.structure import Structure, StructurePacket, decode
@@ -34,12 +34,13 @@ class Here:
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was done in threads."""
     done: list[str] = []
+    in_thread = to_thread.run_sync
 
-    async def run_sync(run_: Callable[..., Any], function: Callable[..., Any], *args: Any, **_: object) -> Any:
+    async def run_sync(run: Callable[..., Any], function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         done.append(function.__name__)
-        return run_(function, *args)
+        return await in_thread(run, function, *args, **options)
 
-    monkeypatch.setattr(run.to_thread, "run_sync", run_sync)  # type: ignore[attr-defined]
+    monkeypatch.setattr(to_thread, "run_sync", run_sync)
     return done
 
 
@@ -73,7 +74,7 @@ async def test_little_work_takes_no_thread(threads: list[str]) -> None:
 )
 async def test_all_other_does(threads: list[str], updates: list[Update]) -> None:
     await updated(updates)
-    assert {"_planned", "_next"} <= set(threads)
+    assert {"_start", "_next_wave"} <= set(threads)
 
 
 async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
@@ -81,7 +82,7 @@ async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
     threads.clear()
     count = DEFAULT.little_result // (100 * DEFAULT.little_text) + 2
     await updated(joined(count, "x" * DEFAULT.little_text, times=100))
-    assert threads == ["_next"]
+    assert threads == ["_next_wave"]
 
 
 class Keeps(Here):

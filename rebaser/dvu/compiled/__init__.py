@@ -1,0 +1,14 @@
+"""Numbers and formulas as programs that compiled code runs, on executors.
+
+`rebaser.dvu.worker` runs programs. `rebaser.dvu.planning` asks whether a definition has a program, and has its own
+loops compiled. This package imports `rebaser_core`, `rebaser.dvu.wire`, `cel` and `functions`; Numba is imported only
+where compiled code is loaded.
+
+    instructions   what compiled code can do, and programs made of it
+    translate      definitions as programs
+    formulas       formulas as programs
+    linker         the programs of a packet, put together for the kernel
+    phases         an order of a packet in which nodes that are alike stand together
+    loader         loads compiled code, and keeps it on disk
+    kernel/        the compiled code
+"""

@@ -1,7 +1,7 @@
-"""Formulas over numbers as programs: arithmetic, comparison, choice and logic, read from the parsed formula.
+"""Translates parsed formulas over numbers into programs: arithmetic, comparison, choice and logic.
 
-Invariant: whatever is not understood to the last bit is not compiled. Operators stop where CEL would say error; so
-`a && b` may look at `a` first, although CEL lets a false `b` win over an error in `a`.
+Invariant: an expression whose result is not known to the last bit is not compiled. A program stops where CEL would
+raise an error. So `a && b` may evaluate `a` first, although in CEL a false `b` takes precedence over an error in `a`.
 """
 
 import struct
@@ -47,7 +47,7 @@ _Span = tuple[int, int]
 
 
 def compile_formula(tree: bytes, inputs: Mapping[str, int]) -> Program:
-    """The program of a formula from its serialized tree, `inputs` being registers by name. Raises `NotCompiled`."""
+    """The program of a formula, given its serialized tree and the register of each input. Raises `NotCompiled`."""
     compiler = _Compiler(tree, inputs)
     parsed = syntax.only(tree, *syntax.only(tree, 0, len(tree), syntax.ANY_VALUE), syntax.PARSED_EXPR)
     compiler.program.add(instructions.RETURN, compiler.operand(parsed), to=0)
@@ -66,7 +66,7 @@ class _Compiler:
         }
 
     def operand(self, span: _Span) -> int:
-        """Where the value of an expression is. The parser bounds the depth."""
+        """Add the instructions of an expression, whose depth the parser bounds. Returns the operand of its value."""
         tree = self._tree
         for number, start, end in syntax.fields(tree, *span):
             if number == _CONSTANT:
@@ -129,16 +129,16 @@ class _Compiler:
 
 
 def _constant(tree: bytes, start: int, end: int) -> Json:
-    tag, at = syntax.varint(tree, start)
+    tag, position = syntax.varint(tree, start)
     number = tag >> 3
     if number == _DOUBLE:
-        value: float = struct.unpack_from("<d", tree, at)[0]
+        value: float = struct.unpack_from("<d", tree, position)[0]
         return value
     if number not in (_NULL, _BOOL, _INT):
         raise NotCompiled
-    whole, at = syntax.varint(tree, at)
-    if at != end:
+    integer, position = syntax.varint(tree, position)
+    if position != end:
         raise NotCompiled
     if number == _NULL:
         return None
-    return bool(whole) if number == _BOOL else whole - (1 << 64) if whole >> 63 else whole
+    return bool(integer) if number == _BOOL else integer - (1 << 64) if integer >> 63 else integer

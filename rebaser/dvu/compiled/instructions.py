@@ -1,6 +1,6 @@
-"""The instructions that compiled code knows, and programs made of them.
+"""The instruction set of compiled code, and programs made of instructions.
 
-Invariant: planner, tests and kernel mean the same number by the same name; numbers never leave a process.
+Invariant: translators, tests and kernel use the same number for an instruction. Numbers never leave a process.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 from rebaser_core.values import Json
 
-# (op, to, left, right). Where an operand is not what an operator takes, the program stops.
+# An instruction is (op, to, left, right). The program stops at an operand of a kind that its operator does not take.
 (
     RETURN,  # left
     MOVE,
-    TRUTH,  # move what has to be true or false
+    TRUTH,  # move a boolean
     JUMP,  # to instruction `right`
     JUMP_IF_NOT,  # if left is false
     JUMP_IF_NOTHING,  # if left is false or null
@@ -48,59 +48,59 @@ from rebaser_core.values import Json
     REDUCE_COUNT,
     REDUCE_ABS,
     REDUCE_ROUND,  # to `left` decimals
-    REDUCE_COALESCE,  # or else left
+    REDUCE_COALESCE,  # if all inputs are null: left
 ) = range(37)
 
-INPUTS = 64  # registers for inputs; what takes more and is no REDUCE_ is not compiled
-CONSTANTS = 512  # where they start; between are those for what is computed on the way
+INPUTS = 64  # registers for inputs; a program that takes more is compiled only if it is one REDUCE_ instruction
+CONSTANTS = 512  # first register of constants; the registers between are for intermediate results
 
 Instruction: TypeAlias = tuple[int, int, int, int]
 
 
-class NotCompiled(Exception):  # noqa: N818 - no error: it stays with Python
-    """This cannot be said in instructions."""
+class NotCompiled(Exception):  # noqa: N818 - not an error: Python computes it
+    """A definition cannot be expressed in instructions."""
 
 
 @dataclass(slots=True)
 class Program:
-    """Instructions, their operands being registers, `~k` for constant k; jumps count from the first instruction."""
+    """Instructions. An operand is a register, or `~k` for constant `k`. A jump leads to the index of an instruction."""
 
     instructions: list[Instruction] = field(default_factory=list)
     constants: list[Json] = field(default_factory=list)
     _next: int = INPUTS
 
     def constant(self, value: Json) -> int:
-        """The operand for a null, boolean or number."""
+        """Add a constant: null, a boolean or a number. Returns its operand. Raises `NotCompiled` for anything else."""
         if not (value is None or isinstance(value, (bool, int, float))):
             raise NotCompiled
         self.constants.append(value)
         return -len(self.constants)
 
     def register(self) -> int:
-        """A register of its own."""
+        """A register that nothing else uses. Raises `NotCompiled` if there is none left."""
         if self._next == CONSTANTS:
             raise NotCompiled
         self._next += 1
         return self._next - 1
 
     def add(self, op: int, left: int, right: int = 0, *, to: int | None = None) -> int:
-        """Add an instruction; the register it writes."""
+        """Add an instruction. Returns the register it writes."""
         target = self.register() if to is None else to
         self.instructions.append((op, target, left, right))
         return target
 
     def jump(self, op: int, left: int = 0) -> int:
-        """Add a jump that `land` sends somewhere."""
+        """Add a jump whose target `land` sets."""
         self.instructions.append((op, 0, left, 0))
         return len(self.instructions) - 1
 
     def land(self, jump: int) -> None:
-        """Let `jump` lead to what is added next."""
+        """Let `jump` lead to the instruction that is added next."""
         op, to, left, _ = self.instructions[jump]
         self.instructions[jump] = (op, to, left, len(self.instructions))
 
     def placed(self, first: int, constants: int) -> list[Instruction]:
-        """The instructions where they run: from instruction `first` on, their constants from register `constants`."""
+        """The instructions, relocated to `first`, with their constants in the registers from `constants` on."""
         placed = []
         for op, to, left, right in self.instructions:
             target = right + first if JUMP <= op <= JUMP_IF_NOTHING else right
@@ -115,49 +115,57 @@ _ARITHMETIC = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
 _KEEPS_INTEGER = frozenset({RETURN, NEGATE, MAGNITUDE, CEIL, FLOOR, ROUND, TO_INT})
 _OVER_INTEGERS = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MIN, REDUCE_MAX, REDUCE_COUNT})
 _OVER_DOUBLES = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MEAN, REDUCE_MIN, REDUCE_MAX, REDUCE_ABS})
-_EXACT = 2**53  # integers up to here are doubles too
+_EXACT = 2**53  # integers up to here are doubles, too
 
 
 def for_doubles(program: Program) -> Program | None:
-    """The program for inputs that are all doubles, if all it computes then is doubles and truths: constants become
-    doubles, and nobody need look at kinds. None if that would not be the same."""
+    """The program for inputs that are all doubles. It checks no kinds, and its constants are doubles.
+
+    None if the program might then compute anything but doubles and booleans, or give another result.
+    """
     if program.instructions[0][0] >= REDUCE_SUM:
         return program if program.instructions[0][0] in _OVER_DOUBLES else None
     types: dict[int, int | None] = dict.fromkeys(range(INPUTS), _DOUBLE)
-    for place, constant in enumerate(program.constants):
+    for index, constant in enumerate(program.constants):
         kind = {float: _DOUBLE, int: _INTEGER, bool: _TRUTH}.get(type(constant))
-        types[~place] = None if kind == _INTEGER and abs(constant) > _EXACT else kind  # type: ignore[arg-type]
+        types[~index] = None if kind == _INTEGER and abs(constant) > _EXACT else kind  # type: ignore[arg-type]
     return _typed(program, types, _type_of_doubles, float)
 
 
 def for_integers(program: Program) -> Program | None:
-    """The program for inputs that are all integers, if all it computes then is integers and truths."""
+    """The program for inputs that are all integers, as `for_doubles`. None if it might then compute anything but
+    integers and booleans."""
     if program.instructions[0][0] >= REDUCE_SUM:
         return program if program.instructions[0][0] in _OVER_INTEGERS else None
     types: dict[int, int | None] = dict.fromkeys(range(INPUTS), _INTEGER)
-    for place, constant in enumerate(program.constants):
-        types[~place] = {int: _INTEGER, bool: _TRUTH}.get(type(constant))
+    for index, constant in enumerate(program.constants):
+        types[~index] = {int: _INTEGER, bool: _TRUTH}.get(type(constant))
     return _typed(program, types, _type_of_integers, int)
 
 
 def _typed(
     program: Program,
     types: dict[int, int | None],
-    gives: Callable[[int, int | None, int | None], int | None],
-    number: Callable[[Any], int | float],
+    type_of_result: Callable[[int, int | None, int | None], int | None],
+    convert: Callable[[Any], int | float],
 ) -> Program | None:
-    """The program with constants made by `number`, if each instruction gives something and each register is of one
-    type; `types` of registers are added."""
+    """The program with its constants converted, if the type of every result is known and every register has one type.
+
+    `types` are by operand; those of the registers that the program writes are added.
+    """
     for op, to, left, right in program.instructions:
         if op == JUMP:
             continue
-        result = gives(op, types[left], types.get(right))
+        result = type_of_result(op, types[left], types.get(right))
         if result is None or (op not in (RETURN, JUMP_IF_NOT) and types.setdefault(to, result) != result):
             return None
-    return Program(program.instructions, [number(0 if one is None else one) for one in program.constants])
+    return Program(
+        program.instructions, [convert(0 if constant is None else constant) for constant in program.constants]
+    )
 
 
 def _type_of_integers(op: int, left: int | None, right: int | None) -> int | None:
+    """The type of an instruction's result, None if types alone do not tell."""
     if ADD <= op <= REMAINDER or op in (GREATEST, LEAST):
         return _INTEGER if left == right == _INTEGER else None
     if EQUAL <= op <= GREATER_EQUAL:
@@ -170,7 +178,7 @@ def _type_of_integers(op: int, left: int | None, right: int | None) -> int | Non
 
 
 def _type_of_doubles(op: int, left: int | None, right: int | None) -> int | None:
-    """What an instruction gives, None if that depends on more than types."""
+    """The type of an instruction's result, None if types alone do not tell."""
     if op in _ARITHMETIC or EQUAL <= op <= GREATER_EQUAL:
         if _TRUTH in (left, right) or None in (left, right) or _DOUBLE not in (left, right):
             return None

@@ -1,7 +1,7 @@
-"""Definitions over numbers as programs that compiled code can run.
+"""Translates definitions over numbers into programs that compiled code can run.
 
-Invariant: a program gives the very result of the function, type and bits, or stops (`rebaser.dvu.compiled.kernel`); it
-never gives a fault. So what is left out here costs time and nothing else.
+Invariant: a program gives the result of the function, the same type and bits, or stops (`rebaser.dvu.compiled.kernel`).
+It never gives a fault. So a definition that is not translated costs time only.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,12 +30,12 @@ _REDUCTIONS: Final = {
 }
 
 
-def translate(shape: Template, function: Function | None) -> Program | None:
-    """The program of a definition; None if it has none."""
+def translate(template: Template, function: Function | None) -> Program | None:
+    """The program of a definition that calls `function`; None if it cannot be translated."""
     if function is None:
         return None
     translator = _BY_FUNCTION.get(id(function))
-    return _translated(translator, shape.inputs, cbor2.dumps(shape.params)) if translator else None
+    return _translated(translator, template.inputs, cbor2.dumps(template.params)) if translator else None
 
 
 @lru_cache(maxsize=4096)
@@ -72,14 +72,14 @@ def _coalesce(_inputs: _Inputs, params: Params) -> Program:
 
 def _if(inputs: _Inputs, params: Params) -> Program:
     program = Program()
-    places = _places(inputs)
+    registers = _registers(inputs)
 
     def operand(name: str) -> int:
-        return places[name] if name in places else program.constant(params.get(name))
+        return registers[name] if name in registers else program.constant(params.get(name))
 
-    if any(name in ("condition", "then", "else") and name not in places for name, _ in inputs):
-        raise NotCompiled  # a list
-    condition = places["condition"] if "condition" in places else program.constant(None)
+    if any(name in ("condition", "then", "else") and name not in registers for name, _ in inputs):
+        raise NotCompiled  # the input is a list
+    condition = registers["condition"] if "condition" in registers else program.constant(None)
     otherwise = program.jump(instructions.JUMP_IF_NOTHING, condition)
     program.add(instructions.RETURN, operand("then"), to=0)
     program.land(otherwise)
@@ -92,20 +92,20 @@ def _cel(inputs: _Inputs, params: Params) -> Program:
     tree = evaluate.parsed(expression, tuple(name for name, _ in inputs)) if isinstance(expression, str) else None
     if tree is None:
         raise NotCompiled
-    return formulas.compile_formula(tree, _places(inputs))
+    return formulas.compile_formula(tree, _registers(inputs))
 
 
-def _places(inputs: _Inputs) -> Mapping[str, int]:
-    """The register of each input that is one value."""
-    places: dict[str, int] = {}
-    at = 0
+def _registers(inputs: _Inputs) -> Mapping[str, int]:
+    """The register of each input that is a single value, not a list."""
+    registers: dict[str, int] = {}
+    register = 0
     for name, count in inputs:
         if count < 0:
-            places[name] = at
-        at += abs(count)
-    if at > instructions.INPUTS:
+            registers[name] = register
+        register += abs(count)
+    if register > instructions.INPUTS:
         raise NotCompiled
-    return places
+    return registers
 
 
 _Translator = Callable[[_Inputs, Params], Program]

@@ -1,0 +1,18 @@
+"""Planning of an update, on the owner: what the roots reach, cut into packets; and what the results change.
+
+Only `rebaser.dvu.update` and benchmarks import from here, and `rebaser.dvu.spark`, which loads compiled loops in the
+background. This package imports `rebaser_core`, `rebaser.dvu.wire`, `functions`, `compiled` and, from `worker`, the
+limit on the inputs of a value (`warm_up` also evaluates a packet). It is pure: it reads a view and does no I/O except
+loading compiled code.
+
+    planner        chooses between the two ways to plan
+    packet_plan    packets of the affected subgraph, in waves
+    full_plan      one pass over a graph whose order workers keep
+    layout         the order of the whole graph, cached
+    subgraph       what the roots reach, in topological order
+    patterns       patterns among inputs, replaced by what they match
+    inputs         constants and stored values that go into a packet
+    loops          loops over arrays, interpreted or compiled
+    loop_loader    chooses between interpreted and compiled loops
+    warm_up        compiles everything ahead of its first use
+"""

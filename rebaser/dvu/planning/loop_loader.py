@@ -42,7 +42,7 @@ def loops_for(size: int, interpreted_max: int) -> Any:
 
 @cache
 def load() -> Any:
-    """The compiled loops."""
+    """The compiled loops, loaded on the first call."""
     from rebaser.dvu.compiled import loader  # noqa: PLC0415 - small graphs do not need it
 
     return loader.compile_module(loops)

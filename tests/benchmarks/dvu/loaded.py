@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser.dvu.planning.planner import plan
-from rebaser.dvu.update import PacketEngine, share
+from rebaser.dvu.update import PacketEngine, share_structure
 from rebaser.dvu.wire.packet import Packet
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
@@ -129,7 +129,7 @@ async def timed_update(state: ChangeSetState, engine: PacketEngine) -> dict[str,
     with state.view() as view:
         times = [time.perf_counter()]
         made = plan(view)
-        await share(made, engine)
+        await share_structure(made, engine)
         packets = made.next_wave()
         times.append(time.perf_counter())
         spark = sent = 0.0

@@ -1,11 +1,20 @@
-"""The compiled sweep: interprets programs (`rebaser.dvu.compiled.instructions`) over the arrays of a packet.
+"""The compiled sweep: runs programs (`rebaser.dvu.compiled.instructions`) over the arrays of a packet.
 
-Invariant: what it puts down is to the bit what `rebaser.dvu.worker.evaluator` would. Wherever that takes thought (text,
-a fault of the node's own, an overflow, an integer that no double holds, a number that is not finite) it stops at the
-node, and Python computes it.
+`rebaser.dvu.compiled.loader` imports this package, once for each process, as importing compiles it. Nothing else may
+import it. It imports Numba, the instructions and phases, and the kinds of `rebaser.dvu.wire.column`.
 
-Nothing here raises, allocates or calls Python. Kinds and instructions are numbers of `column` and `ops`, built into
-what is compiled: `rebaser.dvu.compiled.linker` keeps it apart by the fingerprint of all sources.
+    base           what the modules share
+    doubles        nodes whose inputs are all doubles: most of what there is to compute
+    integers       nodes whose inputs are all integers
+    interpreter    programs over inputs of any kind
+    reductions     functions of all inputs of a node, of any kind
+
+Invariant: what it writes equals, to the bit, what `rebaser.dvu.worker.evaluator` would write. It stops at a node that
+needs more than that (text, a fault of the node itself, an overflow, an integer that no double represents, a number that
+is not finite), and Python computes the node.
+
+Nothing here raises, allocates or calls Python. Kinds and instructions are numbers that are built into the compiled
+code. The loader keeps compiled code apart by the fingerprint of all sources, so they cannot get out of step.
 """
 
 import math
@@ -24,7 +33,7 @@ from rebaser.dvu.wire.column import FAULT, FLOAT, INT, MISSING
 
 _INTS, _KINDS, _DOUBLES = types.int64[::1], types.uint8[::1], types.float64[::1]
 _READ = types.Array(types.int32, 1, "C", readonly=True)
-_REFS = types.Array(types.uint32, 1, "C", readonly=True)  # unsigned: an index that needs no look at its sign
+_REFS = types.Array(types.uint32, 1, "C", readonly=True)  # unsigned: the index needs no check of its sign
 _CACHE = bool(config.CACHE_DIR)
 _SIGNATURE = types.int64(
     *(types.int64, types.int64, types.int64, _READ, _READ, _INTS, _REFS, _KINDS),
@@ -40,18 +49,18 @@ sort_into_phases = njit(_PHASES, cache=_CACHE, nogil=True)(phases.sort_into_phas
 
 
 def scratch() -> Any:
-    """Room for partial sums."""
+    """Scratch for the partial sums of a node."""
     return np.empty(PARTS, np.float64)
 
 
 @compiled
-def settle(
-    slot, entry, code, start, end, refs, kinds, ints, floats, float_bits, changed,
-    file_kinds, file_ints, file_floats, parts,
+def _compute_any(
+    slot, entry, start, end, refs, kinds, ints, floats, float_bits, changed, code, file_kinds, file_ints, file_floats,
+    parts,
 ):  # fmt: skip
-    """Settle a node of any kinds; False if that is left to Python."""
-    for at in range(start, end):
-        ref = refs[at]
+    """Compute a node whose inputs are of any kind. False if it is left to Python."""
+    for edge in range(start, end):
+        ref = refs[edge]
         kind = kinds[ref]
         if kind > FLOAT:
             if kind != FAULT and kind != MISSING:
@@ -67,13 +76,13 @@ def settle(
             file_kinds, file_ints, file_floats, parts,
         )  # fmt: skip
     else:
-        for at in range(start, end):
-            ref = refs[at]
-            file_kinds[at - start] = kinds[ref]
+        for edge in range(start, end):
+            ref = refs[edge]
+            file_kinds[edge - start] = kinds[ref]
             if kinds[ref] == FLOAT:
-                file_floats[at - start] = floats[ref]
+                file_floats[edge - start] = floats[ref]
             else:
-                file_ints[at - start] = ints[ref]
+                file_ints[edge - start] = ints[ref]
         result = interpret(entry, code, file_kinds, file_ints, file_floats)
     if result < 0:
         return False
@@ -94,15 +103,21 @@ def settle(
 
 @njit(_SIGNATURE, cache=_CACHE, nogil=True, error_model="numpy")
 def sweep(
-    at, end, base, order, shape, starts, refs, dirty, kinds, ints, floats, float_bits, changed, entries, code, most,
-    file_kinds, file_ints, file_floats, parts,
+    at, end, base, order, template, starts, refs, dirty, kinds, ints, floats, float_bits, changed, entries, code,
+    max_inputs, file_kinds, file_ints, file_floats, parts,
 ):  # fmt: skip
-    """Settle nodes from place `at` on in `order` (as they stand, if that is empty); returns the place of the first that
-    is left to Python, or `end`.
+    """Compute the dirty and woken nodes from place `at` to before `end` in `order`, or of the packet if that is empty.
+    Returns the place of the first node that is left to Python, or `end`.
 
-    `entries` has the first instruction of each shape's program, of the one in doubles and of the one in integers, -1
-    where there is none; the file is the registers. A node with more than `most` inputs is left.
+    By node: `template`, `dirty`, and its inputs `refs[starts[node]:starts[node + 1]]`, as slots. Node `i` is slot
+    `base + i`. By slot: `kinds`; `ints`; `floats`, NaN for what is no double, with `float_bits` as a view of the same
+    memory; `changed`.
+
+    By template, `entries` have the first instruction of its program for inputs of any kind, for doubles, and for
+    integers; -1 where there is none. `file_kinds`, `file_ints` and `file_floats` (with the memory of `file_ints`) are
+    the register file, `parts` scratch for sums. A node with more than `max_inputs` inputs is left to Python.
     """
+    # All in one function: a helper that takes eight arrays counts references to them, which doubles the time of a node.
     ordered = len(order) > 0
     while at < end:
         node = np.int64(order[at]) if ordered else at
@@ -116,9 +131,11 @@ def sweep(
             at += 1
             continue
         slot = base + node
-        if last - first > most:
+        if last - first > max_inputs:
             return at
-        entry = entries[shape[node], 1]
+
+        # First as if all inputs were doubles: the result is NaN if they are not.
+        entry = entries[template[node], 1]
         if entry >= 0:
             if code[entry, 0] >= instructions.REDUCE_SUM:
                 result = reduce_doubles(code[entry, 0], first, last, refs, floats, parts)
@@ -136,25 +153,29 @@ def sweep(
                     changed[slot] = 1
                 at += 1
                 continue
-        entry = entries[shape[node], 2]
+
+        # Then if all of them are integers.
+        entry = entries[template[node], 2]
         if entry >= 0 and all_integers(first, last, refs, kinds):
             if code[entry, 0] >= instructions.REDUCE_SUM:
-                done, whole = reduce_integers(code[entry, 0], first, last, refs, ints)
+                done, integer = reduce_integers(code[entry, 0], first, last, refs, ints)
             else:
                 for edge in range(first, last):
                     file_ints[edge - first] = ints[refs[edge]]
-                done, whole = run_integers(entry, code, file_ints)
+                done, integer = run_integers(entry, code, file_ints)
             if done:
-                if kinds[slot] != INT or ints[slot] != whole:
+                if kinds[slot] != INT or ints[slot] != integer:
                     changed[slot] = 1
-                ints[slot] = whole
+                ints[slot] = integer
                 floats[slot] = np.nan
                 kinds[slot] = INT
                 at += 1
                 continue
-        entry = entries[shape[node], 0]
-        if entry < 0 or not settle(
-            slot, entry, code, first, last, refs, kinds, ints, floats, float_bits, changed,
+
+        # Else by the rules for all kinds, or by Python.
+        entry = entries[template[node], 0]
+        if entry < 0 or not _compute_any(
+            slot, entry, first, last, refs, kinds, ints, floats, float_bits, changed, code,
             file_kinds, file_ints, file_floats, parts,
         ):  # fmt: skip
             return at

@@ -1,4 +1,4 @@
-"""What the compiled modules share."""
+"""Constants, decorators and helpers that the modules of the kernel share."""
 
 import math
 from typing import Any
@@ -8,23 +8,23 @@ from numba import njit
 
 from rebaser.dvu.wire.column import FLOAT
 
-EXACT = 2**53  # integers up to here are doubles too
-SAFE = 9.0e18  # below, a number fits in 64 bits, however it was rounded
+EXACT = 2**53  # integers up to here are doubles, too
+SAFE = 9.0e18  # a double below this fits in 64 bits, whichever way it was rounded
 STOP = -1
 
 compiled: Any = njit(nogil=True, error_model="numpy")
-inlined: Any = njit(nogil=True, error_model="numpy", forceinline=True)  # where the time goes
+inlined: Any = njit(nogil=True, error_model="numpy", forceinline=True)  # for the functions that take most of the time
 
 
 @compiled
 def comparable(at, kinds, ints):
-    """Whether a number is the same as a double."""
+    """Whether a double represents a number exactly."""
     return kinds[at] == FLOAT or -EXACT <= ints[at] <= EXACT
 
 
 @compiled
 def half_up(value):
-    """Rounded to a whole number, halves away from zero."""
+    """`value` rounded to an integer, halves away from zero."""
     whole = np.trunc(value)
     if abs(value - whole) >= 0.5:
         whole += math.copysign(1.0, value)

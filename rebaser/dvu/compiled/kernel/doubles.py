@@ -1,6 +1,7 @@
-"""Nodes of which all is doubles, compiled: most of what there is to compute.
+"""Computes nodes whose inputs are all doubles: most of what there is to compute.
 
-Invariant: a double is finite, and what is none is NaN here; so NaN comes out where the whole of the rules is needed.
+Invariant: a double is finite, and any other value is NaN in these arrays. So the result is NaN where the rules for all
+kinds are needed.
 """
 
 import math
@@ -14,7 +15,7 @@ from rebaser.dvu.compiled.kernel.reductions import add, rounded
 
 @inlined
 def run_doubles(pc, code, file):
-    """Run a program over doubles; true is 1 and false 0."""
+    """Run a program over doubles, with true as 1 and false as 0. NaN if the rules for all kinds are needed."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
@@ -79,7 +80,7 @@ def _sum(start, end, refs, floats, parts):
 
 @inlined
 def reduce_doubles(op, start, end, refs, floats, parts):
-    """A function of all inputs."""
+    """A function of all inputs. NaN if the rules for all kinds are needed."""
     count = end - start
     if count == 0:
         return np.nan

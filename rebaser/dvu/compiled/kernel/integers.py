@@ -1,7 +1,7 @@
-"""Nodes of which all is integers, compiled.
+"""Computes nodes whose inputs are all integers.
 
-Invariant: an integer is one of 64 bits. What would not fit, and a quotient that does not come out even, is left to the
-whole of the rules.
+Invariant: an integer has 64 bits. A result that would not fit, and a quotient that is no integer, is left to the rules
+for all kinds.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from rebaser.dvu.wire.column import INT
 
 @compiled
 def all_integers(start, end, refs, kinds):
-    """Whether these are all integers, and there is one."""
+    """Whether all inputs are integers, and there is at least one."""
     for at in range(start, end):
         if kinds[refs[at]] != INT:
             return False
@@ -22,7 +22,7 @@ def all_integers(start, end, refs, kinds):
 
 @inlined
 def run_integers(pc, code, file):
-    """Run a program over integers, true being 1 and false 0: whether it came to an end, and what it gave."""
+    """Run a program over integers, with true as 1 and false as 0. Returns whether it came to an end, and its result."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
@@ -80,14 +80,14 @@ def run_integers(pc, code, file):
                 return False, a
             else:
                 result = a // b
-        else:  # MOVE, TRUTH, and what rounds
+        else:  # MOVE, TRUTH, and those that round
             result = a
         file[to] = result
 
 
 @inlined
 def reduce_integers(op, start, end, refs, ints):
-    """A function of all inputs: whether it came to an end, and what it gave."""
+    """A function of all inputs. Returns whether it came to an end, and its result."""
     total = ints[refs[start]]
     if op == instructions.REDUCE_COUNT:
         return True, np.int64(end - start)

@@ -1,4 +1,4 @@
-"""Programs over registers, compiled."""
+"""Interprets programs over registers of any kind."""
 
 import math
 
@@ -11,7 +11,7 @@ from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
 @compiled
 def interpret(pc, code, kinds, ints, floats):
-    """Run a program; the register that holds the result, or -1."""
+    """Run a program. Returns the register that holds the result, or -1 if Python has to compute it."""
     while True:
         op, to, left, right = code[pc, 0], code[pc, 1], code[pc, 2], code[pc, 3]
         pc += 1
@@ -46,7 +46,7 @@ def interpret(pc, code, kinds, ints, floats):
 
 @compiled
 def _arithmetic(op, to, left, right, kinds, ints, floats):
-    """Two numbers; False where Python has to look."""
+    """An operator of two numbers. False if Python has to compute it."""
     left_kind, right_kind = kinds[left], kinds[right]
     if left_kind == INT and right_kind == INT:
         return _integer_arithmetic(op, to, ints[left], ints[right], kinds, ints, floats)
@@ -71,7 +71,7 @@ def _arithmetic(op, to, left, right, kinds, ints, floats):
 
 @compiled
 def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
-    """Two integers."""
+    """An operator of two integers. False if Python has to compute it."""
     kinds[to] = INT
     if op == instructions.ADD:
         result = a + b  # wraps around
@@ -100,13 +100,14 @@ def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
 
 @compiled
 def _compare(op, to, left, right, kinds, ints, floats):
+    """A comparison. False if Python has to compute it."""
     left_kind, right_kind = kinds[left], kinds[right]
     if left_kind < INT or right_kind < INT:
         left_truth = left_kind == TRUE or left_kind == FALSE
         right_truth = right_kind == TRUE or right_kind == FALSE
         if op > instructions.UNEQUAL and not (left_truth and right_truth):
             return False
-        order = np.int64(left_kind) - np.int64(right_kind)  # of two kinds: never equal, and that is all that is asked
+        order = np.int64(left_kind) - np.int64(right_kind)  # different kinds are never equal, and nothing else is asked
     elif left_kind == INT and right_kind == INT:
         order = np.int64(ints[left] > ints[right]) - np.int64(ints[left] < ints[right])
     else:
@@ -133,7 +134,7 @@ def _compare(op, to, left, right, kinds, ints, floats):
 
 @compiled
 def _unary(op, to, left, kinds, ints, floats):
-    """Operators of one operand."""
+    """An operator of one operand. False if Python has to compute it."""
     kind = kinds[left]
     if op == instructions.NOT:
         kinds[to] = FALSE if kind == TRUE else TRUE
@@ -169,6 +170,7 @@ def _unary(op, to, left, kinds, ints, floats):
 
 @compiled
 def _unary_integer(op, to, value, kinds, ints, floats):
+    """An operator of one integer. False if Python has to compute it."""
     kinds[to] = INT
     if op == instructions.NEGATE or (op == instructions.MAGNITUDE and value < 0):
         ints[to] = -value
@@ -187,7 +189,7 @@ def _unary_integer(op, to, value, kinds, ints, floats):
 
 @compiled
 def _pick(op, to, left, right, kinds, ints, floats):
-    """The greater or the lesser number; of equal ones the first."""
+    """The greater or the lesser of two numbers, the first if they are equal. False if Python has to compute it."""
     if kinds[left] < INT or kinds[right] < INT:
         return False
     if kinds[left] == INT and kinds[right] == INT:

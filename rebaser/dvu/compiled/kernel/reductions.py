@@ -1,4 +1,4 @@
-"""Functions of all inputs of a node, compiled."""
+"""Computes functions of all inputs of a node, of any kind: sums, products, means, extremes and more."""
 
 import math
 
@@ -8,15 +8,16 @@ from rebaser.dvu.compiled import instructions
 from rebaser.dvu.compiled.kernel.base import EXACT, SAFE, STOP, comparable, compiled, half_up, inlined
 from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
-PARTS = 128  # partial sums of doubles that do not overlap: 42 at the very most
-NOTHING = -2
-_NEAR = 1e-3  # closer to a half than this the decimals decide
+PARTS = 128  # partial sums of doubles that do not overlap: there are 42 at most
+NOTHING = -2  # there is no number among the inputs
+_NEAR = 1e-3  # closer to a half than this, the decimal digits decide
 _ROUNDED = 2.0**40
 
 
 @compiled
 def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats, parts):
-    """What a function of all inputs gives, in register 0 (or where a default stands); -1 where Python has to look."""
+    """Compute a function of all inputs. Returns the register of the result, which is 0 or that of a default; -1 if
+    Python has to compute it."""
     if op == instructions.REDUCE_SUM or op == instructions.REDUCE_MEAN:
         kind, numbers, whole, total = _sum(start, end, refs, kinds, ints, floats, parts)
         file_kinds[0] = kind
@@ -58,7 +59,8 @@ def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, fil
 
 @compiled
 def _sum(start, end, refs, kinds, ints, floats, parts):
-    """(kind, how many, sum of integers, sum of doubles): exactly rounded, after Shewchuk, as `math.fsum` has it."""
+    """The kind of the sum, how many numbers there are, their sum if all are integers, and their sum as a double. The
+    latter is rounded only once, by the algorithm of Shewchuk, as in `math.fsum`."""
     kind, numbers, whole = INT, 0, np.int64(0)
     for at in range(start, end):
         ref = refs[at]
@@ -88,7 +90,7 @@ def _sum(start, end, refs, kinds, ints, floats, parts):
 
 @inlined
 def add(x, known, parts):
-    """Add to the partial sums, small ones first, of which so many are `known`; how many there are now."""
+    """Add `x` to the first `known` partial sums, which are in ascending order. Returns how many there are now."""
     kept = 0
     for k in range(known):
         y = parts[k]
@@ -110,7 +112,7 @@ def add(x, known, parts):
 
 @compiled
 def rounded(known, parts):
-    """The partial sums as one double, halves to even."""
+    """The sum of the partial sums, rounded half to even."""
     if known == 0:
         return 0.0
     known -= 1
@@ -133,6 +135,7 @@ def rounded(known, parts):
 
 @compiled
 def _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats):
+    """The product, in register 0; -1 if Python has to compute it."""
     exact, fits, whole, result = True, True, 1, 1.0
     for at in range(start, end):
         ref = refs[at]
@@ -157,7 +160,8 @@ def _product(start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_
 
 @compiled
 def _extreme(greatest, start, end, refs, kinds, ints, floats):
-    """The slot of the greatest or smallest number, of equal ones the first; or why there is none."""
+    """The slot of the greatest or smallest number, the first of equal ones. `NOTHING` if there is no number, -1 if
+    Python has to compute it."""
     best = NOTHING
     for at in range(start, end):
         ref = refs[at]
@@ -183,7 +187,7 @@ def _extreme(greatest, start, end, refs, kinds, ints, floats):
 
 @compiled
 def _take(ref, kinds, ints, floats, file_kinds, file_ints, file_floats):
-    """An input as it is."""
+    """Copy an input into register 0. Returns that register."""
     file_kinds[0] = kinds[ref]
     if kinds[ref] == FLOAT:
         file_floats[0] = floats[ref]
@@ -194,7 +198,7 @@ def _take(ref, kinds, ints, floats, file_kinds, file_ints, file_floats):
 
 @compiled
 def _of_one(op, digits, start, end, refs, kinds, ints, floats, file_kinds, file_ints, file_floats):
-    """`abs` and `round`."""
+    """`abs` and `round`, which take one input."""
     if end - start != 1:
         return STOP
     ref = refs[start]
@@ -214,7 +218,7 @@ def _of_one(op, digits, start, end, refs, kinds, ints, floats, file_kinds, file_
     if digits == 0:
         file_floats[0] = half_up(value)
         return 0
-    # Decimals are asked where a double is next to a half; elsewhere they cannot say anything else.
+    # Close to a half, the decimal digits decide, and Python looks at them. Elsewhere the double gives the same.
     tens = 10.0**digits
     scaled = abs(value) * tens
     whole = np.floor(scaled)
