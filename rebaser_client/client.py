@@ -217,7 +217,7 @@ class RebaserClient(ReadOperations):
             self._task_publisher.start_unless_answered(key, reply)
             self._resender.add(request)
             message = await reply
-            self._resender.remove(request)  # now, because waiting for a DVU may take long
+            self._resender.remove(request)  # before the wait for a DVU, which may take long
             self._task_publisher.record_answer(key)
             response = decode(message.headers, message.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):
