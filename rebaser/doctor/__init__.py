@@ -5,7 +5,7 @@ Only the command line imports this package; servers do not. It may import `rebas
 `examination`, `repair` and `rights` do the I/O.
 
 A log that cannot be read stops its change set: readers fail, and owners give its task back again and again. A repair
-appends one commit that names a new checkpoint with everything that can still be read. From then on nobody needs the
+appends one commit that names a new checkpoint with everything that can still be read. From then on, no reader needs the
 messages before that commit. The damaged messages stay where they are until the checkpoint after the next one purges
 them, as it purges all old messages.
 

@@ -184,9 +184,9 @@ class _Examiner:
     async def _fold(self, messages: list[LogMessage], queue: Applied) -> None:
         examination = self._examination
         known = {
-            commit_identity(one.commit): one.sequence
-            for one in messages
-            if one.commit and one.sequence <= examination.base
+            commit_identity(message.commit): message.sequence
+            for message in messages
+            if message.commit and message.sequence <= examination.base
         }
         history = History(examination.state, queue, known)
         for message in messages:
@@ -229,7 +229,7 @@ class _Examiner:
         if (
             commit is None
             or message.unlabelled
-            or any(one.sequence == message.sequence for one in self._examination.findings)
+            or any(finding.sequence == message.sequence for finding in self._examination.findings)
         ):
             return
         try:
@@ -258,8 +258,8 @@ class _Examiner:
         applied = self._examination.state.applied
         if applied is None or applied.stream != stream:
             return
-        recorded = {one.decision.sequence for one in self._examination.state.outcomes.values()}
-        recorded |= {one.decision.sequence for one in self._examination.state.redriven.values()}
+        recorded = {outcome.decision.sequence for outcome in self._examination.state.outcomes.values()}
+        recorded |= {outcome.decision.sequence for outcome in self._examination.state.redriven.values()}
         sequence = 0
         while len(self._examination.queued) < MAX_QUEUED:
             subject = self._subjects.requests(key)
