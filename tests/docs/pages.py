@@ -78,7 +78,7 @@ def map_of(page: Path) -> list[str]:
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if not line.startswith("|"):
             listing = False
-        elif cells[0] in ("module", "name"):
+        elif cells[0] in ("module", "name", "room"):
             listing = True
         elif listing:
             names += re.findall(r"`([^`]+)`", cells[0])
