@@ -69,7 +69,9 @@ class Screen:
         names = sorted(environment, key=lambda name: _number(values, f"dist/{name}/total"), reverse=True)[:TOP]
         for name in names:
             total, depth = _shown(values, f"dist/{name}/total"), _shown(values, f"dist/{name}/depth")
-            self._fact(f"{name} requires", f"{_shown(values, f'dist/{name}/closure')}, {total}, depth {depth}")
+            self._fact(
+                f"{name} and all that it requires", f"{_shown(values, f'dist/{name}/closure')}, {total}, depth {depth}"
+            )
         self._fact("all distributions", f"{_shown(values, 'env/size')}, deepest {_shown(values, 'env/deepest')}")
         self._wait("editing")
 
