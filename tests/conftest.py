@@ -24,7 +24,7 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions, streams
-from tests.cluster import Cluster, cluster_in
+from tests.support.cluster import Cluster, cluster_in
 
 # Some hundred processes start in a run. Where Python may keep no bytecode beside its sources, each would compile all
 # that it imports, which is five seconds of work.

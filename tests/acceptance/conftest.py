@@ -10,7 +10,7 @@ from anyio import to_thread
 from rebaser.embedded.nats import embedded_nats
 from rebaser.embedded.spark import Jvm
 from rebaser_client import RebaserClient
-from tests.acceptance.fleet import ServerProcess, servers
+from tests.support.fleet import ServerProcess, servers
 
 
 @pytest.fixture(scope="package")

@@ -12,8 +12,8 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions, streams
-from tests.acceptance.cli import rebaser
-from tests.acceptance.fleet import NO_SPARK, servers
+from tests.support.commands import rebaser
+from tests.support.fleet import NO_SPARK, servers
 
 pytestmark = pytest.mark.anyio
 

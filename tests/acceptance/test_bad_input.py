@@ -13,7 +13,7 @@ from rebaser_client import Derive, RebaserClient, Set
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
-from tests.acceptance.history import check_history, commits_of
+from tests.support.history import check_history, commits_of
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from rebaser_core.updates import Derive, Set, Unset
-from tests.acceptance.cli import ROOT, command, environment, rebaser, rebaser_json
+from tests.support.commands import ROOT, command, environment, rebaser, rebaser_json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli import ROOT, command, environment
+from tests.support.commands import ROOT, command, environment
 
 NOBODY = "nats://127.0.0.1:9"  # the discard port: nobody answers
 

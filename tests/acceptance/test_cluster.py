@@ -6,9 +6,9 @@ import pytest
 from rebaser_client import RebaserClient, Set
 from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.subjects import Subjects
-from tests.acceptance.fleet import NO_SPARK, servers
-from tests.acceptance.history import check_history, check_replies, commits_of
-from tests.cluster import Cluster
+from tests.support.cluster import Cluster
+from tests.support.fleet import NO_SPARK, servers
+from tests.support.history import check_history, check_replies, commits_of
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ import anyio.abc
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests.acceptance.cli import ROOT, command, environment, rebaser, rebaser_json
+from tests.support.commands import ROOT, command, environment, rebaser, rebaser_json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 

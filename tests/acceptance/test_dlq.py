@@ -15,8 +15,8 @@ from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
-from tests.acceptance.cli import rebaser, rebaser_json
-from tests.acceptance.history import check_history, commits_of
+from tests.support.commands import rebaser, rebaser_json
+from tests.support.history import check_history, commits_of
 
 pytestmark = pytest.mark.anyio
 

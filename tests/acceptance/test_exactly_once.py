@@ -18,8 +18,8 @@ from rebaser_core.encoding.envelope import MESSAGE_ID, REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesResponse, Success, decode, encode
 from rebaser_core.subjects import Subjects
-from tests.acceptance.fleet import NO_SPARK, ServerProcess, servers
-from tests.acceptance.history import check_history, commits_of
+from tests.support.fleet import NO_SPARK, ServerProcess, servers
+from tests.support.history import check_history, commits_of
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,9 @@ import pytest
 
 from rebaser_client import RebaserClient
 from rebaser_core.updates import Update
-from tests.acceptance import stdlib_graph
-from tests.acceptance.cli import ROOT, command, environment, rebaser_json
-from tests.acceptance.stdlib_graph import Graph
+from tests.support import stdlib_graph
+from tests.support.commands import ROOT, command, environment, rebaser_json
+from tests.support.stdlib_graph import Graph
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 

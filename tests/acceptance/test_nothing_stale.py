@@ -20,10 +20,10 @@ from rebaser_core.commit import Computed, Kind
 from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.updates import Update
 from rebaser_core.values import Value, canonical
-from tests.acceptance.edits import EDITORS, Edits
-from tests.acceptance.fleet import ServerProcess, servers
-from tests.acceptance.history import check_history, check_replies, commit_of
-from tests.spark.graphs import expected
+from tests.support.editors import EDITORS, Edits
+from tests.support.fleet import ServerProcess, servers
+from tests.support.graphs import expected
+from tests.support.history import check_history, check_replies, commit_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 

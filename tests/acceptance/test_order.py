@@ -8,8 +8,8 @@ import pytest
 
 from rebaser_client import RebaserClient, Set
 from rebaser_core.messages import Success
-from tests.acceptance.fleet import ServerProcess
-from tests.acceptance.history import check_history, commit_of, commits_of
+from tests.support.fleet import ServerProcess
+from tests.support.history import check_history, commit_of, commits_of
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ async def test_three_client_processes_five_change_sets_two_servers(
     """2,000 requests for each of five change sets: order kept, each applied once, both servers took part."""
 
     async def write(name: str, count: int) -> None:
-        command = [sys.executable, "-m", "tests.acceptance.writer", fleet_url, "order", name, str(count), *CHANGE_SETS]
+        command = [sys.executable, "-m", "tests.support.writer", fleet_url, "order", name, str(count), *CHANGE_SETS]
         await anyio.run_process(command, stdout=None, stderr=None)
 
     with anyio.fail_after(240):

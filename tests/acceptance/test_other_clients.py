@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_client import RebaserClient, Set
-from tests.acceptance.cli import rebaser_json
+from tests.support.commands import rebaser_json
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Derive, Match, RebaserClient, Remove, Set, Success, Update
-from tests.acceptance.cli import rebaser, rebaser_json
-from tests.acceptance.fleet import servers
+from tests.support.commands import rebaser, rebaser_json
+from tests.support.fleet import servers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 

@@ -8,13 +8,13 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import DeadLetter, Derive, RebaserClient, RequestRejected, Set
-from tests.acceptance.fleet import NO_SPARK, ServerProcess, servers
-from tests.acceptance.history import check_history, commits_of
+from tests.support.fleet import NO_SPARK, ServerProcess, servers
+from tests.support.history import check_history, commits_of
 
 pytestmark = pytest.mark.anyio
 
 DEFECTIVE: dict[str, Any] = {
-    "module": "tests.acceptance.poisoned_server", "spark": NO_SPARK, "ack_wait": 1, "quiescent_period": 600,
+    "module": "tests.support.poisoned_server", "spark": NO_SPARK, "ack_wait": 1, "quiescent_period": 600,
 }  # fmt: skip
 
 

@@ -7,9 +7,9 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Derive, RebaserClient, RequestRejected, Set, State
 from rebaser_core.commit import Kind
-from tests.acceptance.cli import rebaser, rebaser_json
-from tests.acceptance.fleet import servers
-from tests.acceptance.history import check_history, commits_of
+from tests.support.commands import rebaser, rebaser_json
+from tests.support.fleet import servers
+from tests.support.history import check_history, commits_of
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ async def shown(client: RebaserClient) -> tuple[list[object], set[State]]:
 @pytest.mark.parametrize(
     "module",
     [
-        "tests.acceptance.sparkless_server",
+        "tests.support.sparkless_server",
         pytest.param("rebaser", marks=[pytest.mark.spark, pytest.mark.long]),  # starts Spark twice
     ],
 )

@@ -16,16 +16,16 @@ from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode_updates_blob
 from rebaser_core.subjects import Subjects
-from tests.acceptance import newer_server
-from tests.acceptance.fleet import NO_SPARK, servers
-from tests.acceptance.history import check_history, commits_of
+from tests.support import newer_server
+from tests.support.fleet import NO_SPARK, servers
+from tests.support.history import check_history, commits_of
 
 pytestmark = pytest.mark.anyio
 
 SETTINGS: dict[str, Any] = {
     "spark": NO_SPARK, "warm": False, "ack_wait": 1, "quiescent_period": 600, "retry_for": 600,
 }  # fmt: skip
-NEWER = SETTINGS | {"module": "tests.acceptance.newer_server"}
+NEWER = SETTINGS | {"module": "tests.support.newer_server"}
 
 
 class Editor:

@@ -12,7 +12,7 @@ from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey, RequestId, ulid
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.subjects import Subjects
-from tests.acceptance.fleet import NO_SPARK, ServerProcess, launched, servers
+from tests.support.fleet import NO_SPARK, ServerProcess, launched, servers
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.subjects import Subjects
 from rebaser_core.values import State
-from tests.acceptance.fleet import NO_SPARK, ServerProcess, servers
-from tests.acceptance.history import check_history, check_replies, commit_of, commits_of
+from tests.support.fleet import NO_SPARK, ServerProcess, servers
+from tests.support.history import check_history, check_replies, commit_of, commits_of
 
 pytestmark = pytest.mark.anyio
 

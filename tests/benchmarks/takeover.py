@@ -22,7 +22,7 @@ import anyio
 from rebaser.embedded.nats import embedded_nats
 from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Set
-from tests.acceptance.fleet import NO_SPARK, ServerProcess, launched
+from tests.support.fleet import NO_SPARK, ServerProcess, launched
 
 LIMIT = 120.0  # seconds until a takeover counts as failed
 

@@ -8,7 +8,7 @@ from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.dvu.wire.structure import Structure
 from tests.benchmarks.dvu import Loaded, measure
 from tests.benchmarks.evaluate import SHAPES
-from tests.spark.graphs import run_here
+from tests.support.graphs import run_here
 
 pytestmark = pytest.mark.bench
 

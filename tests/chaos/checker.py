@@ -21,7 +21,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 from tests.chaos.history import History, Operation, Read
-from tests.spark.graphs import Book, expected, typed
+from tests.support.graphs import Book, expected, typed
 
 AROUND = 3  # commits that an excerpt shows before and after the one at fault
 

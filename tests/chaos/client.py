@@ -32,8 +32,8 @@ from rebaser_client.client import Wait
 from rebaser_core.commit import Outcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.updates import Derive
-from tests.acceptance.edits import EDITORS, IDS, Edits
 from tests.chaos.history import LAX, Book
+from tests.support.editors import EDITORS, IDS, Edits
 
 SILENCE = 45  # seconds beyond that, awake, after which a client that was told nothing complains
 LAST_TRIES = 40  # of the request at the end, when nothing is broken any more

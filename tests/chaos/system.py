@@ -28,10 +28,10 @@ from rebaser_client import RebaserClient
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions, streams
-from tests.acceptance.cli import ROOT, environment
-from tests.acceptance.fleet import NO_SPARK, ServerProcess, launched
 from tests.chaos.network import Link, Network, network
-from tests.cluster import Cluster, cluster_in
+from tests.support.cluster import Cluster, cluster_in
+from tests.support.commands import ROOT, environment
+from tests.support.fleet import NO_SPARK, ServerProcess, launched
 
 ACK_WAIT = 2.0  # seconds
 STORE = 160 * 1024 * 1024  # bytes that the single nats-server may store

@@ -18,13 +18,13 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Commit, Derive, RebaserClient, Set
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.values import State
-from tests.acceptance.fleet import servers
-from tests.acceptance.history import check_history, check_replies, commit_of, commits_of
 from tests.chaos.checker import Evidence, Expectations, check, excerpt
 from tests.chaos.history import History, read_history
 from tests.chaos.nemeses import fill, free
 from tests.chaos.rest import at_rest
 from tests.chaos.system import ACK_WAIT, Daemon, One, System, installation
+from tests.support.fleet import servers
+from tests.support.history import check_history, check_replies, commit_of, commits_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 

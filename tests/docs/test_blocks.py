@@ -29,8 +29,8 @@ import anyio
 import nats
 import pytest
 
-from tests.acceptance.cli import environment
 from tests.docs.pages import GUIDE, ROOT, Block, split
+from tests.support.commands import environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -53,7 +53,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("dev")
     [block] = blocks("bash server")
     assert block.text == "uv run rebaser dev\n"
-    server = [sys.executable, "-m", "tests.acceptance.sparkless_server", "dev"]
+    server = [sys.executable, "-m", "tests.support.sparkless_server", "dev"]
     with subprocess.Popen(
         [*server, "--port", "0", "--data", str(folder), "--spark", "sc://127.0.0.1:1"],
         cwd=ROOT,

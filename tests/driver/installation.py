@@ -18,7 +18,7 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
-from tests.integration.contexts import context_of
+from tests.support.contexts import context_of
 
 
 class Hesitant:

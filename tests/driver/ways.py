@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from rebaser.dvu import update
 from rebaser_core.thresholds import Thresholds, forced
-from tests.thresholds import in_few_parts
+from tests.support.thresholds import in_few_parts
 
 PARTS = 20  # packets of an update, or parts of a checkpoint, about: each is a message of its own
 

@@ -25,8 +25,8 @@ from rebaser_core.messages import (
 from rebaser_core.state.change_set import ChangeSetState
 from tests.fuzz.mutate import Mutator, as_cbor
 from tests.fuzz.refusals import refused
-from tests.wire.checkpoints import restored
-from tests.wire.examples import examples
+from tests.support.checkpoints import restored
+from tests.support.examples import examples
 
 KEY = ChangeSetKey("ws", "cs")
 

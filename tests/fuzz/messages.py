@@ -30,12 +30,12 @@ from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive
-from tests.acceptance.fleet import NO_SPARK, ServerProcess, launched
-from tests.acceptance.history import check_history, commits_of
 from tests.benchmarks.requests import wait_for_server
 from tests.fuzz.message_targets import damaged_tree, messages
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.wire import RawPublisher
+from tests.support.fleet import NO_SPARK, ServerProcess, launched
+from tests.support.history import check_history, commits_of
 
 WORKSPACE = "fuzz"
 CHANGE_SETS = 128  # at most; one for each 250 messages

@@ -21,8 +21,8 @@ from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.values import same
 from tests.fuzz.mutate import Mutator, as_cbor
 from tests.fuzz.refusals import refused
-from tests.wire.checkpoints import restored
-from tests.wire.examples import examples
+from tests.support.checkpoints import restored
+from tests.support.examples import examples
 
 INPUTS: dict[str, Any] = {
     "price": 9.5, "vat": 0, "a": 3, "b": 3.5, "name": "aaaa\U0001f600", "items": [1, 2.5, None, "x", [1]],

@@ -15,7 +15,7 @@ from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
 from rebaser_core.subjects import Subjects
-from tests.integration.nats_proxy import Frame, proxied
+from tests.support.nats_proxy import Frame, proxied
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -8,7 +8,7 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
-from tests.acceptance.cli import rebaser
+from tests.support.commands import rebaser
 
 pytestmark = pytest.mark.anyio
 

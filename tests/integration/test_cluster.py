@@ -18,7 +18,7 @@ from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
-from tests.cluster import NODES, Cluster
+from tests.support.cluster import NODES, Cluster
 
 pytestmark = pytest.mark.anyio
 

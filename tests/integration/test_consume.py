@@ -19,7 +19,7 @@ from rebaser_client.jetstream import (
     Stream,
 )
 from rebaser_core.subjects import Subjects
-from tests.integration.nats_proxy import Frame, Proxy, proxied
+from tests.support.nats_proxy import Frame, Proxy, proxied
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import Connection, JetStream, PullMessage, PullWarning
 from rebaser_core.subjects import Subjects
-from tests.integration.nats_proxy import Faults, proxied
+from tests.support.nats_proxy import Faults, proxied
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from rebaser_client.jetstream import (
     RequestTimeoutError,
 )
 from tests.conftest import Events
-from tests.integration.scripted_nats import scripted
+from tests.support.scripted_nats import scripted
 
 pytestmark = pytest.mark.anyio
 

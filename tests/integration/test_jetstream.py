@@ -22,7 +22,7 @@ from rebaser_client.jetstream.errors import (
 from rebaser_core.errors import ConfigError, TransientError
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TASKS_CONSUMER, TopologyOptions, streams, tasks_consumer
-from tests.integration.nats_proxy import proxied
+from tests.support.nats_proxy import proxied
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import Connection, Msg, NoRespondersError, RequestTimeoutError
 from rebaser_core.errors import ConfigError, UnprocessableError
-from tests.integration.nats_proxy import proxied
+from tests.support.nats_proxy import proxied
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer, PullConsumer
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
-from tests.integration.nats_proxy import proxied
+from tests.support.nats_proxy import proxied
 
 pytestmark = pytest.mark.anyio
 

@@ -35,7 +35,7 @@ from rebaser_core.state.kinds import FLOAT, TRUE
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from rebaser_core.updates import Derive, Remove, Set, Update
-from tests.wire.examples import FOLDER
+from tests.support.examples import FOLDER
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -18,7 +18,7 @@ from rebaser_client.nats.connection import TICK
 from rebaser_core.errors import ConfigError, TransientError
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
-from tests.integration.nats_proxy import Frame, Proxy, proxied
+from tests.support.nats_proxy import Frame, Proxy, proxied
 
 pytestmark = pytest.mark.anyio
 

@@ -39,7 +39,7 @@ from rebaser_core.messages import EnqueueUpdatesRequest, Success, encode, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
 from tests.conftest import Events
-from tests.integration.contexts import context_of
+from tests.support.contexts import context_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -20,8 +20,8 @@ from rebaser_client.jetstream import Connection, JetStream, NoRespondersError
 from rebaser_client.log.entries import EntryKind
 from rebaser_client.nats.link import Link
 from rebaser_core.subjects import Subjects
-from tests.acceptance.sparkless_server import Engine
 from tests.conftest import Events
+from tests.support.sparkless_server import Engine
 
 pytestmark = pytest.mark.anyio
 

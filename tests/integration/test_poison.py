@@ -23,7 +23,7 @@ from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
-from tests.integration.contexts import context_of
+from tests.support.contexts import context_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

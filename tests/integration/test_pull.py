@@ -11,7 +11,7 @@ from rebaser_client.jetstream import Connection, JetStream, PullConsumer, PullMe
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions, tasks_consumer
 from tests.conftest import Events
-from tests.integration.nats_proxy import Frame, Proxy, proxied
+from tests.support.nats_proxy import Frame, Proxy, proxied
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

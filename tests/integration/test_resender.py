@@ -16,7 +16,7 @@ from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
-from tests.integration.nats_proxy import Frame, Proxy, proxied
+from tests.support.nats_proxy import Frame, Proxy, proxied
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

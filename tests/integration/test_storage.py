@@ -24,7 +24,7 @@ from rebaser_core.errors import ConfigError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP, Durability, TopologyOptions
-from tests.cluster import Cluster
+from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.anyio
 

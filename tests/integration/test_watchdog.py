@@ -28,7 +28,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions
 from tests.conftest import Events
-from tests.integration.nats_proxy import proxied
+from tests.support.nats_proxy import proxied
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical
-from tests.property.forcing import forcing
+from tests.support.forcing import forcing
 
 IDS = "abc"  # few, so that much happens to each
 ids = st.sampled_from(IDS)

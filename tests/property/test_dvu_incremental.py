@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import canonical
-from tests.property.forcing import Logged, forcing
-from tests.spark.graphs import Book, expected, run_here, typed
+from tests.support.forcing import Logged, forcing
+from tests.support.graphs import Book, expected, run_here, typed
 
 IDS = "abcdefgh"
 LIMITS = forcing(

@@ -10,8 +10,8 @@ from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.state.change_set import View
 from rebaser_core.thresholds import NEVER, Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Update
-from tests.property.forcing import forcing
-from tests.spark.graphs import Book
+from tests.support.forcing import forcing
+from tests.support.graphs import Book
 
 IDS = [f"v{at}" for at in range(12)]
 LIMITS = forcing(Thresholds(packet_bytes=150, parallelism=2, task_work=4), Thresholds(packet_bytes=1))

@@ -31,8 +31,8 @@ from rebaser_core.messages import (
 )
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Remove, Set, Unset, check_updates, parse_update
+from tests.support.examples import examples
 from tests.wire import strategies as wire
-from tests.wire.examples import examples
 
 content_types = st.sampled_from(ContentType)
 GOLDEN = {example.name: example.path.read_bytes() for example in examples()}

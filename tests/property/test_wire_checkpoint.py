@@ -18,9 +18,9 @@ from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.thresholds import NEVER, Thresholds, forced
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault
-from tests.property.forcing import forcing
-from tests.wire.checkpoints import Stored, restored, written
-from tests.wire.examples import parts
+from tests.support.checkpoints import Stored, restored, written
+from tests.support.examples import parts
+from tests.support.forcing import forcing
 from tests.wire.strategies import json_values
 
 few_ids = st.sampled_from(["a1", "a2", "a3", "a4", "a5", "a6", "a7"])  # few, so that edits meet

@@ -6,7 +6,7 @@ from enum import Enum
 
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.thresholds import Thresholds
-from tests.thresholds import in_few_parts
+from tests.support.thresholds import in_few_parts
 
 USUAL = Thresholds(little=0)  # each step of an update takes its time
 PARTS = 6  # of a checkpoint: each is read for some round trips, and nobody may be late where nothing goes wrong

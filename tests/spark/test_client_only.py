@@ -13,7 +13,7 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Derive, RebaserClient, Set
-from tests.spark.standalone import standalone
+from tests.support.standalone import standalone
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 

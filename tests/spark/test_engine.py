@@ -28,9 +28,9 @@ from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Set
 from tests.benchmarks.evaluate import graph
 from tests.conftest import Events
-from tests.spark.graphs import Book, expected
-from tests.spark.packets import foreign, slow, small
-from tests.spark.processes import any_ended, children, command, workers
+from tests.support.graphs import Book, expected
+from tests.support.packets import foreign, slow, small
+from tests.support.processes import any_ended, children, command, workers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 

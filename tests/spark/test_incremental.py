@@ -8,7 +8,7 @@ import pytest
 from rebaser.dvu.spark.engine import Engine
 from rebaser.dvu.update import update
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
-from tests.spark.graphs import Book, expected, typed
+from tests.support.graphs import Book, expected, typed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 

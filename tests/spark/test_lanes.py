@@ -15,9 +15,9 @@ from rebaser_core.errors import DvuError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from tests.integration.test_owner import serving
-from tests.spark.holding import held, held_packet, holder, holding
-from tests.spark.packets import small
-from tests.spark.processes import ended
+from tests.support.holding import held, held_packet, holder, holding
+from tests.support.packets import small
+from tests.support.processes import ended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 

@@ -38,7 +38,7 @@ sys.meta_path.insert(0, Without())
 
 import anyio
 from rebaser.dvu.spark.engine import Engine, EngineSettings
-from tests.spark.packets import small
+from tests.support.packets import small
 
 async def main():
     made, packets = small(1)

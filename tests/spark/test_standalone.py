@@ -9,10 +9,10 @@ import pytest
 from rebaser.dvu.spark import requirements
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Commit, Derive, RebaserClient, Set
-from tests.acceptance.fleet import launched
-from tests.spark.bare import bare_python
 from tests.spark.conftest import Down
-from tests.spark.standalone import Standalone, standalone
+from tests.support.bare_python import bare_python
+from tests.support.fleet import launched
+from tests.support.standalone import Standalone, standalone
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 

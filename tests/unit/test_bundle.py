@@ -16,8 +16,8 @@ from rebaser.dvu.functions.registry import identity, registry
 from rebaser.dvu.spark import bundle as shipping
 from rebaser.dvu.spark import requirements
 from rebaser.dvu.spark.requirements import WorkerPackages
-from tests.spark.bare import bare_python
-from tests.spark.packets import small
+from tests.support.bare_python import bare_python
+from tests.support.packets import small
 
 WORKER = """
 import os, pickle, sys

@@ -16,8 +16,8 @@ from rebaser_core.state.change_set import Cell, ChangeSetState
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State
-from tests.wire.checkpoints import Stored, restored, written
-from tests.wire.examples import parts
+from tests.support.checkpoints import Stored, restored, written
+from tests.support.examples import parts
 
 Rows = list[dict[str, Any]]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import sources
+from tests.support import sources
 
 MAY_IMPORT = {
     "rebaser_core": {"rebaser_core"},

@@ -15,7 +15,7 @@ from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set
 from tests.benchmarks.evaluate import graph
-from tests.spark.graphs import Book
+from tests.support.graphs import Book
 
 LARGE = b"x" * Thresholds().parcel
 

@@ -13,7 +13,7 @@ from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Match, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State
-from tests.spark.graphs import Book
+from tests.support.graphs import Book
 
 
 def listed(id_: str, *inputs: str | Match) -> Derive:

@@ -17,7 +17,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import DvuProgress
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set
-from tests.spark.graphs import Book
+from tests.support.graphs import Book
 
 TELLER = Settings(server_id="one", progress_every=3)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rebaser_core.messages import REGISTRY
-from tests.wire.examples import FOLDER, Example, examples, write_missing
+from tests.support.examples import FOLDER, Example, examples, write_missing
 
 EXAMPLES = list(examples())
 

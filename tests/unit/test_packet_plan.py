@@ -18,7 +18,7 @@ from rebaser_core.errors import DvuError
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, State, Value
-from tests.spark.graphs import Book, run_here
+from tests.support.graphs import Book, run_here
 
 
 def total(id_: str, *inputs: str) -> Derive:

@@ -15,7 +15,7 @@ from rebaser.dvu.worker.structure_cache import StructureCache
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set, Update
-from tests.spark.graphs import Book, expected
+from tests.support.graphs import Book, expected
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from rebaser.dvu.planning.packet_plan import PacketPlan
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.wire.packet import Packet
 from rebaser_core.updates import Derive, Set
-from tests.spark.graphs import Book
+from tests.support.graphs import Book
 
 ELEMENTS = 9_000  # a macro over so many takes seconds: its cost grows with their square
 

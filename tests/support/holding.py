@@ -12,7 +12,7 @@ import pyarrow as pa
 from rebaser.dvu.planning.planner import plan
 from rebaser.dvu.worker.evaluate import evaluate_batches
 from rebaser_core.updates import Derive, Set, Update
-from tests.spark.graphs import Book
+from tests.support.graphs import Book
 
 _MARK = re.compile(rb"HOLD<(.*?)>")
 

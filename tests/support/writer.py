@@ -1,6 +1,6 @@
 """A client process: sends numbered requests to several change sets at once, each change set's in order.
 
-python -m tests.acceptance.writer URL WORKSPACE NAME COUNT CHANGE_SET...
+python -m tests.support.writer URL WORKSPACE NAME COUNT CHANGE_SET...
 """
 
 import sys

@@ -3,7 +3,7 @@
 A file in `golden/` is what some release put on the wire, so it must stay readable and must never change. To add files
 for a new version or variant, add an example below and run
 
-    python -m tests.wire.examples
+    python -m tests.support.examples
 
 which writes what is missing and refuses to touch what is there.
 """
@@ -54,9 +54,9 @@ from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset
 from rebaser_core.values import Fault
-from tests.wire.checkpoints import Stored
+from tests.support.checkpoints import Stored
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "wire" / "golden"
 EXTENSIONS = {ContentType.CBOR: "cbor", ContentType.JSON: "json"}
 
 WS, CS, BASE = "01J9Z6Q0W3X5Y7Z9A1B3C5D7E9", "01J9Z6Q0W4F2G4H6J8K0M2N4P6", "main"

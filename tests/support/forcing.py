@@ -14,8 +14,8 @@ from rebaser_core.messages import decode_commit, decode_delta, encode_commit, en
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.thresholds import Thresholds
-from tests.spark.graphs import Book
-from tests.wire.examples import parts
+from tests.support.examples import parts
+from tests.support.graphs import Book
 
 ENDS = [Thresholds.lowest(), Thresholds.highest()]
 drawn = st.integers(0, 2**32).map(lambda seed: Thresholds.drawn(random.Random(seed)))

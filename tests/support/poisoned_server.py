@@ -14,7 +14,7 @@ from rebaser.cli import main
 from rebaser.dvu import update as run
 from rebaser.runtime import context
 from rebaser_core.decide import DecidedBatch, QueuedRequest
-from tests.acceptance.sparkless_server import Engine
+from tests.support.sparkless_server import Engine
 
 decode, decide, plan = request_reader.decode, processor.decide, run.plan  # type: ignore[attr-defined]
 

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from tests.acceptance.cli import ROOT, environment
+from tests.support.commands import ROOT, environment
 
 START_LIMIT = 120.0  # seconds until a start counts as failed; never a measure of speed
 NO_SPARK = "sc://127.0.0.1:1"  # nobody is there: for servers whose tests derive nothing

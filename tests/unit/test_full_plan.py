@@ -29,7 +29,7 @@ from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Remove, Set, Update
 from rebaser_core.values import State, canonical
-from tests.spark.graphs import Book, expected, typed
+from tests.support.graphs import Book, expected, typed
 
 WHOLE = Thresholds(whole=0, share=1 << 30, slow=1.0)
 COMPILED = replace(WHOLE, interpreted_max=-1)
