@@ -16,10 +16,10 @@ from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import SEQUENCE_GAP, TopologyOptions, streams
-from tests.acceptance.test_takeover import ENOUGH, Writers
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.fleet import NO_SPARK, ServerProcess, servers
 from tests.support.history import check_history, check_replies, commit_of, commits_of
+from tests.support.writers import ENOUGH, Writers
 
 pytestmark = pytest.mark.anyio
 

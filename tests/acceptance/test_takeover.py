@@ -11,48 +11,13 @@ from rebaser_client import Commit, Derive, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.subjects import Subjects
 from rebaser_core.values import State
 from tests.support.fleet import NO_SPARK, ServerProcess, servers
 from tests.support.history import check_history, check_replies, commit_of, commits_of
+from tests.support.writers import ENOUGH, Writers
 
 pytestmark = pytest.mark.anyio
-
-ENOUGH = 40  # replies, until something happens and again after it
-
-
-class Writers:
-    """Tasks that send numbered requests to one change set and await each reply, until told to stop."""
-
-    def __init__(self, client: RebaserClient, change_set: str) -> None:
-        self.client = client
-        self.change_set = change_set
-        self.replies: list[EnqueueUpdatesResponse] = []
-        self.last: dict[str, int] = {}
-        self.stopped = False
-        self.sent = 0
-        self._more = anyio.Event()
-
-    async def run(self, name: str) -> None:
-        number = 0
-        while not self.stopped:
-            number += 1
-            self.replies.append(await self.send(Set(f"n/{name}", number)))
-            self.last[f"n/{name}"] = number
-            more, self._more = self._more, anyio.Event()
-            more.set()
-
-    async def send(self, update: Set) -> EnqueueUpdatesResponse:
-        self.sent += 1
-        return await self.client.enqueue_updates_with_reply("takeover", self.change_set, [update], timeout=120)
-
-    async def answered(self, count: int) -> None:
-        """Return when `count` more replies came."""
-        until = len(self.replies) + count
-        with anyio.fail_after(120):
-            while len(self.replies) < until:
-                await self._more.wait()
 
 
 async def owner_of(client: RebaserClient, change_set: str, among: Sequence[ServerProcess]) -> ServerProcess:

@@ -1,29 +1,14 @@
 """The benchmark of updates measures what it says: all that depends on an edit is computed, and nothing else changes."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from rebaser.dvu.spark.engine import Engine, EngineSettings
-from rebaser.dvu.wire.structure import Structure
 from tests.benchmarks.dvu import Loaded, measure
 from tests.benchmarks.evaluate import SHAPES
+from tests.benchmarks.here import Here
 from tests.support.graphs import run_here
 
 pytestmark = pytest.mark.bench
-
-
-class Here:
-    """Enough of an engine to run a packet in this process."""
-
-    async def evaluate(self, packets: Sequence[bytes], *, label: str, **_: object) -> list[list[bytes]]:
-        from rebaser.dvu.worker.evaluate import evaluate_packet
-
-        assert label
-        return [evaluate_packet(packet) for packet in packets]
-
-    async def share(self, structure: Structure) -> str | None:
-        return None
 
 
 @pytest.mark.anyio

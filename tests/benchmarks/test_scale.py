@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.benchmarks.here import Here
 from tests.benchmarks.scale import Graph, Memory, Scale
-from tests.benchmarks.test_dvu import Here
 
 pytestmark = pytest.mark.bench
 

@@ -33,7 +33,7 @@ from rebaser_core.messages import EnqueueUpdatesRequest, decode, encode
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from tests.conftest import Events
-from tests.integration.test_owner import DOUBLE, Engine, serving
+from tests.support.owners import DOUBLE, Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

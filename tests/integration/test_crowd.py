@@ -13,7 +13,7 @@ from rebaser_client.log.reader import LogReader
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TASKS_CONSUMER
-from tests.integration.test_owner import Engine, serving
+from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

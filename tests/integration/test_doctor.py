@@ -27,11 +27,11 @@ from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import encode_delta
 from rebaser_core.subjects import Subjects
 from rebaser_core.values import Value
-from tests.integration.test_owner import Engine, serving
 from tests.support.commands import rebaser
 from tests.support.contexts import context_of
 from tests.support.damage import DamagedLog, Raw
 from tests.support.history import commit_of
+from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -13,7 +13,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import NEVER, Thresholds, forced
 from rebaser_core.updates import Update
 from rebaser_core.values import Json, State
-from tests.integration.test_owner import Engine, serving
+from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology", "limits")]
 

@@ -11,7 +11,7 @@ from rebaser_client import Derive, RebaserClient, Set, State
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
-from tests.integration.test_owner import Engine, serving
+from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -17,14 +16,13 @@ from rebaser.change_set.lifecycle import Reason
 from rebaser.change_set.owner import Owner
 from rebaser.change_set.poison import PoisonDetector
 from rebaser.change_set.request_reader import RequestReader
-from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser.sweeper.unroutable import UNROUTABLE_KEY
-from rebaser_client import Derive, RebaserClient, Set, cooperative
+from rebaser_client import RebaserClient, Set, cooperative
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, Message, PullMessage
 from rebaser_client.log.reader import LoadedState, LogReader
@@ -40,54 +38,17 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
 from tests.conftest import Events
 from tests.support.contexts import context_of
+from tests.support.owners import DOUBLE, Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 KEY = ChangeSetKey("ws", "cs")
-DOUBLE = Derive("double", "sum", {"of": ["a", "a"]})
-
-
-class Engine:
-    """Evaluates in this process, once `go` is set. `asked` is set when it is asked to."""
-
-    state = "ready"
-
-    def __init__(self) -> None:
-        self.go = anyio.Event()
-        self.asked = anyio.Event()
-        self.fails = False
-
-    async def available(self) -> None:
-        return None
-
-    async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
-        self.asked.set()
-        await self.go.wait()
-        if self.fails:
-            raise DvuError("no")
-        return [evaluate_packet(packet) for packet in packets]
-
-    async def share(self, _: object) -> None:
-        """There is no place for structures: they go with their packets."""
 
 
 @pytest.fixture
 async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
     async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
         yield connected
-
-
-@asynccontextmanager
-async def serving(js: JetStream, subjects: Subjects, engine: object, **settings: float) -> AsyncIterator[Server]:
-    given = Settings(server_id="test", **{"quiescent_period": 600} | settings)  # type: ignore[arg-type]
-    server = Server(context_of(js, subjects, given, engine))
-    ready = anyio.Event()
-    async with anyio.create_task_group() as group:
-        group.start_soon(partial(server.run, ready.set))
-        with anyio.fail_after(30):
-            await ready.wait()
-            yield server
-        group.cancel_scope.cancel()
 
 
 async def test_a_dvu_that_takes_too_long_is_tried_again_and_requests_go_on(

@@ -15,7 +15,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
-from tests.integration.test_poison import KEY, Fleet
+from tests.support.poison import KEY, Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -18,10 +18,10 @@ from rebaser_core import thresholds
 from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
 from tests.conftest import Events
-from tests.integration.test_owner import serving
 from tests.support.commands import ROOT, command, environment, rebaser_json
 from tests.support.contexts import context_of
 from tests.support.history import commit_of
+from tests.support.owners import serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

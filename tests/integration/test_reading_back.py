@@ -22,9 +22,9 @@ from rebaser_core.state.kinds import FLOAT, INT
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Set
 from tests.conftest import Events
-from tests.integration.test_owner import Engine
-from tests.integration.test_poison import KEY, Fleet
 from tests.support.contexts import context_of
+from tests.support.owners import Engine
+from tests.support.poison import KEY, Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -10,8 +10,8 @@ from rebaser_client import Derive, RebaserClient, Recompute, RequestRejected, Se
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Kind
 from rebaser_core.subjects import Subjects
-from tests.integration.test_owner import Engine, serving
 from tests.support.history import check_history, commit_of, commits_of
+from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -24,8 +24,8 @@ from rebaser_core.state.kinds import NULL
 from rebaser_core.subjects import Subjects
 from rebaser_core.values import Fault
 from tests.conftest import Events
-from tests.integration.test_owner import serving
 from tests.support.contexts import context_of
+from tests.support.owners import serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Input, Match, Remove, Set, Unset, Update
-from tests.property.test_dvu_incremental import check_at_rest
 from tests.support.forcing import Logged, forcing
 from tests.support.graphs import run_here
+from tests.support.incremental import check_at_rest
 
 IDS = ["s/1", "s/2", "s/t/1", "t/1", "d/1", "d/2", "d/e/1", "e/1", "top"]
 # By level: who matches only what stands above in no cycle.

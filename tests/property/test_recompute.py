@@ -15,10 +15,10 @@ from rebaser.dvu.worker import evaluate
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Set, Update
 from rebaser_core.values import Json
-from tests.property.test_dvu_incremental import FIRST, IDS, LIMITS, Step, check_at_rest, edit_book, edits
 from tests.support import graphs
 from tests.support.forcing import Logged
 from tests.support.graphs import run_here
+from tests.support.incremental import FIRST, IDS, LIMITS, Step, check_at_rest, edit_book, edits
 
 
 class Drift:

@@ -1,7 +1,6 @@
 """The engine against a real Spark: what it gives, what it shares, and what it does when things go wrong."""
 
 import gc
-import itertools
 import os
 import signal
 import sys
@@ -31,18 +30,9 @@ from tests.conftest import Events
 from tests.support.graphs import Book, expected
 from tests.support.packets import foreign, slow, small
 from tests.support.processes import any_ended, children, command, workers
+from tests.support.updates_on_spark import one
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
-
-_numbers = itertools.count()
-
-
-async def one(engine: Engine, value: int) -> None:
-    """One small update; right or raising."""
-    made, packets = small(value)
-    [results] = await engine.evaluate(packets, label=f"{value} {next(_numbers)}")  # nobody's who was slow once
-    made.absorb(results)
-    assert [computed.value for computed in made.computed()] == [value + 1]
 
 
 async def test_an_update_on_spark_is_what_a_naive_evaluator_says(engine: Engine) -> None:

@@ -19,8 +19,8 @@ from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.spark import Jvm, _lock, _remove_abandoned, check_java
 from rebaser.settings import load_settings
 from rebaser_core.errors import ConfigError, DvuError
-from tests.spark.test_engine import one
 from tests.support.processes import ended
+from tests.support.updates_on_spark import one
 
 PROGRAM = r"""
 import sys

@@ -1,0 +1,55 @@
+"""Owners in this process, on a real server, with an engine that computes here."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+
+from rebaser.dvu.worker.evaluate import evaluate_packet
+from rebaser.server import Server
+from rebaser.settings import Settings
+from rebaser_client import Derive
+from rebaser_client.jetstream import JetStream
+from rebaser_core.errors import DvuError
+from rebaser_core.subjects import Subjects
+from tests.support.contexts import context_of
+
+DOUBLE = Derive("double", "sum", {"of": ["a", "a"]})
+
+
+class Engine:
+    """Evaluates in this process, once `go` is set. `asked` is set when it is asked to."""
+
+    state = "ready"
+
+    def __init__(self) -> None:
+        self.go = anyio.Event()
+        self.asked = anyio.Event()
+        self.fails = False
+
+    async def available(self) -> None:
+        return None
+
+    async def evaluate(self, packets: Sequence[bytes], **_: object) -> list[list[bytes]]:
+        self.asked.set()
+        await self.go.wait()
+        if self.fails:
+            raise DvuError("no")
+        return [evaluate_packet(packet) for packet in packets]
+
+    async def share(self, _: object) -> None:
+        """There is no place for structures: they go with their packets."""
+
+
+@asynccontextmanager
+async def serving(js: JetStream, subjects: Subjects, engine: object, **settings: float) -> AsyncIterator[Server]:
+    given = Settings(server_id="test", **{"quiescent_period": 600} | settings)  # type: ignore[arg-type]
+    server = Server(context_of(js, subjects, given, engine))
+    ready = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(server.run, ready.set))
+        with anyio.fail_after(30):
+            await ready.wait()
+            yield server
+        group.cancel_scope.cancel()
