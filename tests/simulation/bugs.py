@@ -69,7 +69,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        6,
+        19,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -89,7 +89,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        24,
+        7,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -117,7 +117,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        6,
+        20,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -125,7 +125,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        10,
+        13,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -170,7 +170,7 @@ BUGS = (
     bug(
         "requests are deleted before the commit",
         "harsh",
-        5,
+        2,
         PROCESSOR,
         "                sequence = await commits.append(commit)\n",
         """                self._context.deleter.add([message.stream_sequence for message in messages])
@@ -222,7 +222,7 @@ BUGS = (
     bug(
         "what an owner has not yet decided is forgotten when a commit is full",
         "gentle",
-        3,
+        4,
         OWNER,
         "            self._rest = processed.rest\n",
         "",
@@ -254,7 +254,7 @@ BUGS = (
     bug(
         "a request is given up when one server died of it",
         "harsh",
-        5,
+        9,
         PROBATION,
         "if before.deaths >= self._context.settings.max_deaths:",
         "if before.deaths:",
@@ -272,7 +272,7 @@ BUGS = (
     bug(
         "two updates at a time",
         "harsh",
-        2,
+        1,
         LIFECYCLE,
         "if state.owes and (state.dvu is Dvu.IDLE or (state.dvu is Dvu.WAITING and now >= state.retry_at)):",
         "if state.owes and (state.dvu is not Dvu.WAITING or now >= state.retry_at):",
@@ -288,7 +288,7 @@ BUGS = (
     bug(
         "an update leaves what came meanwhile and touched nothing uncovered",
         "calm",
-        500130,
+        6,
         DVU,
         "covers = view.sequence if debt else None\n",
         "covers = view.sequence\n",
@@ -323,7 +323,7 @@ BUGS = (
     bug(
         "no last look",
         "gentle",
-        3,
+        65,
         OWNER,
         "                work_left = request is not None or commits.state.owes\n",
         "                work_left = False\n",
@@ -339,7 +339,7 @@ BUGS = (
     bug(
         "the last look does not wait until the task is gone",
         "gentle",
-        10,
+        49,
         TASKS,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -402,7 +402,7 @@ BUGS = (
     bug(
         "the sweeper passes over requests",
         "harsh",
-        78,
+        8,
         SWEEPER,
         'waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")',
         "waiting: set[str] = set()",
@@ -411,7 +411,7 @@ BUGS = (
     bug(
         "a request that was redriven is answered as dead",
         "harsh",
-        19,
+        4,
         DECIDE,
         "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > epoch.sequence",
         "return decision.outcome is Outcome.DEAD",
@@ -457,7 +457,7 @@ BUGS = (
     bug(
         "a task that has to wait for the owner before it costs a slot",
         "gentle",
-        3,
+        5,
         SERVER,
         "            self._next[key] = task\n",
         "            self._next[key] = task\n            self._credit += 1\n",
