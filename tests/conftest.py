@@ -35,10 +35,13 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 settings.register_profile("rebaser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rebaser")
 
-# Small local files: of a server that starts, and credentials, which nats-py reads whenever it connects.
+# Small local files: of a server that starts, of workers, whose part tests do on the loop, and credentials, which
+# nats-py reads whenever it connects.
 SMALL_FILES = {
     "rebaser/dvu/fingerprint.py": {"code"},  # once in a process
     "rebaser/dvu/functions/registry.py": {"registry"},  # once in a process
+    "rebaser/dvu/wire/mailbox.py": {"put", "_write", "get", "__call__", "computed_values"},  # a worker's, here in tests
+    "rebaser/dvu/worker/structure_cache.py": {"_read", "write"},
     "rebaser/embedded/nats.py": {"embedded_nats", "find_binary", "start", "_watch"},
     "rebaser_client/nats/access.py": {"_read"},
     "nats/aio/client.py": {"_get_nkeys_seed", "_read_creds_user_jwt", "_read_creds_user_nkey"},

@@ -20,9 +20,10 @@ from rebaser.cli.commands.enqueue import enqueue
 from rebaser.cli.commands.functions import functions
 from rebaser.cli.commands.get import get
 from rebaser.cli.commands.list import list_
+from rebaser.cli.commands.ping import ping
 from rebaser.cli.commands.recompute import recompute
 from rebaser.cli.commands.serve import dev, serve
-from rebaser.cli.commands.status import ping, status
+from rebaser.cli.commands.status import status
 from rebaser.cli.commands.tail import tail
 from rebaser.cli.env_vars import unknown_variables
 from rebaser.cli.errors import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output

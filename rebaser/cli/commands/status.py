@@ -1,4 +1,4 @@
-"""`rebaser status` and `rebaser ping`: show servers, change sets, tasks and streams."""
+"""`rebaser status`: shows servers, change sets, tasks and streams."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -73,7 +73,8 @@ def status(
         raise CommandFailed("NATS reports no acks: start the servers with REBASER_ACK_SAMPLE=100 (percent)")
     if json:
         console.write_json(
-            _object(overview, query.values) | ({} if watched is None else {"taskAcks": _camel_case(asdict(watched))})
+            overview_object(overview, query.values)
+            | ({} if watched is None else {"taskAcks": _camel_case(asdict(watched))})
         )
         return 0
     _show(overview, query)
@@ -145,9 +146,9 @@ class StatusQuery:
         return line
 
 
-def _object(overview: "Overview", values: Mapping[tuple[str, str], "Tally"]) -> dict[str, Any]:
+def overview_object(overview: "Overview", values: Mapping[tuple[str, str], "Tally"]) -> dict[str, Any]:
     return {
-        "servers": [_server_object(server) for server in overview.servers],
+        "servers": [server_object(server) for server in overview.servers],
         "changeSets": [
             {
                 "workspaceId": status.workspace,
@@ -173,7 +174,7 @@ def _values_object(tally: "Tally | None") -> dict[str, Any]:
     return {} if tally is None else {"values": {state.value: count for state, count in tally.counts.items()}}
 
 
-def _server_object(server: "ServerInfo") -> dict[str, Any]:
+def server_object(server: "ServerInfo") -> dict[str, Any]:
     """A server without its updates, which are shown with their change sets, and without its functions, which
     `rebaser functions --servers` shows."""
     return {
@@ -194,7 +195,7 @@ def _camel_case(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(overview: "Overview", query: StatusQuery) -> None:
-    _show_servers(overview.servers, headings=True)
+    show_servers(overview.servers, headings=True)
     values = ("values",) if query.count_values else ()
     console.table(
         ("workspace", "change set", "pending", "task", "last commit", "covers", "DVU due", "progress", *values),
@@ -369,7 +370,7 @@ def _acks_line(acks: "TaskAcks") -> str:
     )
 
 
-def _show_servers(servers: list["ServerInfo"], *, headings: bool = False) -> None:
+def show_servers(servers: list["ServerInfo"], *, headings: bool = False) -> None:
     console.table(
         ("server", "version", "owned", "slots", "DVU"),
         [(info.id, info.version, str(info.owned), str(info.slots), info.dvu) for info in servers],
@@ -377,41 +378,3 @@ def _show_servers(servers: list["ServerInfo"], *, headings: bool = False) -> Non
         title=f"Servers: {len(servers)}",
         headings=headings,
     )
-
-
-def ping(
-    server: Annotated[
-        str | None, typer.Option(metavar="ID", help="Wait for this server. `rebaser status` shows ids.")
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds to wait for answers.")] = 2.0,
-    json: Json = False,
-    nats: Nats = DEFAULT_NATS,
-    prefix: Prefix = "",
-) -> int:
-    """Check whether servers are alive and ready.
-
-    The exit code is 1 if none is ready, for health checks.
-    """
-    from rebaser.cli.runner import run_async
-
-    servers: list[ServerInfo] = []
-    code = run_async(partial(_ping, nats, prefix, server, timeout, servers))
-    if code:
-        return code
-    if not servers:
-        silent = "no server answered" if server is None else f"server {server} did not answer"
-        raise CommandFailed(f"{silent} within {timeout:g} s")
-    if json:
-        for info in servers:
-            console.write_json(_server_object(info))
-    else:
-        _show_servers(servers)
-    if not any(info.ready for info in servers):
-        raise CommandFailed("; ".join(f"server {info.id} is not ready: {info.trouble}" for info in servers))
-    return 0
-
-
-async def _ping(nats: str, prefix: str, server: str | None, timeout: float, servers: list["ServerInfo"]) -> None:  # noqa: ASYNC109 - see ping_servers
-    from rebaser.cli.connect import ping_servers
-
-    servers += await ping_servers(nats, prefix, server, timeout)

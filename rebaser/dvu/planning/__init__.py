@@ -13,6 +13,7 @@ loading compiled code.
     patterns       patterns among inputs, replaced by what they match
     inputs         constants and stored values that go into a packet
     loops          loops over arrays, interpreted or compiled
+    packing_loops  the loops that cut a graph into packets
     loop_loader    chooses between interpreted and compiled loops
     warm_up        compiles everything ahead of its first use
 """

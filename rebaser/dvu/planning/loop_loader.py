@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rebaser.dvu.planning import loops
+from rebaser.dvu.planning import loops, packing_loops
 from rebaser_core import thresholds
 
 
@@ -31,7 +31,7 @@ _deferral: Final = _Deferral()
 
 
 def loops_for(size: int, interpreted_max: int) -> Any:
-    """The functions of `rebaser.dvu.planning.loops` for about `size` positions: compiled above `interpreted_max`."""
+    """The functions of `loops` and `packing_loops` for about `size` positions: compiled above `interpreted_max`."""
     if size <= interpreted_max:
         return _interpreted()
     if _deferral.active and size <= thresholds.now.interpreted_max_cold:
@@ -45,7 +45,8 @@ def load() -> Any:
     """The compiled loops, loaded on the first call."""
     from rebaser.dvu.compiled import loader  # noqa: PLC0415 - small graphs do not need it
 
-    return loader.compile_module(loops)
+    modules = map(loader.compile_module, (loops, packing_loops))
+    return SimpleNamespace(**{name: function for module in modules for name, function in vars(module).items()})
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def deferred_loading() -> Iterator[Callable[[], bool]]:
 
 @cache
 def _interpreted() -> Any:
-    functions = {name: function for name, function in vars(loops).items() if callable(function)}
+    functions = {name: function for name, function in (vars(loops) | vars(packing_loops)).items() if callable(function)}
     return SimpleNamespace(**{name: _on_memoryviews(function) for name, function in functions.items()})
 
 
