@@ -1,6 +1,7 @@
 """What keeps the sources easy to find one's way in: sizes, names, no dead module, a description of every package."""
 
 import ast
+import re
 from collections import defaultdict
 
 import pytest
@@ -59,3 +60,20 @@ def test_the_fingerprint_covers_all_that_a_worker_imports() -> None:
             path = sources.modules()[module]
             inside = str(path).startswith(rooms) or path.parent == sources.ROOT / "rebaser" / "dvu"
             assert inside or module == "rebaser", f"{module}, imported by {importer}"
+
+
+TESTED = dict(
+    re.findall(r"^\| `(rebaser[\w.]*)` \| (.+) \|$", (sources.ROOT / "tests" / "README.md").read_text(), re.MULTILINE)
+)
+
+
+def test_the_table_of_tests_has_a_row_for_each_room() -> None:
+    assert set(TESTED) == {module for module, path in sources.modules().items() if path.name == "__init__.py"}
+
+
+@pytest.mark.parametrize("room", TESTED)
+def test_what_tests_a_room_imports_from_it(room: str) -> None:
+    for other in re.findall(r"`(rebaser[\w.]*)`", TESTED[room]):
+        assert other in TESTED
+    for file in re.findall(r"`(\w+/test_\w+\.py)`", TESTED[room]):
+        assert re.search(rf"\b{re.escape(room)}[ .]", (sources.ROOT / "tests" / file).read_text()), file
