@@ -1,7 +1,8 @@
-"""Runs the lifecycle of one owner: events in, effects out, each event handled where it is posted.
+"""Runs the lifecycle of one owner: feeds it events, and performs the effects that it returns.
 
-Invariant: `step` is never entered while it runs. `run` returns only when the lifecycle is done and everything it
-started has ended. Between the arrival of a request and its commit there is one task switch.
+Invariant: `step` is never called while another call of it is running. `run` returns only when the lifecycle is done and
+every task that it started has ended. An event is handled within the call that posts it, so that there is only one task
+switch between the arrival of a request and its commit.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Effect, Event, OwnerSt
 
 
 class Actor:
-    """The state of one owner, and its clock. A subclass carries out the effects.
+    """Holds the state and the timer of one owner. A subclass performs the effects.
 
     `changed` is called with True when the owner takes a slot of the server, with False when it frees its slot. While
     `run` runs, effects start their tasks in `group` and open their resources in `resources`.
@@ -57,13 +58,13 @@ class Actor:
             self._set_timer(None)
 
     def post(self, event: Event) -> None:
-        """Handle `event`: at once, or after the events that are being handled."""
+        """Handle `event`, after any events that are already being handled."""
         self._events.append(event)
         if not self._stepping and self.group is not None:
             self._step_all()
 
     def _step_all(self) -> None:
-        """Handle the posted events in order; an event that an effect posts at once is handled after that effect."""
+        """Handle the posted events in order. Events that effects post meanwhile are handled after those effects."""
         self._stepping = True
         try:
             while self._events and self.state.phase is not Phase.DONE:
@@ -91,7 +92,7 @@ class Actor:
             self._timer = deadline, asyncio.get_running_loop().call_later(delay, self._timer_fired.set)
 
     async def _clock(self) -> None:
-        """Post a tick whenever the timer fires. Its callback cannot: it runs in no task, and effects start tasks."""
+        """Post a tick when the timer fires. Its callback cannot: it runs outside any task, and effects start tasks."""
         with self.cancelled_with_work():
             while True:
                 await self._timer_fired.wait()
@@ -101,7 +102,7 @@ class Actor:
 
     @contextmanager
     def cancelled_with_work(self) -> Iterator[None]:
-        """Cancel the body, without an exception outside, when the lifecycle says `CANCEL_WORK`."""
+        """Cancel the body when the lifecycle says `CANCEL_WORK`. The cancellation does not reach the caller."""
         with anyio.CancelScope() as scope:
             self._work.add(scope)
             try:

@@ -1,7 +1,7 @@
 """Writes checkpoints, so that the cost of loading a change set depends on the size of its state, not of its log.
 
-Invariant: all parts of a checkpoint are stored and verified before a commit names it. The log is purged only below the
-checkpoint before the current one, so that a reader which is at work still finds its tail.
+Invariant: all parts of a checkpoint are stored and verified before a commit names it. The log is purged only up to the
+previous checkpoint, so that a reader that started from that one still finds the messages after it.
 """
 
 from rebaser.change_set.commit_log import CommitLog
@@ -17,15 +17,15 @@ ROW = 100  # bytes of a row, roughly
 
 
 def due(commits: CommitLog, smallest: int) -> bool:
-    """Whether the tail of the log is heavy enough to pay for a new checkpoint; `smallest` (bytes) at least."""
+    """Whether the log behind the checkpoint exceeds `smallest` bytes and 1/`SHARE` of the checkpoint."""
     checkpoint = commits.state.checkpoint
     return commits.weight > max(smallest, checkpoint.size // SHARE if checkpoint else 0)
 
 
 async def write(context: Context, commits: CommitLog, *, whole: bool = False) -> None:
-    """Store the current state, name it in a commit, and purge the part of the log that no reader needs any more.
+    """Store the current state, name it in a commit, and purge the part of the log that readers no longer need.
 
-    `whole`: reuse no part that is stored already.
+    `whole`: store every part again, even those that are stored already.
     """
     before = commits.state.checkpoint
     await store(context.blobs, commits, whole=whole)

@@ -1,8 +1,8 @@
-"""The one appender of an owner: it gives the log its order, and fences one owner from another.
+"""Appends the commits of an owner to its log, one at a time, and detects when another owner has taken over.
 
 Invariants: commits are appended one at a time, each with the last sequence that this owner knows from loading or from
 its own last append. The state is folded from a commit after the commit was appended. An append whose answer is lost is
-repeated, with the same bytes and the same expected sequence, until it is answered; nothing else is built meanwhile.
+repeated, with the same bytes and the same expected sequence, until it is answered. No other commit is built meanwhile.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -36,18 +36,18 @@ log = structlog.get_logger(__name__)
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
 RETRY_MAX = 1.0  # seconds
-PINNED_CHECK = 0.05  # seconds between two checks whether a thread still reads the state
+PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 
 class UnreadableCommit(RebaserError):  # noqa: N818 - a state of the commit
-    """A commit that does not decode to what was encoded: a defect of ours. Nothing of it was stored."""
+    """A commit that does not decode to what was encoded, which is a bug in Rebaser. Nothing of it was stored."""
 
     default_code = "unreadable_commit"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedCommit:
-    """A commit and its bytes, verified by decoding them. `blob_size` (bytes): of its delta, if that is in a blob."""
+    """A commit and its bytes, verified by decoding them. `blob_size`: bytes of its delta, if that is in a blob."""
 
     commit: Commit
     headers: dict[str, str]
@@ -60,7 +60,8 @@ class CommitLog:
 
     `weight` (bytes) is the weight of the log behind the newest checkpoint, `chain` the parts of that checkpoint, `log`
     a logger bound to the change set. Above `inline_max` (bytes) the delta of a commit goes to a blob. `now_ms` is the
-    clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails as it would without the stream.
+    clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails in a way that a missing stream would
+    explain.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class CommitLog:
 
     @asynccontextmanager
     async def append_lock(self) -> AsyncIterator[None]:
-        """Hold the right to append. No other task changes the state inside."""
+        """Hold the exclusive right to append. Within this context, no other task changes the state."""
         async with self._lock:
             yield
 
@@ -108,7 +109,7 @@ class CommitLog:
     async def view(self) -> AsyncIterator[View]:
         """Open a view of the current state. Only one view is open at a time; a second caller waits."""
         async with self._viewing:
-            while self.state.pinned:  # noqa: ASYNC110 - by an abandoned thread, which can set no event
+            while self.state.pinned:  # noqa: ASYNC110 - pinned by an abandoned thread, which cannot set an event
                 await anyio.sleep(PINNED_CHECK)
             while self.state.merge_overlay(thresholds.now.settle):
                 await anyio.lowlevel.checkpoint()
@@ -118,14 +119,14 @@ class CommitLog:
             await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:
-        """Stop repeating an unanswered append; it raises `FencedError`. For a shutdown that ran out of time."""
+        """Stop repeating an unanswered append, which then raises `FencedError`. For a shutdown that ran out of time."""
         self._abandoned = True
         self._publishing.cancel()
 
     def draft(self, kind: Kind, *, not_before_ms: int = 0, **fields: Any) -> Commit:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
 
-        Its time is at least `not_before_ms` (Unix ms), even if our clock is behind that.
+        Its time is at least `not_before_ms` (Unix ms), even if this server's clock is behind that.
         """
         at_ms = max(self._now_ms(), not_before_ms)
         return Commit(
@@ -224,7 +225,7 @@ class CommitLog:
             await anyio.sleep(backoff.next_delay())
 
     async def _find_landed(self, commit_id: str) -> int:
-        """Return the sequence of our commit if it is the first one after the expected sequence; no other can be ours.
+        """Return the sequence of our commit if it is the first message after the expected one; it can only be there.
 
         Raises `FencedError` if another message is there.
         """

@@ -1,4 +1,4 @@
-"""Which functions this server has, and which ones the values of a change set need but this server lacks."""
+"""Tells which functions this server has, and which ones the values of a change set need but this server lacks."""
 
 from anyio import to_thread
 
@@ -10,13 +10,13 @@ MAX_NAMED_CHARACTERS = 2000
 
 
 async def load_functions() -> None:
-    """Load plug-ins, unless they are loaded; in a thread, because they may take long."""
+    """Load the plug-ins, unless they are loaded already. This runs in a thread, because loading may take long."""
     if not registry.cache_info().currsize:
         await to_thread.run_sync(registry)
 
 
 def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
-    """Return the functions of values in `state` that this server lacks, at most as many as a header should hold."""
+    """Return the functions of values in `state` that this server lacks, at most `MAX_NAMED`."""
     room = MAX_NAMED_CHARACTERS
     names: list[str] = []
     for name in sorted(state.cells.unknown_functions(registry().functions)):

@@ -1,7 +1,7 @@
-"""A delivered task: the right and the duty to own a change set for a while, and the ways to end that.
+"""Holds the delivered task of a change set while a server owns the change set, and ends that hold.
 
-Invariant: once the lease is lost, the owner says nothing more about the task. Acks are matched by stream sequence
-alone, so they would hit the delivery that another owner holds.
+Invariant: once the lease is lost, the owner sends no ack, nak or progress ack for the task. NATS matches acks by stream
+sequence alone, so they would apply to the delivery that another owner holds.
 """
 
 from dataclasses import dataclass
@@ -43,14 +43,14 @@ class Task:
         await self.js.nak(self.message, delay)
 
     async def progress(self) -> None:
-        """Keep the task for another ack wait."""
+        """Tell NATS that the task is in progress, which keeps it for another `ack_wait`."""
         await self.js.progress(self.message)
 
 
 class Lease:
-    """The hold of an owner on its task, until `lost`. `task` is replaced when the task is redelivered to the owner.
+    """An owner's hold on its task, until `lost`. `task` is replaced when the task is redelivered to the owner.
 
-    The methods log failures and raise none: a task that is not ended is redelivered.
+    The methods log failures instead of raising them: NATS redelivers a task that was not acknowledged.
     """
 
     def __init__(self, task: Task, subjects: Subjects) -> None:
@@ -62,7 +62,7 @@ class Lease:
     async def release(self) -> None:
         """Ack the task, confirmed, and wait until the leader of the stream reports that the message is gone.
 
-        An acked task is waited for even if the lease is lost in the meantime: no other task can be published while the
+        Once the task is acked, this waits even if the lease is lost meanwhile: no other task can be published while the
         message is there.
         """
         task, subjects, acked = self.task, self._subjects, False
@@ -90,7 +90,7 @@ class Lease:
                 self._log.warning("task_nak_failed", reason=error.message)
 
     async def publish_again(self) -> None:
-        """Make sure that the change set has a task, this one or another."""
+        """Publish the task again, unless the change set still has one."""
         try:
             await publish_task(self.task.js, self._subjects, self.task.key)
         except RebaserError as error:

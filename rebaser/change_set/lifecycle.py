@@ -8,7 +8,8 @@
                           └── fenced: publish the task ──> DONE
 
 Invariants: an owner releases nothing while one of its commits is in flight. A dependent values update (DVU) runs only
-when one is owed and none is running. Every path ends in exactly one of: ack and recheck, nak, or (fenced) neither.
+when one is owed and none is running. Every path ends in exactly one of three ways: ack and recheck; nak; or, if the
+owner was fenced, neither.
 
 There is no clock, no randomness and no I/O here. `now` is a value in seconds. Events say what happened; effects say
 what the owner must do. The owner reports back by posting events.
@@ -41,12 +42,12 @@ class Reason(Enum):
 
     SHUTDOWN = "shutdown"
     YIELD = "yield"
-    QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may go on for a while
+    QUEUE_BLOCKED = "queue_blocked"  # the first queued request has to wait; a running DVU may continue for a while
     TRANSIENT = "transient"
     FENCED = "fenced"
 
 
-# From mildest to gravest: each reason forbids more than the one before.
+# From mildest to gravest: each reason rules out more than the one before it.
 _SEVERITY = (Reason.YIELD, Reason.QUEUE_BLOCKED, Reason.TRANSIENT, Reason.SHUTDOWN, Reason.FENCED)
 
 
@@ -68,7 +69,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The requests taken from the queue are decided and durable. `more`: further requests are queued."""
+    """The requests taken from the queue are decided, and the decisions durable. `more`: further requests are queued."""
 
     owes: bool
     more: bool
@@ -76,7 +77,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class DvuEnded:
-    """The commit of a DVU is durable. `owes`: requests applied in the meantime make another one necessary."""
+    """The commit of a DVU is durable. `owes`: another one is needed, because of requests applied meanwhile."""
 
     owes: bool
 
@@ -90,7 +91,7 @@ class DvuFailed:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A job began that a release has to wait for: publishing a dead letter, writing a checkpoint."""
+    """A job began that must end before a release: publishing a dead letter, or writing a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,10 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Loading, waiting for requests, or deciding failed, and left nothing in flight.
+    """Loading, waiting for requests, or deciding failed. Nothing is in flight.
 
-    `delay` (s) is for the nak. `grace` (s): how long a running DVU may go on if the queue is blocked.
+    `delay`: seconds until a nak'd task is redelivered. `grace`: seconds for which a running DVU may continue if the
+    queue is blocked.
     """
 
     reason: Reason
@@ -112,7 +114,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Loading or deciding was cancelled, and left nothing in flight."""
+    """Loading or deciding was cancelled. Nothing is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The ack of the task is confirmed and the message is gone; or it is not, and the task will be redelivered."""
+    """The task was acked and its message is gone, or the ack failed and NATS will redeliver the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ Event: TypeAlias = (
 
 
 class Command(Enum):
-    """Effects without arguments. The events that report each one are in brackets; cancelled work posts `Cancelled`."""
+    """Effects without arguments. Brackets list the events that report each one; cancelled work posts `Cancelled`."""
 
     LOAD = "load"  # read the log, start to consume requests [Loaded, Failed]
     AWAIT = "await"  # wait until a request is queued [Arrived, Failed]
@@ -194,7 +196,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class OwnerState:
-    """The state of one owner. `active_at`: when a request was last decided, a DVU or loading last ended."""
+    """The state of one owner. `active_at`: when it last decided a request, ended a DVU, or finished loading."""
 
     phase: Phase = Phase.LOADING
     busy: bool = True  # loading or deciding: this owner may be about to commit
@@ -207,7 +209,7 @@ class OwnerState:
     active_at: float = 0.0
     stopping: Reason | None = None
     delay: float = 0.0
-    cancel_at: float | None = None  # while the queue is blocked: when running work is cancelled
+    cancel_at: float | None = None  # when running work is cancelled, if the queue is blocked
 
     @property
     def holds_slot(self) -> bool:
@@ -233,7 +235,7 @@ INITIAL_EFFECTS: tuple[Effect, ...] = (Command.LOAD,)
 
 
 def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
-    """Return the next state and its effects. Total: an event that comes too late changes nothing."""
+    """Return the next state and the effects. Every event is accepted; one that comes too late changes nothing."""
     state = _record(state, event, now, timing)
     if isinstance(event, Stop):
         return _stop(state, event.reason)
@@ -263,7 +265,7 @@ def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
 
 
 def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> OwnerState:
-    """Record what happened, in whatever phase."""
+    """Record the event in the state. This part is the same in every phase."""
     match event:
         case Loaded(owes=owes, dvu_delay=delay):
             dvu = Dvu.WAITING if owes and delay > 0 else Dvu.IDLE
@@ -305,7 +307,7 @@ def _advance(state: OwnerState, now: float, timing: Timing) -> Step:
 def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: float | None = None) -> Step:
     """Begin to end. A later reason replaces an earlier one only if it is graver."""
     if state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE):
-        return state, ()  # it is ending already, and the recheck hands over the work that is left
+        return state, ()  # the owner is ending already; its recheck hands over any work that remains
     if state.stopping is None or _SEVERITY.index(reason) > _SEVERITY.index(state.stopping):
         cancel_at = cancel_at if reason is Reason.QUEUE_BLOCKED else None
         state = replace(state, stopping=reason, delay=delay, cancel_at=cancel_at)

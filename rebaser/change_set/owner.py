@@ -1,4 +1,4 @@
-"""The shell around the lifecycle: it turns effects into I/O, and the results of I/O into events.
+"""Performs the effects of the lifecycle as I/O, and turns the results of I/O into events.
 
 Invariant: this module decides nothing. Every effect runs as a child task of `run` and ends by posting the event that
 the lifecycle names for it.
@@ -74,7 +74,7 @@ def retry_delay(delivered: int) -> float:
 
 
 class Owner(Actor):
-    """Owns the change set of `task` until its lifecycle is done; `changed` as in `Actor`."""
+    """Owns the change set of `task` until its lifecycle is done; for `changed`, see `Actor`."""
 
     def __init__(self, context: Context, task: Task, changed: Callable[[bool], None]) -> None:
         settings = context.settings
@@ -82,7 +82,7 @@ class Owner(Actor):
         self.key = task.key
         self.lease = Lease(task, context.subjects)
         self.log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
-        self.since = math.inf  # when its turn began: once it has loaded, since loading may take longer than a turn
+        self.since = math.inf  # when its turn began: after loading, which may take longer than a turn
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False
@@ -110,7 +110,7 @@ class Owner(Actor):
         return self._dvu.progress if self._dvu is not None else None
 
     def idle_for(self, now: float) -> float:
-        """Seconds since the owner last decided a request, ran an update or loaded; 0 while requests are at work."""
+        """Seconds since the owner last decided a request, ran an update or loaded; 0 while it is deciding requests."""
         return 0.0 if self.state.queued or self.state.busy else now - self.state.active_at
 
     def adopt(self, task: Task) -> None:
@@ -124,7 +124,7 @@ class Owner(Actor):
         self.post(Stop(reason))
 
     def lose_task(self) -> None:
-        """Begin to end because the task is gone with its stream. This counts as no hang."""
+        """Begin to end because the task was lost with its stream. This does not count as a hang."""
         self.lease.lost = True
         self.post(Stop(Reason.FENCED))
 
@@ -137,13 +137,13 @@ class Owner(Actor):
             self.log.error("change_set_lost", seq=state.last, values=values, checkpoint=checkpoint)
 
     def save_full_checkpoint(self) -> None:
-        """Write a full checkpoint: the last one is gone, and the log alone may no longer go back far enough."""
+        """Write a full checkpoint: the last one is lost, and the log alone may not go back to the first commit."""
         if self.state.phase is Phase.ACTIVE:
             self._full_checkpoint_due = True
             self._start_checkpoint()
 
     def abandon(self) -> None:
-        """Give up an append that is not answered: the time for a graceful end is over."""
+        """Give up an append that is not answered, because the grace period of the shutdown is over."""
         if self._commits is not None:
             self._commits.abandon()
 
@@ -215,7 +215,7 @@ class Owner(Actor):
             self.post(event)
 
     def _check_queue(self) -> None:
-        """Post `Arrived` if the lifecycle awaits requests; the consumer calls this at each message and at its end."""
+        """Post `Arrived` if the lifecycle awaits requests. The consumer calls this per message and when it ends."""
         consumer = self._consumer
         if not self._awaiting or consumer is None:
             return
@@ -331,7 +331,7 @@ class Owner(Actor):
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            if self._full_checkpoint_due and self.state.phase is Phase.ACTIVE:  # it failed, or another one is due
+            if self._full_checkpoint_due and self.state.phase is Phase.ACTIVE:  # it failed, or another one became due
                 self._start_checkpoint()
             self.post(JobEnded())
 
@@ -342,7 +342,7 @@ class Owner(Actor):
             self.post(Released())
 
     async def _recheck(self) -> None:
-        """Look for requests that came while the owner was leaving, and for debt that it leaves behind."""
+        """Look for requests that arrived while the owner was ending, and for an update that is still owed."""
         context, commits, processor = self._context, self._commits, self._processor
         work_left = True  # if the check fails, another owner has to look
         try:
@@ -357,7 +357,7 @@ class Owner(Actor):
             self.post(Rechecked(work_left))
 
     def _failure_of(self, event: str, error: RebaserError) -> Failed:
-        """Log `error` as `event`, and return what the lifecycle has to know of it."""
+        """Log `error` as `event`, and return the lifecycle event that reports it."""
         fenced = isinstance(error, FencedError)
         self.log.warning(event, code=error.code, reason=error.message, fenced=fenced)
         self._context.stream_watch.check_soon()

@@ -1,19 +1,19 @@
-"""Finds the request that kills or hangs its owners, and spares the requests around it.
+"""Finds the request that kills or hangs its owners, and rejects it without rejecting the requests around it.
 
-Invariant: a death counts against a request only if its owner had recorded the attempt in the log, and nothing after
-that says that the attempt ended. An owner that is stopped, is fenced, or meets an outage takes its attempt back. An
-owner that stood still until its lease ran out does not: that is a hang, even where no other server is there to take
+Invariant: a death counts against a request only if its owner recorded the attempt in the log, and no later commit
+records that the attempt ended. An owner that is stopped, is fenced, or meets an outage takes its attempt back. An owner
+that stood still until its lease ran out does not: that is a hang, even if no other server is running that could take
 over.
 
-A task that is redelivered may have had an owner that died. What killed the owner is among the requests that it had
-taken: at most one batch, from the front of the queue. These requests are decided one by one, each recorded as an
-`attempt` commit first; requests behind them, and all that arrive later, are batched as usual. A request that was
-decided earlier and came twice does not count as one of that batch: answering it leaves no trace in the log, so every
-owner finds it in front again. A process attempts only one request at a time that has a recorded death, so that its own
-death accuses no other such request.
+If a task is redelivered, its previous owner may have died. The request that killed that owner is among those that it
+had taken: at most one batch, from the front of the queue. The next owner decides these requests one by one, and appends
+an `attempt` commit before each of them. Requests behind them, and all that arrive later, are batched as usual. A
+message that repeats a decided request does not count as one of that batch: answering it leaves no trace in the log, so
+every owner finds it in front again. A process attempts only one request with a recorded death at a time, so that its
+own death does not count against another such request.
 
-The attempt that killed the first owner was not recorded: recording every attempt would double the writes. So a request
-has ended one owner more than the log counts against it.
+The attempt that killed the first owner was not recorded, because recording every attempt would double the writes. So a
+request has killed or hung one more owner than the log counts against it.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -36,10 +36,10 @@ POISON = "poison"  # the error code of a request that is rejected because it kil
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What the detector knows of messages that are about to be decided.
+    """What the detector knows about messages that are about to be decided.
 
-    `rejections`: by request sequence, the requests that must not be read, as they are to be decided. `deaths`: by
-    request sequence, the deaths that count against it, without the attempt that is under way.
+    Both are by request sequence. `rejections`: requests that must be rejected without being read, in the form in which
+    they are decided. `deaths`: the deaths that count against each request, without the attempt that is under way.
     """
 
     rejections: Mapping[int, QueuedRequest] = field(default_factory=dict)
@@ -49,9 +49,9 @@ class Suspicion:
 class PoisonDetector:
     """Decides for one owner which requests are attempted alone, and which ones are rejected.
 
-    `redelivered`: the task had an owner before, which may have died. `after` and `until`: the highest request sequence
-    that is decided, and the last one that was queued when this owner loaded. `hung`: whether this owner stood still and
-    lost its lease.
+    `redelivered`: the task had an owner before, which may have died. `after`: the highest request sequence that is
+    decided. `until`: the last one that was queued when this owner loaded. `hung` returns whether this owner stood still
+    and lost its lease.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PoisonDetector:
         self._suspects = context.settings.batch_max_requests if redelivered or recorded else 0
 
     def batchable_prefix(self, messages: Sequence[Message]) -> int:
-        """Return how many of `messages`, from the front, may be decided together; 0: attempt the first one alone."""
+        """Return how many of the first `messages` may be decided together; 0: the first must be attempted alone."""
         if self._suspects:
             for index, message in enumerate(messages):
                 if self._after < message.stream_sequence <= self._until:
@@ -87,7 +87,7 @@ class PoisonDetector:
         return len(messages)
 
     def examine(self, messages: Sequence[Message]) -> Suspicion:
-        """Return what is known of `messages`, which are about to be decided together."""
+        """Return what is known about `messages`, which are about to be decided together."""
         attempts = self._commits.state.attempts
         if not attempts and not self._poison_ids:
             return Suspicion()
@@ -97,7 +97,7 @@ class PoisonDetector:
 
     @asynccontextmanager
     async def attempt_alone(self, message: Message) -> AsyncIterator[Suspicion]:
-        """Decide `message` alone, inside; the attempt is recorded, unless the attempts are used up.
+        """Decide `message` alone within this context. The attempt is recorded, unless the request has no attempts left.
 
         Raises what appending a commit raises.
         """
@@ -114,8 +114,8 @@ class PoisonDetector:
                 if before.deaths:
                     await stack.enter_async_context(self._context.suspect_request_lock)
                     commits.log.warning("request_suspected", seq=sequence, deaths=before.deaths)
-                # Any exception but a `RebaserError` is a defect that this request triggers: the attempt stays recorded,
-                # as after a death.
+                # Any exception but a `RebaserError` is a bug that this request triggers: the attempt stays recorded, as
+                # after a death.
                 async with recorded_attempt(commits, before, self._hung):
                     yield Suspicion(self._known_poison([message]), {sequence: before.deaths})
         if commits.state.applied != applied:
@@ -124,8 +124,8 @@ class PoisonDetector:
     def _known_poison(self, messages: Sequence[Message]) -> dict[int, QueuedRequest]:
         """Return the rejections of those requests that were rejected as poison before, by request sequence.
 
-        Such a request comes again if its client resends it, or if an owner died before it deleted the message. A
-        request that was redriven since then is not rejected: its cause may be fixed.
+        Such a request is delivered again if its client resends it, or if an owner died before it deleted the message. A
+        request that was redriven since its rejection is not rejected here: the cause may be fixed.
         """
         rejections = {}
         for message in messages if self._poison_ids else ():
@@ -149,9 +149,10 @@ class PoisonDetector:
 
 @asynccontextmanager
 async def recorded_attempt(commits: CommitLog, before: Attempt, hung: Callable[[], bool]) -> AsyncIterator[None]:
-    """Record one more attempt than `before` counts, and take it back when the body ends in an expected way.
+    """Record one more attempt than `before` counts, and take it back if the body ends in an expected way.
 
-    The body may return, raise a `RebaserError`, or be cancelled; after any other exception the attempt stays recorded.
+    The expected ways are to return, to raise a `RebaserError`, and to be cancelled. After any other exception the
+    attempt stays recorded.
 
     An attempt that is cancelled because its owner `hung` is not taken back. Raises what appending a commit raises.
     """
@@ -171,7 +172,7 @@ async def _write(commits: CommitLog, attempt: Attempt) -> None:
 
 
 async def _take_back(commits: CommitLog, before: Attempt) -> None:
-    """Record that the attempt is over, unless the log forgot it already because the attempt succeeded."""
+    """Record that the attempt ended, unless the log no longer has it because the attempt succeeded."""
     recorded = commits.state.attempts.get(before.sequence)
     if recorded is None or recorded.deaths <= before.deaths:
         return

@@ -29,10 +29,10 @@ BLOCKED_RETRY_MAX = 5.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class PendingDeadLetter:
-    """A request that was decided `dead`, and has yet to be copied to the dead letters, answered and deleted.
+    """A request that was decided `dead`, but is not yet copied to the dead letters, answered and deleted.
 
-    `commit`: the log sequence that holds the decision, or the other request with the same id. `duplicates`: messages
-    that repeat the request. They are answered once the copy is stored, no sooner.
+    `commit`: log sequence of the decision, or of the other request that used the same id. `duplicates`: messages that
+    repeat the request. They are answered only after the copy is stored.
     """
 
     message: Message
@@ -50,10 +50,10 @@ class Processed:
 
 
 class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
-    """The first queued request cannot be decided yet; the code is that of its error.
+    """The first queued request cannot be decided yet. This error has the code of the request's error.
 
-    `delay` (s): when to try again. `time_left` (s): how long the request may still block the queue. `dead`: dead
-    requests in front of it, decided but not yet copied.
+    `delay`: seconds until the next attempt. `time_left`: seconds for which the request may still block the queue.
+    `dead`: requests in front of it that were decided dead and are not copied yet.
     """
 
     def __init__(self, error: RebaserError, delay: float, time_left: float, dead: list[PendingDeadLetter]) -> None:
@@ -66,8 +66,8 @@ class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
 class Processor:
     """Processes the requests of the change set whose log is `commits`.
 
-    `epoch`: the request stream (creation time) and the highest sequence that is decided in it. `detector` decides which
-    requests are attempted alone.
+    `epoch`: the creation time of the request stream, and the highest sequence that is decided in it. `detector` decides
+    which requests are attempted alone.
     """
 
     def __init__(self, context: Context, commits: CommitLog, epoch: Applied, detector: PoisonDetector) -> None:
@@ -85,8 +85,8 @@ class Processor:
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order, as many as one commit may hold.
 
-        Raises `QueueBlocked` when everything in front of the blocking request is done, `FencedError`, or
-        `TransientError` with nothing decided.
+        Raises `QueueBlocked`, after everything in front of the blocking request is done. Raises `FencedError`. Raises
+        `TransientError`, with nothing decided.
         """
         count = self._detector.batchable_prefix(messages)
         if count:
@@ -102,7 +102,7 @@ class Processor:
         try:
             dead = await self._commit(messages, requests) if requests else []
         except UnreadableCommit as error:
-            if len(requests) > 1:  # one of them is at fault, and the others must not wait for it
+            if len(requests) > 1:  # one of these requests is at fault, and the others must not wait for it
                 first = await self._process(messages[:1], suspicion)
                 return Processed(first.dead, messages[1:])
             deferred = DeferredRequest(requests[0], RebaserError(error.message, code=INTERNAL_CODES[0]))
@@ -117,7 +117,7 @@ class Processor:
     async def _read(
         self, messages: Sequence[Message], suspicion: Suspicion
     ) -> tuple[list[QueuedRequest], DeferredRequest | None]:
-        """Read `messages` until one commit is full, or up to a request that has to wait, which is returned as well."""
+        """Read `messages` until one commit is full or a request has to wait; return that request, too."""
         requests: list[QueuedRequest] = []
         self._reader.room = self._context.settings.batch_max_bytes
         until = await cooperate()
@@ -144,7 +144,7 @@ class Processor:
             sequence = state.last
             if decided.decisions:
                 owes = state.owes or state.wakes(decided.delta) or bool(decided.recompute)
-                # If our clock is far behind, outcomes must not look so old that the next owner forgets them.
+                # If this server's clock is far behind, outcomes must not look so old that the next owner forgets them.
                 stored_ms = messages[len(requests) - 1].timestamp_ns // 1_000_000
                 commit = commits.draft(
                     Kind.REBASE,
@@ -184,7 +184,7 @@ class Processor:
     async def answer(self, message: Message, decision: Decision, commit: int) -> None:
         """Send the reply if the client asked for one and its inbox is allowed.
 
-        A failure is only logged: the commit stands.
+        A failure is only logged, because the decision is in the log already.
         """
         inbox = (message.headers or {}).get(REPLY_INBOX)
         if inbox is None:
@@ -201,7 +201,7 @@ class Processor:
     async def publish_dead_letter(self, pending: PendingDeadLetter) -> None:
         """Copy a dead request to the dead letters, answer it, and delete it.
 
-        Raises `TransientError` if it is not copied; the call can be repeated.
+        Raises `TransientError` if the request could not be copied; the call can be repeated.
         """
         context, decision = self._context, pending.decision
         await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())
@@ -213,7 +213,7 @@ class Processor:
             self._context.deleter.add([message.stream_sequence])
 
     def _first_attempt(self, deferred: DeferredRequest, message: Message) -> Attempt:
-        """Return how often the request blocked the queue before, and since when it waits."""
+        """Return how often the request has blocked the queue, and when it began to wait."""
         attempt = self._commits.state.attempts.get(message.stream_sequence)
         if attempt is not None and attempt.count:
             return attempt
@@ -222,9 +222,8 @@ class Processor:
         return Attempt(message.stream_sequence, 0, waiting_since)
 
     def _expired(self, deferred: DeferredRequest, message: Message) -> QueuedRequest | None:
-        """Return the request to be decided dead because it blocked the queue for too long; None if it may wait.
-
-        An outage or a deployment kills no request.
+        """Return the request, to be decided dead, if it has blocked the queue for too long; None if it may still wait.
+        No request is given up because of an outage or a deployment.
         """
         state, settings, error, request = self._commits.state, self._context.settings, deferred.error, deferred.request
         if recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive) is not None:
@@ -232,7 +231,7 @@ class Processor:
         attempt = self._first_attempt(deferred, message)
         now = self._context.now_ms()
         waited = (now - attempt.first_ms) / 1000
-        # A defect of ours or a hostile payload is bounded by attempts: time would not fix it, but a new release may.
+        # A bug in Rebaser or a hostile payload is bounded by attempts: time does not fix it, but a new release may.
         if attempt.count < settings.max_attempts if error.code in INTERNAL_CODES else waited < settings.retry_for:
             return None
         self._budget.record_exhausted(error.code, now)
@@ -245,7 +244,8 @@ class Processor:
         """Record one more attempt, so that the time for which a request blocks is bounded across owners."""
         commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
         first = self._first_attempt(deferred, message)
-        # If our clock is behind that of the owner which recorded the first attempt, we count from our own now.
+        # If this clock is behind that of the owner that recorded the first attempt, the wait counts from now on this
+        # clock.
         count, first_ms = first.count + 1, min(first.first_ms, self._context.now_ms())
         async with commits.append_lock():
             attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))

@@ -1,4 +1,4 @@
-"""Answers to requests: built from the recorded decision, sent only to inboxes that are allowed.
+"""Builds answers to requests from the recorded decisions, and checks the inboxes to which they are sent.
 
 Invariant: the client chooses its reply inbox. It is used only if it is one literal subject under the configured inbox
 prefix; otherwise a client could make the server write to the log, the tasks or the JetStream API.
@@ -25,7 +25,7 @@ def inbox_allowed(inbox: str, prefix: str) -> bool:
 def reply(
     request_headers: Mapping[str, str] | None, key: ChangeSetKey, decision: Decision, commit: int
 ) -> tuple[dict[str, str], bytes]:
-    """Return `(headers, payload)` of the answer to a request: in its content type, under its id."""
+    """Return `(headers, payload)` of the answer to a request, in the content type and with the id of the request."""
     answer = response(request_headers, key, decision, commit)
     headers, payload = encode(answer, content_type_of(request_headers))
     if answer.id:

@@ -1,8 +1,8 @@
 """Reads one queued request: its headers, its payload, and the blob that holds its updates.
 
-Invariant: whatever a message holds, reading it ends: in a request, in the reason why it is none, in `DeferredRequest`
-for what may become readable, or in `TransientError` for an outage. An attempt that takes longer than `apply_timeout`
-fails.
+Invariant: reading ends for any message. The result is a request, or the reason why the message is none.
+`DeferredRequest` is raised if the message may become readable later, `TransientError` in an outage. An attempt that
+takes longer than `apply_timeout` fails.
 """
 
 from collections.abc import Callable
@@ -31,12 +31,12 @@ Ts = TypeVarTuple("Ts")
 
 log = structlog.get_logger(__name__)
 
-CHECKED_HERE = 1000  # at most so many updates are checked on the event loop; more are checked in a thread
-INTERNAL_CODES = ("internal", "too_slow")  # errors that time alone does not fix, so attempts are bounded, not time
+CHECKED_HERE = 1000  # updates; more than these are checked in a thread, not on the event loop
+INTERNAL_CODES = ("internal", "too_slow")  # errors that time does not fix: their attempts are bounded, not their time
 
 
 class DeferredRequest(Exception):  # noqa: N818 - a state of a request
-    """A request that cannot be read or committed now because of `error`; `request` is what is known of it."""
+    """A request that cannot be read or committed now because of `error`; `request` is what could be read."""
 
     def __init__(self, request: QueuedRequest, error: RebaserError) -> None:
         super().__init__(error.message)
@@ -45,7 +45,7 @@ class DeferredRequest(Exception):  # noqa: N818 - a state of a request
 
 
 class RequestReader:
-    """Reads requests of `key`. `room`: bytes of blobs that the current batch may still load."""
+    """Reads the requests of `key`. `room`: how many bytes of blobs the current batch may still load."""
 
     def __init__(self, context: Context, key: ChangeSetKey) -> None:
         self.room = 0
@@ -56,7 +56,7 @@ class RequestReader:
         """Return the request in `message`; raises `DeferredRequest`, or `TransientError` in an outage."""
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
-        # Without an id that can be trusted, the message is recorded under an id that no request can have.
+        # If the message has no valid id, it is recorded under an id that no request can have.
         request_id = sequence_id(sequence)
         digest = b""
         try:

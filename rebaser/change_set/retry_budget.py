@@ -1,9 +1,10 @@
-"""How long a request that time may fix (of a newer version, or with an unavailable blob) may block its change set.
+"""Bounds the time for which requests that cannot be decided yet may block their change set.
 
-Invariant: the request is given up `retry_for` after its first recorded attempt. If a request was given up for the same
-reason shortly before, the time that this request stood in the queue behind it counts as well: a newer server could have
-come for it then. So however many such requests there are, the requests behind them wait for `retry_for` in total, not
-for each of them.
+Such a request has a newer version or an unavailable blob: a newer server, or time, may fix that. Invariant: it is given
+up `retry_for` after its first recorded attempt. If another request was given up for the same reason shortly before, the
+time that this request spent in the queue behind it counts as well, because a newer server could have read it in that
+time. So, however many such requests there are, the requests behind them wait for `retry_for` in total, not for each of
+them.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from rebaser_core.state.change_set import RecordedOutcome
 
 
 class RetryBudget:
-    """The budget of one change set. Times are Unix milliseconds; `outcomes` are those that the log still remembers."""
+    """The budget of one change set. Times are Unix milliseconds; `outcomes`: those that the log still holds."""
 
     def __init__(self, retry_for: int, outcomes: Iterable[RecordedOutcome]) -> None:
         self._retry_for = retry_for
@@ -27,9 +28,9 @@ class RetryBudget:
         self._exhausted[code] = max(now, self._exhausted.get(code, 0))
 
     def wait_start(self, code: str, stored: int, now: int) -> int:
-        """Return when the wait of a request began that was stored at `stored` and is attempted first at `now`."""
+        """Return when the wait of a request began. It was stored at `stored`, and its first attempt is at `now`."""
         given_up = self._exhausted.get(code)
-        # Twice, because the queue may have been blocked for another reason in between.
+        # Twice `retry_for`, because the queue may have been blocked for another reason in between.
         if given_up is None or not 0 <= now - given_up < 2 * self._retry_for:
             return now
         return now - min(max(given_up - stored, 0), self._retry_for)

@@ -1,12 +1,13 @@
-"""The dependent values updates (DVUs) of one owner: plan at a commit, compute on Spark, append one commit.
+"""Runs the dependent values updates (DVUs) of one owner: each is planned at a commit, computed on Spark, and committed.
 
-Invariant: `covers` of the commit is the log sequence at which the update was planned, or its own sequence if nothing
-that arrived in the meantime is owed. The commit holds no result for a value whose definition changed since the plan.
+Invariant: an update appends one commit. `covers` of that commit is the log sequence at which the update was planned, or
+the sequence of the commit itself if the commits in between owe no update. The commit holds no result for a value whose
+definition changed since the plan.
 
-An update may kill or hang its owner, because it needs more memory than there is, for instance. Attempts are counted as
-for requests (see `poison`): an owner whose task was redelivered records its updates as attempts until one lands, and
-the log keeps how many recorded attempts never ended. An update cannot be given up. So an update that ended `max_deaths`
-servers is deferred, longer each time, while requests are applied as usual.
+An update may kill or hang its owner, for instance because it needs more memory than there is. Attempts are counted as
+for requests (see `poison`): an owner whose task was redelivered records its updates as attempts until one is committed,
+and the log keeps how many recorded attempts never ended. Unlike a request, an update cannot be rejected. So an update
+that killed or hung `max_deaths` servers is deferred, longer each time, while requests are applied as usual.
 """
 
 from collections.abc import Callable
@@ -27,16 +28,16 @@ from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable
 
-DEFERRAL = 10.0  # seconds until an update that ended `max_deaths` servers is retried; doubled for each further one
+DEFERRAL = 10.0  # seconds until an update that killed or hung `max_deaths` servers is retried; doubled for each more
 DEFERRAL_MAX = 600.0  # seconds
-CRASHED_NAMED = 10  # values of one update that are logged because their function ended a process
+CRASHED_NAMED = 10  # values of one update that are logged because their function killed a process
 
 
 class SerialDvu:
     """Runs the updates of the change set whose log is `commits`, one at a time.
 
-    `redelivered`: the task had an owner before, which may have died. `hung`: whether this owner stood still and lost
-    its lease. `progress` is the progress of the running update, or None.
+    `redelivered`: the task had an owner before, which may have died. `hung` returns whether this owner stood still and
+    lost its lease. `progress` is the progress of the running update, or None.
     """
 
     def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool, hung: Callable[[], bool]) -> None:
@@ -48,13 +49,13 @@ class SerialDvu:
         self._records_attempts = redelivered or DVU_ATTEMPT in commits.state.attempts
 
     def deferral(self) -> float:
-        """Return the seconds until the first update may start; report a delay to the operator."""
+        """Return the seconds until the first update may start; report a deferral in the log and the status."""
         context, attempt = self._context, self._last_attempt()
         excess = attempt.deaths - context.settings.max_deaths
         if excess < 0 or not self._commits.state.owes:
             return 0.0
         delay = exponential_delay(excess, DEFERRAL, DEFERRAL_MAX)
-        # Counted from the last attempt, whichever owner made it; a clock that is behind makes the delay no longer.
+        # Counted from the last attempt of any owner. A clock that is behind does not make the delay longer.
         delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
         reason = f"{attempt.deaths} of the servers that ran it died or hung"
         context.health.record(
@@ -71,7 +72,7 @@ class SerialDvu:
         """
         async with AsyncExitStack() as stack:
             if self._records_attempts:
-                await self._await_spark()  # an outage of Spark is no attempt, and is not recorded
+                await self._await_spark()  # an outage of Spark does not count as an attempt
                 await self._record_attempt(stack)
             try:
                 await self._run()
@@ -95,7 +96,7 @@ class SerialDvu:
     async def _record_attempt(self, stack: AsyncExitStack) -> None:
         before = replace(self._last_attempt(), first_ms=self._context.now_ms())
         if before.deaths:
-            try:  # a process runs one such update at a time, so that its death accuses no other
+            try:  # one suspect at a time per process: its death then counts against no other
                 self._context.suspect_dvu_lock.acquire_nowait()
             except anyio.WouldBlock:
                 raise DvuError("another update that may kill servers is running here", code="suspect") from None
@@ -116,7 +117,7 @@ class SerialDvu:
                 # Results name rows. The id of a row may change as soon as the view is closed.
                 valid = still_valid(commits.state, computed, view.sequence)
                 debt = commits.state.debt_after(view.sequence)
-                # Commits that arrived in the meantime and owe nothing are covered as well: no other update would.
+                # Commits in between that owe nothing are covered as well, because no other update would cover them.
                 covers = view.sequence if debt else None
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
                 self._log_crashed(valid)
