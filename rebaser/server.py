@@ -1,7 +1,7 @@
 """The server: pulls tasks for its free slots, and runs an owner for each task.
 
-Invariant: this process has at most one owner per change set. Progress acks are sent by a loop of their own, whatever
-the owners do. A cancelled server settles what it published, gives every task back at once, and leaves nothing running.
+Invariant: this process has at most one owner per change set. A separate loop sends progress acks, whatever the owners
+do. A cancelled server settles what it published, gives every task back at once, and leaves nothing running.
 """
 
 import gc
@@ -33,7 +33,7 @@ from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 log = structlog.get_logger(__name__)
 
 CROWD_CHECK = 1.0  # seconds between checks for waiting tasks while all slots are taken
-IDLE_AFTER = 0.25  # seconds without a request after which an owner is idle; its first request may be on its way
+IDLE_AFTER = 0.25  # seconds without a request until an owner is idle: its first request may be on its way
 HANDOVER_DELAY = 0.25  # seconds until a task that needs a newer server is offered to the next server
 
 
@@ -48,10 +48,10 @@ class Server:
         self._progress = ProgressReporter(context, self._updates)
         self._owners: dict[ChangeSetKey, Owner] = {}
         self._next: dict[ChangeSetKey, Task] = {}  # tasks that were delivered while the previous owner was ending
-        self._newer: dict[ChangeSetKey, float] = {}  # until when a change set is left to newer servers
+        self._newer: dict[ChangeSetKey, float] = {}  # until when this server leaves a change set to newer servers
         self._pull: PullConsumer | None = None
         self._credit = 0  # tasks that were requested and have not arrived
-        self._taken = 0  # owners that hold a slot
+        self._taken = 0  # how many owners hold a slot
         self._stopping = False
         self._ended = anyio.Event()  # set when an owner ends
         self._progress_at = context.now()
@@ -162,7 +162,7 @@ class Server:
     async def _own(self, owners: TaskGroup, owner: Owner) -> None:
         """Run `owner` to its end. A failure of one owner does not affect the others."""
         try:
-            with owner.scope:  # shielded, because a cancelled server ends its owners through the lifecycle
+            with owner.scope:  # shielded: a cancelled server ends its owners through their lifecycles
                 await owner.run()
         except Exception:
             owner.log.exception("owner_failed")
@@ -179,7 +179,7 @@ class Server:
             self._fill_slots()
 
     def _record_newer(self, owner: Owner) -> None:
-        """Leave the change set to newer servers for a while, if `owner` could not read its first request."""
+        """Leave the change set to newer servers for a while, if its first request needs a newer version."""
         now = self._context.now()
         if owner.newer_server_wait:
             self._newer = {key: until for key, until in self._newer.items() if until > now}
@@ -192,7 +192,7 @@ class Server:
         self._fill_slots()
 
     def _fill_slots(self) -> None:
-        """Pull a task for each slot that no owner holds and no pull has requested yet."""
+        """Pull a task for each free slot for which no task has been requested yet."""
         free = self._context.settings.concurrency - self._taken - self._credit
         if free > 0 and self._pull is not None and not self._stopping:
             self._credit += free
@@ -216,7 +216,7 @@ class Server:
                 owner.stop(Reason.TRANSIENT)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """Have the owners store again what they hold and the streams lost."""
+        """Have the owners store again what the streams lost and the owners still hold."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
             for owner in self._owners.values():
@@ -225,7 +225,7 @@ class Server:
     # -- loops -----------------------------------------------------------------------------------------------------
 
     async def _progress_loop(self) -> None:
-        """Tell NATS that the tasks are in progress; end the owners if the process was paused for too long to do so."""
+        """Tell NATS that the tasks are in progress. End the owners if the process was paused for over `ack_wait`."""
         context = self._context
         ack_wait = context.settings.ack_wait
         while True:
@@ -299,12 +299,14 @@ async def serve(
 ) -> None:
     """Run a server until cancelled.
 
-    `ready` is called once the server takes requests, `warm` once the first DVU need not wait for Spark. `jvm` is the
-    embedded Spark, if it was started before.
+    `ready` is called once the server accepts requests, `warm` once Spark is ready for the first DVU. `jvm` is the
+    embedded Spark, if it was started already.
 
-    Raises `ConfigError` if the configuration must be corrected, `NotConnectedError` if NATS cannot be reached at first.
+    Raises `ConfigError` if the configuration must be corrected, `NotConnectedError` if NATS cannot be reached at the
+    start.
     """
-    # Requests create many short-lived objects and hardly any cycle; by default the collector runs every 700 of them.
+    # Requests create many short-lived objects and hardly any cycles. By default, the collector runs after every 700 of
+    # them.
     gc.set_threshold(50_000, 10, 10)
     with watched_loop(settings.loop_blocked_after):
         await _serve(settings, ready, warm, jvm)

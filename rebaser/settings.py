@@ -26,7 +26,7 @@ ACCESS = (
 
 
 class Settings(BaseSettings):
-    """Times are seconds, sizes bytes. `Settings()` reads the environment; arguments win over it."""
+    """Times are in seconds, sizes in bytes. `Settings()` reads the environment; arguments override it."""
 
     model_config = SettingsConfigDict(env_prefix="REBASER_", env_nested_delimiter="__", extra="ignore", frozen=True)
 
@@ -144,7 +144,7 @@ class Settings(BaseSettings):
     replicas: int | None = Field(
         None, ge=1, le=5, description="Copies of each stream; default: as many as the durability needs."
     )
-    # Without a value, each of these leaves the streams as they are. The docs list the defaults of new streams.
+    # Without a value, each of these leaves existing streams unchanged. The docs list the defaults of new streams.
     max_requests_per_change_set: int | None = Field(
         None, ge=1, description="Maximum number of waiting requests of one change set; 100,000 in a new stream."
     )
@@ -244,9 +244,9 @@ class Settings(BaseSettings):
 
 
 def load_settings(**given: object) -> Settings:
-    """Return the settings: `given` (None: not given), else the environment, else defaults.
+    """Return the settings: from `given` unless None, else from the environment, else defaults.
 
-    Raises `ConfigError` with a message of one line.
+    Raises `ConfigError` with a one-line message.
     """
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

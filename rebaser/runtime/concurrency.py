@@ -18,7 +18,7 @@ async def run_concurrently(items: Iterable[T], function: Callable[[T], Awaitable
     failures: list[RebaserError] = []
 
     async def work() -> None:
-        for item in remaining:  # shared: each worker takes the next item
+        for item in remaining:  # all workers share this iterator: each takes the next item
             if failures:
                 return
             try:

@@ -1,4 +1,4 @@
-"""What all owners on a server share: the connection, the stores, the DVU engine, the clocks."""
+"""Opens the parts that all owners of a server share: the connection, the stores, the DVU engine, the clocks."""
 
 import os
 import time
@@ -26,8 +26,8 @@ from rebaser_core.subjects import Subjects
 class Context:
     """The shared parts of one server. `now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
 
-    `suspect_request_lock` is held while an owner attempts a request that may have killed servers, see
-    `rebaser.change_set.poison`; `suspect_dvu_lock` is the same for a DVU.
+    An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
+    `rebaser.change_set.poison`), and `suspect_dvu_lock` while it runs such a DVU.
     """
 
     settings: Settings
@@ -71,7 +71,7 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
                 settings.spark,
                 EngineSettings(
                     driver_memory=settings.spark_driver_memory,
-                    # The JVM has a working folder of its own, so a relative path would name another place there.
+                    # The JVM has its own working folder, so a relative path would name a different folder there.
                     scratch=settings.scratch.absolute() if settings.scratch else None,
                     # Half of the time, so that a late DVU is found while the DVUs that share its job have time left.
                     job_timeout=settings.dvu_timeout / 2,

@@ -1,8 +1,8 @@
 """Publishes dead letters: copies of requests that cannot be processed, with the reason in their headers.
 
 Invariant: the copy is confirmed before the original is answered and deleted, so a dead request is always in at least
-one of the two streams. The `Nats-*` headers of the original are renamed: unchanged, they would make the stream refuse
-it.
+one of the two streams. The copy has the `Nats-*` headers of the original under other names, because they would make the
+stream refuse it.
 """
 
 import anyio
@@ -14,7 +14,7 @@ from rebaser_core.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
-MAX_CONCURRENT = 64  # copies under way; more would time out together in a flood of bad requests
+MAX_CONCURRENT = 64  # copies in flight; in a flood of bad requests, more would all time out
 
 
 class DeadLetterPublisher:

@@ -1,13 +1,14 @@
-"""Thresholds from the environment, for tests that start processes: other code paths to the same results.
+"""Sets thresholds from the environment, so that tests which start processes can take rarely used code paths.
 
-This is no setting: it makes no installation better. `REBASER_TEST_THRESHOLDS` is `lowest`, `highest`, `drawn 17` (17 is
-a seed), or a JSON object of fields of `rebaser_core.thresholds.Thresholds`; the other fields keep their defaults:
+Thresholds choose between code paths with the same results. They are not settings: no installation benefits from them.
+`REBASER_TEST_THRESHOLDS` is `lowest`, `highest`, `drawn 17` (17 is a seed), or a JSON object of fields of
+`rebaser_core.thresholds.Thresholds`; the other fields keep their defaults:
 
     REBASER_TEST_THRESHOLDS=lowest rebaser dev
     REBASER_TEST_THRESHOLDS='{"packet_bytes": 1000, "whole": 0, "share": 1099511627776}' rebaser serve …
 
 It is read once, when `rebaser` is imported: by a server, and by the Python workers of its embedded Spark, which inherit
-the variable. A Spark elsewhere does not get it. Tests in one process use `rebaser_core.thresholds.forced`.
+the variable. An external Spark does not get it. Tests in one process use `rebaser_core.thresholds.forced`.
 """
 
 import json
@@ -29,7 +30,7 @@ def parse(text: str) -> Thresholds:
     if text in ("lowest", "highest"):
         return Thresholds.lowest() if text == "lowest" else Thresholds.highest()
     if word == "drawn" and seed:
-        return Thresholds.drawn(random.Random(seed))  # noqa: S311 - a test's
+        return Thresholds.drawn(random.Random(seed))  # noqa: S311 - for tests only
     try:
         values = json.loads(text)
     except ValueError:

@@ -1,18 +1,18 @@
-"""The last failure of this server, for `rebaser status`: the server's log has it too, but few people read that."""
+"""Keeps the last failure of this server for `rebaser status`: the log has it, too, but few people read that."""
 
 from rebaser_core.errors import RebaserError
 
-SHOWN_FOR = 60.0  # seconds; a failure that has not happened again for that long is over
+SHOWN_FOR = 60.0  # seconds; if a failure does not recur for this long, it counts as over
 
 
 class HealthStatus:
-    """Keeps the newest failure that stopped a change set from making progress. Times are of the server's clock."""
+    """Keeps the newest failure that kept a change set from making progress. Times are of the server's clock."""
 
     def __init__(self) -> None:
         self._newest: tuple[float, str] | None = None  # until when it is shown, and its message
 
     def record(self, now: float, error: RebaserError, lasts: float = SHOWN_FOR) -> None:
-        """Record `error`, which is known to last for `lasts` seconds. It is shown for at least `SHOWN_FOR`."""
+        """Record `error`, which will last for `lasts` seconds. It is shown as long, and for at least `SHOWN_FOR`."""
         self._newest = now + max(lasts, SHOWN_FOR), error.message
 
     def current(self, now: float) -> str:

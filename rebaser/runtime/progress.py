@@ -1,7 +1,7 @@
 """Reports the progress of slow updates: in the log, to `rebaser status`, and to clients that watch.
 
-Invariant: an update that ends within `progress_every` costs nothing here. Reporting is best effort and delays no
-update.
+Invariant: an update that ends within `progress_every` causes no work here. Reporting is best effort and does not delay
+updates.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ MAX_LOGGED = 10  # updates in one report that are logged: without Spark, all of 
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of one update, which started at `started` (server's clock), planned at log sequence `covers`.
+    """The progress of one update, started at `started` (server's clock) and planned at log sequence `covers`.
 
     `done` of `total` values are processed; `total` is None until it is known.
     """
@@ -42,7 +42,7 @@ Running = Callable[[], Iterable[tuple[ChangeSetKey, Progress]]]
 
 
 class ProgressReporter:
-    """`running` returns the running updates of this server; call `run` in a task group."""
+    """Reports slow updates; call `run` in a task group. `running` returns the running updates of this server."""
 
     def __init__(self, context: Context, running: Running) -> None:
         self._context = context

@@ -1,7 +1,7 @@
 """Deletes decided requests from the stream, in the background, for all owners of a server.
 
 Invariant: only sequences that a commit has decided are added here. Deleting late, twice or never is harmless, because
-`applied` in the log says what is decided; the next owner deletes the requests that are left behind.
+`applied` in the log records which requests are decided. The next owner deletes the requests that remain.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from rebaser_core.errors import RebaserError
 log = structlog.get_logger(__name__)
 
 GROUP = 256  # deletes sent at once
-GATHER = 0.05  # seconds for which deletes are collected: many cost the connection as much as one
+GATHER = 0.05  # seconds for which deletes are collected: many together cost as much as one
 RETRY = 1.0  # seconds until failed deletes are sent again
 
 
@@ -34,7 +34,7 @@ class RequestDeleter:
         self._wake.set()
 
     def clear(self) -> None:
-        """Drop the added sequences: the stream was recreated, and their messages are gone with the old one."""
+        """Forget the added sequences: the stream was recreated, and their messages were lost with the old one."""
         self._queue.clear()
 
     async def run(self) -> None:
@@ -46,7 +46,7 @@ class RequestDeleter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Delete all sequences that were added so far."""
+        """Delete all sequences added so far."""
         while self._queue:
             group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
             try:

@@ -1,13 +1,14 @@
-"""Watches the streams: recreates a stream that disappears, and reports loudly what it held.
+"""Watches the streams, recreates a stream that disappears, and logs as an error what it held.
 
 A stream disappears when an operator deletes it, when the store is wiped, or when nats-server ends and the stream was in
-memory. That may show as an error anywhere, or nowhere. So the streams are checked periodically, after each reconnect,
-when NATS announces that a stream was deleted (if this user may subscribe to that), and when any part of the server asks
-for a check.
+memory. This may cause an error in any part of the server, or no error at all. So the streams are checked periodically,
+after each reconnect, when NATS announces that a stream was deleted (if this user may subscribe to that), and when any
+part of the server asks for a check.
 
-Invariants: the server is unready from the moment a stream is seen missing until all streams are there. A recreated
-stream starts far behind the end of the old one, so that an ack or delete meant for a message of the old stream hits
-none of its own. Owners that depend on a stream are told when it was replaced, even if another server recreated it.
+Invariants: the server is unready from the moment a stream is seen missing until all streams are there. The sequences of
+a recreated stream start far above the last one of the old stream, so that an ack or delete for a message of the old
+stream cannot affect a message of the new one. Owners that depend on a stream are notified when it was replaced, even if
+another server recreated it.
 """
 
 from collections import deque
@@ -30,16 +31,16 @@ from rebaser_core.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 DELETED = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"  # the subject on which NATS announces deleted streams
-CHECK = 5.0  # seconds between two checks, unless one is asked for
-MIN_PAUSE = 0.25  # seconds between two checks, however many are asked for
-MAX_LOSSES = 12  # losses that are reported, the newest ones
+CHECK = 5.0  # seconds between checks, unless one is requested
+MIN_PAUSE = 0.25  # seconds between checks, however many are requested
+MAX_LOSSES = 12  # newest losses that are reported
 
 
 class StreamLossListener(Protocol):
-    """Is told about streams that disappear. `streams` are names of streams."""
+    """Is notified when streams disappear. `streams` are their names."""
 
     def streams_lost(self, streams: frozenset[str]) -> None:
-        """The contents of `streams` are gone; the streams may not be there again yet."""
+        """The contents of `streams` are lost. The streams may not have been recreated yet."""
         ...
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
@@ -63,7 +64,8 @@ NEVER = StreamSnapshot("", 0, 0, "no time")
 class StreamWatch:
     """Watches the streams of one installation: call `ensure` to create them, then `run` in a task group.
 
-    `problem`: why the server is not ready, or empty. `losses`: what disappeared while this server ran, as text.
+    `problem`: why the server is not ready; empty if it is. `losses`: descriptions of what was lost while this server
+    ran.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, options: topology.TopologyOptions) -> None:
@@ -72,7 +74,7 @@ class StreamWatch:
         self._options = options
         self._names = [config["name"] for config in topology.streams(subjects, options)]
         self._seen: dict[str, StreamSnapshot] = {}
-        self._lost: frozenset[str] = frozenset()  # and not recreated yet
+        self._lost: frozenset[str] = frozenset()  # lost and not recreated yet
         self._check_wanted = anyio.Event()
         self.problem = ""
         self.losses: deque[str] = deque(maxlen=MAX_LOSSES)
@@ -83,7 +85,7 @@ class StreamWatch:
         self._seen = await self._snapshots()
 
     def check_soon(self) -> None:
-        """Ask for a check: something failed as it would if a stream were missing."""
+        """Request a check, because an operation failed in a way that a missing stream would explain."""
         self._check_wanted.set()
 
     async def run(self, listener: StreamLossListener) -> None:

@@ -1,6 +1,6 @@
-"""Reports what blocks the event loop: a thread watches the loop and logs the stack of a loop that is stuck.
+"""Reports what blocks the event loop: a thread watches the loop, and logs its stack if it is stuck.
 
-Invariant: the thread only watches. It shares one number with the loop, and has ended when `watched_loop` is left.
+Invariant: the thread only watches. It shares one number with the loop, and ends before `watched_loop` exits.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-MIN_PAUSE = 30.0  # seconds until the next report: code that blocks again and again is one defect
+MIN_PAUSE = 30.0  # seconds between reports, because code that blocks repeatedly is one bug
 MAX_FRAMES = 30  # innermost frames of a stack
 
 
 class _Watch(threading.Thread):
-    """Watches `beat` (monotonic seconds), which the loop sets, until `done`."""
+    """Watches `beat`, which the loop sets to the current time (monotonic seconds), until `done` is set."""
 
     def __init__(self, thread_id: int, threshold: float) -> None:
         super().__init__(name="loop-watchdog", daemon=True)
@@ -31,13 +31,13 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         pause = self._threshold / 4
-        blocked_at: float | None = None  # the beat at which a block began that was reported and is not over
+        blocked_at: float | None = None  # the beat before the reported block, while that lasts
         quiet_until = checked_at = time.monotonic()
         used = time.process_time()
         while not self.done.wait(pause):
             beat, now, used_before, used = self.beat, time.monotonic(), used, time.process_time()
-            # This thread may have been held up too: by the loop, which holds the interpreter's lock while it computes,
-            # or because the whole process was paused or got no processor. The latter is not the fault of the loop.
+            # This thread may have been delayed, too: by the loop, which holds the interpreter's lock while it computes,
+            # or because the whole process was paused or got no CPU time. In the second case, the loop is not at fault.
             gap, checked_at = now - checked_at, now
             paused = gap > self._threshold and used - used_before < gap / 2
             if blocked_at is not None and beat != blocked_at:
@@ -57,7 +57,7 @@ class _Watch(threading.Thread):
 
 @contextmanager
 def watched_loop(threshold: float) -> Iterator[None]:
-    """Inside, log `loop_blocked`, with the stack of the loop, when one callback blocks it for `threshold` seconds."""
+    """While open, log `loop_blocked` with the loop's stack when one callback blocks it for `threshold` seconds."""
     loop = asyncio.get_running_loop()
     watch = _Watch(threading.get_ident(), threshold)
 

@@ -1,8 +1,8 @@
-"""The sweeper, which runs on one server of the fleet: it finds work that no server owns.
+"""The sweeper finds work that no server owns. It runs on one server of the fleet.
 
 `sweeper` publishes missing tasks, `debts` finds change sets that owe an update, and `unroutable` moves requests whose
 subject names no change set to the dead letters.
 
-For `rebaser.server`. This package may import `rebaser.change_set.known_functions`, `rebaser.runtime`, `rebaser_client`
-and `rebaser_core`.
+Used by `rebaser.server`. This package may import `rebaser.change_set.known_functions`, `rebaser.runtime`,
+`rebaser_client` and `rebaser_core`.
 """

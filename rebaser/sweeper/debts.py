@@ -1,4 +1,4 @@
-"""Follows the log headers of all change sets, to know which ones need an owner although no request is queued.
+"""Finds change sets that need an owner although no request is queued, from the headers of their logs.
 
 A change set needs an owner if its newest commit records debt, or if the writer of that commit lacked a function that
 this server has.
@@ -14,7 +14,7 @@ from rebaser_core.messages import read_sweep_headers, read_unknown
 from rebaser_core.subjects import Subjects
 
 CHUNK = 512  # commits whose headers are read before other tasks run
-SILENCE = 1.0  # seconds without a header until the tracker asks whether there is one
+SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether there are more
 
 
 class DebtTracker:
@@ -25,7 +25,7 @@ class DebtTracker:
         self._subjects = subjects
         self._all = f"{subjects.root}.commits.*.*"
         self._created = ""
-        self._read = 0  # log sequence up to which the headers are known
+        self._read = 0  # log sequence up to which headers have been read
         self._names: set[str] = set()
 
     async def read(self) -> set[str]:

@@ -1,15 +1,15 @@
 """The sweeper: publishes the task of every change set that needs an owner and has none.
 
 A request is stranded if its client died after it published the request and before it published the task. A dependent
-values update is stranded if its owner died during its recheck. Both can be seen from outside: there are requests in
-REQUESTS, or the newest commit records debt, and TASKS holds no task.
+values update is stranded if its owner died during its recheck. Both show in the streams: REQUESTS holds requests, or
+the newest commit records debt, while TASKS holds no task.
 
 One server of the fleet sweeps. The stream SWEEP holds one message that is never acknowledged. It goes to the client
-that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, which is the timer of its
-next sweep. A pinned server that dies loses the pin, and the message goes to another one. If several servers sweep all
-the same, nothing is wrong, because NATS refuses a second task of a change set.
+that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, and the redelivery starts its
+next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several servers
+sweep nevertheless, no harm is done, because NATS refuses a second task for a change set.
 
-The sweeper also moves messages to the dead letters whose subject names no change set (see `unroutable`).
+The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`).
 """
 
 from collections.abc import Callable, Iterable
@@ -41,7 +41,7 @@ GIVE_BACK_TIMEOUT = 2.0  # seconds for giving the message or the pin back
 class Sweeper:
     """Sweeps every `interval` (seconds) while this server is pinned; call `run` in a task group.
 
-    `on_stream_error` is called when a call fails as it would without one of the streams.
+    `on_stream_error` is called when a call fails in a way that a missing stream would explain.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Sweeper:
         self._debts = DebtTracker(js, subjects)
         self._unroutable = unroutable
         self._on_stream_error = on_stream_error
-        self._old_sweep_retired = False  # the sweep message that older releases kept in TASKS is gone
+        self._old_sweep_retired = False  # whether the sweep message that older releases kept in TASKS is deleted
         self.pinned = False
 
     async def run(self) -> None:
-        """Wait to be pinned and sweep, until cancelled; another server is pinned at once then."""
+        """Wait to be pinned, and sweep, until cancelled. Another server is then pinned at once."""
         consumer = PullConsumer(
             self._js,
             self._subjects.sweep_stream,
@@ -91,7 +91,7 @@ class Sweeper:
     async def sweep(self) -> int:
         """Publish the missing tasks; returns their number. Raises `TransientError`."""
         subjects = self._subjects
-        # Requests are read before tasks, so that a change set which gets an owner in between is not swept.
+        # Requests are read before tasks, so that no task is published for a change set that gets one in between.
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         has_unroutable = not all(map(is_key, waiting))
         waiting |= await self._debts.read()
@@ -106,7 +106,7 @@ class Sweeper:
         return published
 
     async def _names(self, stream: str, head: str, tail: str) -> set[str]:
-        """Return `ws.cs` of all subjects `<head>ws.cs<tail>` in `stream`; not parsed, since there may be 100,000."""
+        """Return `ws.cs` of all subjects `<head>ws.cs<tail>` in `stream`, unparsed, since there may be 100,000."""
         counts = await self._js.subject_counts(stream, f"{head}*.*{tail}")
         await checkpoint()
         return {subject[len(head) : len(subject) - len(tail)] for subject in counts}
@@ -127,7 +127,7 @@ class Sweeper:
         return published
 
     async def _sweep_once(self, message: PullMessage) -> None:
-        """Sweep, and keep `message` meanwhile; then give it back, to be redelivered for the next sweep."""
+        """Sweep while keeping `message` in progress, then give it back, to be redelivered for the next sweep."""
         delay = self._interval
         try:
             async with anyio.create_task_group() as group:
@@ -152,7 +152,7 @@ class Sweeper:
     async def _retire_old(self) -> None:
         try:
             self._old_sweep_retired = self._old_sweep_retired or await retire_old_sweep(self._js, self._subjects)
-        except RebaserError as error:  # it does no harm: not worth a failed sweep, nor another attempt
+        except RebaserError as error:  # the old message does no harm: the sweep goes on, without another attempt
             self._old_sweep_retired = True
             log.warning("old_sweep_left", stream=self._subjects.tasks_stream, reason=error.message)
 

@@ -1,7 +1,7 @@
-"""Moves unroutable messages to the dead letters: requests whose subject names no change set, so no server can own them.
+"""Moves unroutable messages to the dead letters: requests whose subject names no change set, so no owner reads them.
 
 NATS stores every message that matches the subjects of the stream, whatever its tokens are: a wildcard, bytes that are
-no text, too many characters. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`,
+not text, too many characters. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`,
 with the problem of its subject as the reason, and deletes it.
 
 Invariant: the copy is confirmed before the message is deleted. Each message is examined once, unless moving it failed.
@@ -24,10 +24,10 @@ from rebaser_core.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 UNROUTABLE_KEY = ChangeSetKey("-", "-")
-MAX_MOVED = 256  # in one sweep, plus the rest of a chunk: stranded change sets wait for the next sweep
+MAX_MOVED = 256  # per sweep, plus the rest of a chunk: more would delay stranded change sets
 MAX_CONCURRENT = 32  # messages moved at once
 CHUNK = 256  # subjects that are examined before other tasks run
-SILENCE = 1.0  # seconds without a message until we ask whether there is one
+SILENCE = 1.0  # seconds without a message until the sweeper asks NATS whether there are more
 
 
 class UnroutableMessages:
@@ -41,7 +41,7 @@ class UnroutableMessages:
         self._letters = letters
         self._now_ms = now_ms
         self._created = ""
-        self._examined = 0  # request sequence up to which no unroutable message is left
+        self._examined = 0  # request sequence up to which no unroutable messages remain
 
     async def move(self) -> int:
         """Move the unroutable messages in the stream, at most about `MAX_MOVED`; returns how many.
@@ -53,8 +53,8 @@ class UnroutableMessages:
         if info.created != self._created or info.last_sequence < self._examined:
             self._created, self._examined = info.created, 0
         moved = 0
-        # They cannot be requested by subject: a subject may hold bytes that are no text, or a wildcard. A subject that
-        # ends in `>` is matched by no pattern but `>`.
+        # These messages cannot be requested by subject, because a subject may contain bytes that are not text, or a
+        # wildcard. Only the pattern `>` matches a subject that ends in `>`.
         pattern, first = ">", max(self._examined + 1, info.first_sequence)
         async with OrderedConsumer(self._js, stream, pattern, start=first, headers_only=True) as consumer:
             while self._examined < info.last_sequence and moved < MAX_MOVED:
