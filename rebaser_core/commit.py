@@ -54,7 +54,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How far the request stream is decided: the stream's creation time (opaque), the highest decided sequence."""
+    """How far the request stream has been decided.
+
+    `stream`: the creation time of the stream, an opaque text. `sequence`: the highest decided sequence.
+    """
 
     stream: str
     sequence: int
@@ -76,8 +79,8 @@ DVU_ATTEMPT = 0  # `Attempt.sequence` of attempts at the DVU; no request has thi
 class Attempt:
     """A request that could not be decided yet: how often it was deferred, and when for the first time (Unix ms).
 
-    `deaths`: tries that have not ended as far as the log knows. A try in progress counts; when it ends, a commit
-    subtracts it again. For a DVU, `first_ms` is the time of the last try.
+    `deaths`: tries whose end the log has not recorded. A try in progress counts until it ends and a commit subtracts
+    it. For a DVU, `first_ms` is the time of the last try.
     """
 
     sequence: int
@@ -132,6 +135,6 @@ class Commit:
     recompute: tuple[Recompute, ...] = ()
     debt: int = field(default=0, compare=False)  # roots and recomputes due after this commit; a header repeats it
     sequence: int = field(default=0, compare=False)  # its log sequence, if the reader knows it
-    # Functions that definitions name and that the writer of this commit does not have. In a header only, for the
-    # sweepers of servers that have them.
+    # Functions that definitions name but that the server that wrote this commit lacks. They are only in a header, for
+    # the sweeper of a server that has them.
     unknown: tuple[str, ...] = field(default=(), compare=False)

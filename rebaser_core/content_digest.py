@@ -1,4 +1,4 @@
-"""A digest of what a request asks for. It tells a resent request from another request with the same id.
+"""A digest of what a request asks for. It distinguishes a resent request from a different request with the same id.
 
 Invariant: the same updates have the same digest, whether they came as CBOR or JSON, in the message or in a blob, and
 whatever the order of the keys in their maps.
@@ -25,7 +25,7 @@ def digest_of(updates: Sequence[Update], from_change_set: str | None, recompute:
 
 
 def _bytes_of(update: Update) -> bytes:
-    """Bytes of one update. Each part gives its length, so no update is a prefix of another."""
+    """Encode one update. Each part includes its length, so no update is a prefix of another."""
     id_ = update.id.encode()
     if type(update) is Set:
         return b"set%d:%b" % (len(id_), id_) + canonical(update.value)

@@ -145,8 +145,10 @@ def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], si
 
 
 def redriven_headers(letter: DeadLetter) -> dict[str, str]:
-    """Headers to send the request of `letter` again: its own, except those that mean something to NATS, and except the
-    inbox of the caller, which had its reply long ago.
+    """Headers with which to send the request of `letter` again.
+
+    These are the headers of the request, except those that mean something to NATS, and except the inbox of the caller,
+    who got a reply long ago.
     """
     number = letter.redrive + 1
     headers = {

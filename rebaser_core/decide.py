@@ -1,13 +1,13 @@
 """Decides queued requests: a pure function from the folded state to the decisions and the delta of one commit.
 
-Invariant: a request is decided once. A request whose id has a recorded outcome gets that outcome as its reply. A
-request without one whose sequence is at or below `applied` was skipped by an earlier owner; it goes to the dead letters
-instead of being applied out of order.
+Invariant: a request is decided once. A request whose id has a recorded outcome gets that outcome as its reply. If a
+request has no recorded outcome, but its sequence is at or below `applied`, an earlier owner skipped it. Such a request
+goes to the dead letters, because applying it now would be out of order.
 
-A request is decided anew only if its recorded outcome is `dead` and it was redriven from the dead letters since: its
-`redrive` is higher than the recorded one. If a client sends the same id again, the reply is `dead` again. `redrive`
-comes from a header that every publisher of requests can set; all that a forged one does is have a dead request decided
-anew.
+A request is decided again only if its recorded outcome is `dead` and it was redriven from the dead letters since then:
+its `redrive` is higher than the recorded `redrive`. If a client merely sends the same id again, the reply is `dead`
+again. Every publisher of requests can set the header that contains `redrive`. A forged header has only one effect: a
+dead request is decided again.
 """
 
 from collections.abc import Sequence
@@ -51,8 +51,8 @@ class DecidedBatch:
 
     `delta_blob`: the blob that already holds the delta, if the delta is that of a single request.
 
-    `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that holds it,
-    or None if that is the commit to be written now. `skipped`: how many requests an earlier owner had skipped.
+    `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
+    the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.
     """
 
     decisions: tuple[Decision, ...]
@@ -65,10 +65,11 @@ class DecidedBatch:
 
 
 def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
-    """The highest decided request sequence, 0 in a new epoch.
+    """The highest decided request sequence; 0 in a new epoch.
 
-    A stream with another creation time begins a new epoch. So does a stream whose last sequence is below the decided
-    one, because it was restored from an older backup. Sequences of two epochs cannot be compared.
+    A new epoch begins when the creation time of the stream changes. It also begins when the last sequence of the stream
+    is below the highest decided one, because then the stream was restored from an older backup. Sequences of different
+    epochs cannot be compared.
     """
     if state.applied is None or state.applied.stream != stream or last_sequence < state.applied.sequence:
         return 0
@@ -129,11 +130,11 @@ def recorded_outcome(
 
 
 def _repeated(decision: Decision, request: QueuedRequest) -> Decision:
-    """The reply to a request whose id is decided: the same decision, unless the request asks for something else.
+    """The reply to a request whose id was decided before: the same decision if the content is the same, else `dead`.
 
-    Then the reply is `dead`. No commit records that: it changes nothing, and the id keeps its outcome. So either of the
-    two requests gets its own reply if it is sent once more. If the dead one is redriven, the reply is `dead` again for
-    as long as the id is remembered.
+    No commit records this `dead` reply: it changes nothing, and the id keeps its recorded outcome. So each of the two
+    requests gets its own reply whenever it is sent again. If the refused request is redriven, the reply is `dead` again
+    for as long as the log remembers the id.
     """
     if not (decision.digest and request.digest) or decision.digest == request.digest:
         return decision
@@ -179,8 +180,9 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
 class _PendingState:
     """The state with the delta of this commit so far: which ids exist, and which functions are used.
 
-    An edit of this change set is forgiving: removing a value twice is removing it once. An edit replayed from another
-    change set relies on what existed there, so a missing value means that the two have diverged.
+    Edits made for this change set are lenient: removing a value twice has the same effect as removing it once. Edits
+    replayed from another change set rely on the values that existed there. A missing value then means that the two
+    change sets have diverged.
     """
 
     def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:
@@ -190,7 +192,7 @@ class _PendingState:
         self._present: dict[str, bool] = {}
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
-        """Whether there is anything to recompute once `updates` are applied."""
+        """Whether there is a value to recompute once `updates` are applied."""
         function = asked.function
         derives = (update for some in (self._delta, updates) for update in some if type(update) is Derive)
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)

@@ -28,7 +28,7 @@ class FunctionSignature:
     pattern: bool = False
 
 
-BY_ID: Final = "by_id"  # the planner makes an `object` of it, whose names are the ids
+BY_ID: Final = "by_id"  # the planner turns it into an `object` that uses the ids as names
 NO_PATTERN: Final = "takes a pattern among its inputs (object takes ids, by name)"
 _OF_VALUES = "abs concat count keys length list max mean merge min product sum union values"
 

@@ -1,4 +1,4 @@
-"""Limits of requests and commits. A hostile sender can reach every one of them, so every one is enforced."""
+"""Limits of requests and commits. All of them are enforced, because a hostile sender can reach every limit."""
 
 from dataclasses import dataclass, replace
 

@@ -69,7 +69,7 @@ class Subjects:
 
     @cached_property
     def sweep(self) -> str:
-        """Subject of the one sweep message. The server that holds it sweeps."""
+        """Subject of the only sweep message. The server that holds this message is the sweeper."""
         return f"{self.root}.sweep"
 
     @cached_property

@@ -10,8 +10,8 @@ NANOS = 1_000_000_000
 TASKS_CONSUMER = "rebaser-tasks"
 Durability = Literal["memory", "fast", "safe"]
 MAX_REQUESTS_PER_CHANGE_SET = 100_000  # of a new stream
-SEQUENCE_GAP = 1_000_000  # more messages than a stream gets between two observations of it
-SAFE_COPIES = 3  # a majority of them survives the loss of any one
+SEQUENCE_GAP = 1_000_000  # more than the number of messages a stream gets between two observations
+SAFE_COPIES = 3  # if any one copy is lost, a majority is left
 TASKS_GROUP = "servers"
 SWEEP_CONSUMER = "rebaser-sweep"
 SWEEP_GROUP = "sweeper"
@@ -64,8 +64,9 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
 def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = False) -> list[dict[str, Any]]:
     """JetStream `StreamConfig` objects (JSON API, docs.nats.io) of the streams and the blob bucket's stream.
 
-    They contain the fields on which Rebaser's guarantees rest and those that the operator chose; other fields stay as
-    they are. `clustered`: NATS is a cluster, so that a stream can have several copies.
+    They contain the fields on which the guarantees of Rebaser depend, and the fields that the operator chose. Other
+    fields of an existing stream stay unchanged. `clustered`: NATS is a cluster, so that a stream can have several
+    copies.
     """
     root = subjects.root
     base = storage(options, clustered=clustered) | {
@@ -128,7 +129,7 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
 
 
 def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
-    """By stream: fields that a new stream starts with. From then on they belong to the operator."""
+    """By stream: the fields with which a new stream is created. Afterwards only the operator changes them."""
     return {subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET}}
 
 
@@ -149,7 +150,7 @@ def _nanos(seconds: float | None) -> int | None:
 
 
 def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """The one durable pull consumer of the fleet. Its `overflow` policy gives a server tasks only while others lag.
+    """The one durable pull consumer of the fleet. By its `overflow` policy, a server gets tasks only while others lag.
 
     No `max_deliver`: a work-queue message that exhausts it would stay in the stream and block its change set forever.
     """

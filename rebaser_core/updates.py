@@ -19,9 +19,9 @@ PATTERN_PREFIX: Final = "\0"
 class Match:
     """An input by pattern: all values whose ids match `glob`, now and later, as a list in the order of their ids.
 
-    `*` matches any run of characters except `/`, `**` any run at all; both match the empty run. No other character is
-    special. Every existing value can match, also an unset or a derived one. A value whose id matches a pattern among
-    its own inputs depends on itself.
+    `*` matches any run of characters except `/`, and `**` any run of characters. Both match the empty run. No other
+    character is special. Every existing value can match, including unset and derived values. A value whose id matches a
+    pattern among its own inputs depends on itself.
     """
 
     glob: str
@@ -118,7 +118,7 @@ class Unset:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove `id` from the graph. Values that depend on it are errors until it exists again."""
+    """Remove `id` from the graph. Values that depend on it are in state `error` until it exists again."""
 
     id: str
 
@@ -209,14 +209,14 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
 
 
 def of_id(raw: object, message: str) -> str:
-    """`message` about the wire object `raw`, with the id of the object in front unless `message` contains it."""
+    """`message`, which is about the wire object `raw`, preceded by the id of `raw` unless `message` contains it."""
     id_ = raw.get("id") if type(raw) is dict else None
     name = repr(id_[:40]) if type(id_) is str and id_ else ""
     return f" of {name}: {message}" if name and name not in message else f": {message}"
 
 
 def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Updates made by a program, checked and converted as the server will check them.
+    """Check and convert updates made by a program, by the same rules as the server.
 
     Raises `UnprocessableError`, naming the position (from 0) of the invalid update.
     """

@@ -1,7 +1,7 @@
 """JSON values and their states: the content of a change set.
 
 Invariant: every stored value is JSON that any reader can hold: `null`, booleans, 64-bit integers, finite doubles,
-Unicode text, arrays, and maps with text keys. Two values are the same if their types and their bytes are.
+Unicode text, arrays, and maps with text keys. Two values are the same if both their types and their bytes are equal.
 """
 
 import math
@@ -61,7 +61,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value as a reader sees it. `value` is None in states `error` and `unset`; a stale one is the last known."""
+    """A value as a reader sees it. `value` is None in states `error` and `unset`, and the last known one in `stale`."""
 
     value: Json
     state: State
@@ -95,7 +95,7 @@ class _Foreign(UnprocessableError):  # noqa: N818 - what it is
 
 
 class _Converter:
-    """Converts objects to JSON types, at most as many as a value may have; leaves those that it cannot convert."""
+    """Converts objects to JSON types, at most as many as fit in a value. Leaves those that it cannot convert."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -1,7 +1,7 @@
 """Parses formulas in the Common Expression Language (CEL): whether a formula is valid, and which names it uses.
 
-Invariant: no formula is evaluated here, and the same text has the same problem for every caller. Importing this module
-needs `cel-expr-python`, which a server installs and a client does not.
+Invariant: no formula is evaluated here, and the check of a text gives every caller the same result. Importing this
+module needs `cel-expr-python`, which a server installs and a client does not.
 """
 
 import re
@@ -77,7 +77,7 @@ def read(expression: str) -> ParsedFormula | str:
 
 
 def problem(expression: object, names: tuple[str, ...]) -> str:
-    """Why a formula with inputs called `names` fails for all values of them; empty if it may succeed."""
+    """Why a formula with inputs called `names` fails whatever their values are; empty if it can succeed."""
     if not isinstance(expression, str):
         return NO_FORMULA
     formula = read(expression)

@@ -1,7 +1,7 @@
 """Analyses a parsed formula by its serialized syntax tree (`cel.expr.ParsedExpr`, syntax.proto).
 
 Invariant: text literals, comments and escapes are never mistaken for code, because nothing here reads the source text.
-The walk keeps its own stack. The parser bounds the depth of the tree, the length of the formula its size.
+The walk keeps its own stack. The parser bounds the depth of the tree; the length of the formula bounds its size.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _OPTIONAL, _OF_OPTIONAL = "optional", frozenset({"of", "none", "ofNonZeroValue"}
 _CONSTANT, _STRING = 3, 6
 DIVIDE, REPLACE, JOIN = "_/_", "replace", "join"
 RENAMED = frozenset({DIVIDE, REPLACE})
-# How many times the size of their arguments the results of these functions may have. `%.1000f` yields some 1,300
+# The result of each of these functions can be this many times as large as its arguments. `%.1000f` yields some 1,300
 # digits; each part of a split text takes some forty bytes.
 _COPIES = {
     **dict.fromkeys(("_+_", "lowerAscii", "upperAscii", "trim", "reverse", "substring", "charAt", JOIN, REPLACE), 1),
@@ -42,11 +42,11 @@ _Field = tuple[int, int, int]  # number, and where its bytes start and end
 class Syntax:
     """The analysis of a formula.
 
-    `names`: the free names, in order of appearance. `copies`: how many copies of their arguments operators and literals
-    may make outside of macros; `repeated`: the same inside of what macros repeat. `macros`: how many there are.
-    `times`: the factor by which separators may lengthen a text (0: unknown). `renamed`: offsets of the names of
-    operators and functions in `RENAMED`. `replaces`, `splits`, `messages`: whether the formula replaces text, splits
-    text, or builds protocol buffer messages.
+    `names`: the free names, in order of appearance. `copies`: how many copies of their arguments the operators and
+    literals outside of macros may make. `repeated`: the same for the parts that macros repeat. `macros`: the number of
+    macros. `times`: the factor by which separators may lengthen a text (0: unknown). `renamed`: where the names of the
+    operators and functions in `RENAMED` begin (offsets). `replaces`, `splits`, `messages`: whether the formula replaces
+    text, splits text, or builds protocol buffer messages.
     """
 
     names: tuple[str, ...]

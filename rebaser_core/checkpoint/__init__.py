@@ -11,22 +11,23 @@ A part is an Arrow IPC file, or several if it is large (row numbers continue fro
 value:
 
 - `id`: unique in a part.
-- `state`: `ok`, `stale`, `error`, `unset`, or `absent` for a value that does not exist (any more). Null: the row gives
-  nothing but the id, to be referred to by others.
-- `integer`, `double`, `boolean`, `text`, `json`: the value, in one of these columns; the value null is in none.
+- `state`: `ok`, `stale`, `error`, `unset`, or `absent` for a value that does not exist (any more). Null: the row only
+  provides an id that other rows refer to.
+- `integer`, `double`, `boolean`, `text`, `json`: the value, in one of these columns. For the value null, all of them
+  are null.
 - `error_code`, `error_message`, `error_origin`: why a value cannot be computed.
 - `definition`, of a derived value: JSON of its function, its inputs (each a name and a count, or null for an id outside
   a list) and its params. `inputs`: these inputs in the same order, as row numbers of the part, counted from 0. A
   pattern has such a row too; its id is a NUL followed by the pattern.
 - `root`: the log sequence that touched the value, if the values that depend on it are not up to date yet.
 
-Batches without rows follow: some with outcomes of requests, and at the end of the newest part one with all else, as
-JSON in their metadata. Dependents are not stored, because they follow from the definitions. The state's `checkpoint` is
-not stored either, because the commit that names this checkpoint comes after it.
+Batches without rows follow, with JSON in their metadata. Some contain outcomes of requests. The last batch of the
+newest part contains everything else that is stored. Dependents are not stored, because they follow from the definitions. The
+state's `checkpoint` is not stored either, because the commit that names this checkpoint comes after it.
 
 Version 1 (`v1`) was one CBOR sequence; it can still be read.
 
-For the owner, which writes checkpoints (`writer`), and for everyone who loads a state (`open_checkpoint`). Imports
+For the owner, which writes checkpoints (`writer`), and for all code that loads a state (`open_checkpoint`). Imports
 `state`, `messages`, `encoding` and root modules of `rebaser_core`; only `reader` and `writer` and what they import need
 pyarrow.
 """
@@ -46,7 +47,7 @@ ARROW = b"ARROW1"
 class CheckpointReader(Protocol):
     """Reads a checkpoint: call `add` with the parts `before`, in order, then with the newest part, then `finish`.
 
-    All methods may run in another thread. They raise `UnprocessableError` for bytes that are no complete checkpoint,
+    All methods may run in another thread. They raise `UnprocessableError` if the bytes are not a complete checkpoint,
     and `UnsupportedVersion` for a newer format.
     """
 

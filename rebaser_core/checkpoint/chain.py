@@ -33,7 +33,7 @@ class Chain:
 
     @property
     def needs_base(self) -> bool:
-        """Whether the next checkpoint should be a new base: the deltas have the size of half a base, or are many."""
+        """Whether the next checkpoint should be a new base: there are too many deltas, or they exceed half the base."""
         limits, deltas = thresholds.now, sum(part.size for part in self.deltas)
         base = sum(part.size for part in self.base)
         return not self.base or len(self.deltas) >= limits.deltas or limits.delta_bytes * deltas > base

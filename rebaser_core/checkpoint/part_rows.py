@@ -58,7 +58,7 @@ class PartRows:
         return list(map(self._names.__getitem__, self._name_at[at:end].tolist()))
 
     def templates(self, at: int, count: int) -> NDArray[Any]:
-        """The templates of `count` rows from position `at` on, each once."""
+        """The distinct templates of `count` rows from position `at` on."""
         found = np.unique(self._template[at : at + count])
         return found[found >= 0]
 
@@ -156,7 +156,7 @@ def _names(
 ) -> tuple[list[str], NDArray[np.int64]]:
     """A list of ids, and the positions of a part's ids in it.
 
-    Copying the whole list costs as much as copying a tenth of it id by id.
+    Copying the whole list at once costs as much as copying a tenth of the ids one by one.
     """
     if len(named) or thresholds.now.names_share * len(rows) < len(ids):
         names = [*_taken(ids, rows), *gone, *_taken(ids, named)]

@@ -1,7 +1,6 @@
 """Reads checkpoints of version 2, in columns.
 
-Invariant: bytes that are no complete checkpoint are refused, whatever they are. The reader does not trust that Rebaser
-wrote them.
+Invariant: any bytes that are not a complete checkpoint are refused. The reader does not assume that Rebaser wrote them.
 """
 
 from collections.abc import Callable
@@ -195,8 +194,8 @@ class _File:
 
 
 class _Head:
-    """The JSON at the end of the newest part. Unknown fields are ignored: a field that no reader may ignore needs a new
-    version of the format.
+    """The JSON at the end of the newest part. Unknown fields are ignored, so a field that readers must not ignore needs
+    a new version of the format.
     """
 
     def __init__(self, file: _File) -> None:

@@ -1,7 +1,7 @@
 """Reads checkpoints of version 1, which servers no longer write.
 
 Such a checkpoint is a CBOR sequence (RFC 8742): a header map; parts in any order and number, each an array that begins
-with its kind; and a trailer with the counts of all that must have come.
+with its kind; and a trailer that says how many items of each kind the parts must have contained.
 """
 
 from io import BytesIO

@@ -135,10 +135,10 @@ class CheckpointDraft:
 
 
 def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
-    """The outcomes recorded after log sequence `last`, which are the last ones of `outcomes`.
+    """The outcomes recorded after log sequence `last`. They are at the end of `outcomes`.
 
-    A reader drops the oldest outcomes until their number fits. It drops the right ones, because an id that was redriven
-    once is never recorded among the other outcomes again.
+    A reader of the parts drops the oldest outcomes until the number is right. These are the ones to drop: an id that
+    was redriven once is never recorded among the outcomes of other requests again.
     """
     newer: list[RecordedOutcome] = []
     for outcome in reversed(outcomes.values()):

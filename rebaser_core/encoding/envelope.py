@@ -77,8 +77,8 @@ class MessageType(Generic[M]):
 
     `read` turns a current body into the message, given the version in which it arrived; `write` returns the wire map of
     a message in a version. Both may raise `UnprocessableError`. `lowest` returns the first version that can express a
-    message. Messages are written in that version, so that programs of the last release read whatever they could have
-    written themselves. Without `lowest`, messages are written in the current version.
+    message. Messages are written in that version, so that programs of the previous release can read every message that
+    they could have written themselves. Without `lowest`, messages are written in the current version.
     """
 
     name: str
@@ -88,8 +88,8 @@ class MessageType(Generic[M]):
     read: Callable[[Any, Limits, int], M]
     write: Callable[[M, int], dict[str, Any]]
     lowest: Callable[[M], int] | None = None
-    # Reads a body of a version if it has the usual shape, without the pydantic model, which costs as much as all else
-    # together. Returns None for any other shape.
+    # Reads a body of a given version without the pydantic model, which costs as much as all other steps together.
+    # Returns None if the body does not have the usual shape.
     quick: Callable[[dict[str, Any], Limits, int], M | None] | None = None
 
     @property

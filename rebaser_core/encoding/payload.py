@@ -43,10 +43,11 @@ CBOR, JSON = ContentType.CBOR, ContentType.JSON
 
 
 def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
-    """Decode the JSON value in `payload`. Refused: tags, byte strings, NaN, duplicate keys, anything after the value.
+    """Decode the JSON value in `payload`.
 
-    Indefinite lengths are refused as well. Raises `UnprocessableError` with code `too_large` (payload longer than
-    `max_request_bytes`), `too_deep` (more than `max_depth` + `FRAME_DEPTH` nested containers) or `malformed`.
+    Refuses tags, byte strings, NaN, duplicate keys, indefinite lengths, and bytes after the value. Raises
+    `UnprocessableError` with code `too_large` (payload longer than `max_request_bytes`), `too_deep` (more than
+    `max_depth` + `FRAME_DEPTH` nested containers) or `malformed`.
     """
     if len(payload) > limits.max_request_bytes:
         raise UnprocessableError(f"{len(payload)} bytes; at most {limits.max_request_bytes}", code="too_large")
@@ -99,7 +100,7 @@ def read_head(source: BytesIO, major: int) -> int:
 
 
 def read_item(source: BytesIO, limits: Limits) -> object:
-    """Read the next item of a CBOR sequence (RFC 8742), as strictly as `loads`; leaves `source` behind the item."""
+    """Read the next item of a CBOR sequence (RFC 8742), as strictly as `loads`; leaves `source` just after the item."""
     value = read_unchecked(source, limits)
     check_tree(value)
     return value
@@ -133,15 +134,15 @@ def _refuse_tag(*_: object) -> NoReturn:
     raise ValueError("a tag is not allowed here")
 
 
-# Tags that cbor2 decodes itself (its `decode_semantic`); it passes all others to `tag_hook`. A refused tag is never
-# decoded: with a number, a pattern or a reference inside, decoding is the attack.
+# Tags that cbor2 decodes itself (its `decode_semantic`); it passes all others to `tag_hook`. A tag is refused before
+# its content is decoded, because decoding a number, a pattern or a reference can itself be the attack.
 _REFUSED_TAGS = dict.fromkeys(
     (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799), _refuse_tag
 )
 
 
 def check_tree(value: object, *, surrogates: bool = False) -> None:  # noqa: C901, PLR0912 - one flat loop, for speed
-    """Refuse what a decoder accepts and JSON does not have. `surrogates`: whether to look for lone surrogates in text.
+    """Refuse values that a decoder accepts but JSON lacks. `surrogates`: whether to look for lone surrogates in text.
 
     Raises `UnprocessableError` (`malformed`). Iterative, although the decoder has bounded the depth.
     """
@@ -192,7 +193,7 @@ def _loads_json(payload: bytes, limits: Limits) -> object:
 
 
 def _check_json_depth(payload: bytes, depth: int) -> None:
-    """Refuse deep nesting before the recursive decoder meets it. Linear; other faults are left to the decoder."""
+    """Refuse deep nesting before the recursive decoder runs. Takes linear time; leaves other faults to the decoder."""
     bare = payload.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
     level = 0
     for outside in bare.split(b'"')[::2]:

@@ -1,7 +1,7 @@
-"""The messages of Rebaser and their versions: requests, replies, commits, progress, and the blobs of large ones.
+"""The messages of Rebaser and their versions: requests, replies, commits, progress, and the blobs of large messages.
 
-For clients and servers, which call the functions below and see messages of the current version only. So a new version
-needs a body, an upgrade from the version before, and golden files (`tests/wire`), and nothing else. Imports `encoding`,
+For clients and servers, which call the functions below and only see messages of the current version. So all that a new
+version needs is a body, an upgrade from the previous version, and golden files (`tests/wire`). Imports `encoding`,
 `state` and root modules of `rebaser_core`.
 """
 

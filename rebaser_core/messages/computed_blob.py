@@ -1,7 +1,7 @@
 """The blob format of `ComputedTable`: the results of a large update, in columns.
 
-Invariant: `decode_table` returns a table equal to the one that `encode_table` encoded. It refuses bytes that are no
-such table, or that hold a value which cannot be stored.
+Invariant: `decode_table` returns a table equal to the one that `encode_table` encoded. It refuses bytes that are not
+such a table, or that contain a value that cannot be stored.
 
 `{"v2": {"computed": {ids, kinds, numbers, others, errors}}}` in CBOR. `ids`: one text with an id in each line (ids
 contain no line breaks). `kinds`: a byte for each id (0 null, 1 false, 2 true, 3 integer, 4 double, 5 other). `numbers`:

@@ -1,7 +1,7 @@
 """The wire format of deltas: inline in a commit, or in a blob.
 
-Invariant: the delta of a `dvu` commit decodes as computed values, that of any other commit as updates, and as nothing
-else.
+Invariant: the delta of a `dvu` commit decodes only as computed values, and the delta of any other commit only as
+updates.
 """
 
 import operator
@@ -80,14 +80,14 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 #
 # `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Blobs are encoded and decoded item by item:
 # one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that contain a
-# match are written as `v2`, so that a reader of the last release leaves them to newer ones. The results of a large
-# update are written in columns (`rebaser_core.messages.computed_blob`), which is another `v2`.
+# match are written as `v2`, so that a program of the previous release leaves them to newer programs. The results of a
+# large update are written in columns (`rebaser_core.messages.computed_blob`). That format is also tagged `v2`.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 
 
 def encode_updates_blob(updates: Sequence[Update]) -> bytes:
-    """The blob with the updates of a request that is too large for a message."""
+    """The blob with the updates of a request that does not fit in a message."""
     return encode_delta(tuple(updates))
 
 

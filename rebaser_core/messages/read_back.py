@@ -1,8 +1,9 @@
 """Checks that an encoded commit decodes to the same commit, at less than the cost of decoding it.
 
-Invariant: True only if `decode_commit` would return an equal commit and `read_sweep_headers` its `applied` and `debt`;
-False decides nothing. The check runs for every commit before it is stored, while the caches of the processor are cold.
-So it compares the fields of the message with the commit, builds no objects, and calls as little as possible.
+Invariant: the check returns True only if `decode_commit` would return an equal commit, and `read_sweep_headers` its
+`applied` and `debt`. False means that the answer is unknown. The check runs for every commit before it is stored, while
+the caches of the processor are cold. So it compares the fields of the message with the commit, builds no objects, and
+calls as little as possible.
 """
 
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ def _natural(text: str) -> int:
 
 
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:
-    """Functions that the writer of a commit did not have; none if the header is damaged, since it only saves time."""
+    """Functions that the writer of a commit lacked; empty if the header is damaged, because it only saves time."""
     text = (headers or {}).get(UNKNOWN)
     if not text:
         return ()

@@ -1,7 +1,7 @@
-"""The folded state of a change set: what its log adds up to, and exactly what a checkpoint stores.
+"""The folded state of a change set: the result of all commits in its log, and exactly what a checkpoint stores.
 
-Invariant: the state changes only in `ChangeSetState.fold`, one commit at a time, and owner and readers fold with the
-same function. The cost of an update depends on what it touches, never on the size of the change set.
+Invariant: the state changes only in `ChangeSetState.fold`, one commit at a time. Owners and readers use this same
+function. The cost of an update depends on what it touches, never on the size of the change set.
 
 Values are stored in columns (`rebaser_core.state.columns`). An open view pins the columns, so that another thread can
 read them at the speed of arrays. Commits folded meanwhile are written to an overlay (`rebaser_core.state.overlay`).
@@ -49,8 +49,8 @@ class RecordedOutcome:
     at_ms: int
 
 
-# Outcomes of redriven requests are kept this much longer than others, which is longer than any dead letter is kept. So
-# a dead letter that was redriven but not deleted is not applied twice, however late it is redriven again.
+# Outcomes of redriven requests are kept for this much longer than other outcomes. That is longer than any dead letter
+# is kept, so a dead letter that was redriven but not deleted is never applied twice, however late it is redriven again.
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class ChangeSetState:
     def stale(self) -> set[str]:
         """Ids of derived values that no DVU has brought up to date yet.
 
-        Costs as much as there are such ids, or as the change set holds if a recompute is due.
+        The cost depends on the number of such ids; if a recompute is due, on the size of the change set.
         """
         self._merge_all()
         if not self.recompute:
@@ -182,7 +182,7 @@ class ChangeSetState:
                     roots[update.id] = sequence
             for recompute in commit.recompute:
                 if recompute.function is None:
-                    self.recompute.clear()  # all functions include those asked for before
+                    self.recompute.clear()  # "all functions" includes the functions requested before
                 self.recompute[recompute] = sequence
         newest, self.last = self.last, sequence
         self.unknown = commit.unknown
@@ -296,7 +296,7 @@ class View:
         """Call `function(*args)` in another thread. Raises `RuntimeError` if the view is closed already."""
         self._users.append(None)
         try:
-            if not self._open:  # read after this thread was counted, because `close` counts after it closed
+            if not self._open:  # read only now: this thread is counted, and `close` clears the flag before it counts
                 raise RuntimeError("the view is closed")
             return function(*args)
         finally:

@@ -1,6 +1,6 @@
 """The results of a dependent values update, in columns.
 
-Invariant: a table equals the sequence of its `Computed` items, which exist only if a caller asks for them.
+Invariant: a table equals the sequence of its `Computed` items, which are created only when a caller asks for them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,8 +45,8 @@ class RowIds(Sequence[str]):
 class ComputedTable(Sequence[Computed]):
     """By position: `ids`; `kinds`, `bits` and `others` as in `rebaser_core.state.kinds`; `faults`, with the kind NULL.
 
-    `rows`: the rows of the values in `columns`, if the table was made from there; both are None in a decoded table. Ids
-    that may lose their row must be dropped before they do (`filter`).
+    `rows`: the rows of the values in `columns`, if the table was made from there; both are None in a decoded table. If
+    an id may lose its row, drop the id from the table before that happens (`filter`).
     """
 
     ids: Sequence[str]

@@ -46,7 +46,7 @@ class Edges:
         """Add edges from each of `inputs` to `row`, which names them now."""
         if self.stale or not inputs:
             return
-        # There was no lookup for long: drop the edges, and build at the next lookup.
+        # There was no lookup for a long time: drop the edges, and rebuild them at the next lookup.
         if self.chained > max(thresholds.now.edges_behind, 2 * len(self.targets)):
             self.stale = True
             self._clear(64)

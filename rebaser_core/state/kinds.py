@@ -1,8 +1,8 @@
 """Values in arrays (`kinds`, `bits` and `others`), and how they are decoded.
 
 Invariant: a value is its kind and, if it is a number, its 8 bytes: an integer, or the bits of a double. Values that are
-neither (text, lists and maps) stand apart, by position. A million numbers are two arrays, never a list of objects. The
-order of the kinds matters: compiled code handles every kind up to FLOAT.
+neither (text, lists and maps) are stored separately, by position. A million numbers are two arrays, never a list of
+objects. The order of the kinds matters: compiled code handles every kind up to FLOAT.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ STATE_CODES: Final = {State.OK: OK, State.STALE: STALE, State.ERROR: ERROR, Stat
 
 # The kinds of a value. `rebaser.dvu.wire.column` adds kinds of its own behind OTHER.
 NULL, FALSE, TRUE, INT, FLOAT, OTHER = range(6)
-CONSTANTS: Final[Mapping[int, bool | None]] = {NULL: None, FALSE: False, TRUE: True}  # kinds that say the whole value
+CONSTANTS: Final[Mapping[int, bool | None]] = {NULL: None, FALSE: False, TRUE: True}  # kinds that determine the value
 
 UNDEFINED: Final = -1  # the template of a row without a definition
 
@@ -49,7 +49,7 @@ def decode_one(kinds: Kinds, bits: Bits, others: Mapping[int, T], at: int, const
 
 
 def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping[int, T]) -> list[T]:
-    """All values. `constants` gives those of kinds that say the whole value, `others` the rest by position."""
+    """All values. `constants` has the values of kinds that determine the value, `others` the rest by position."""
     values: list[Any]
     if len(kinds) and (kinds == FLOAT).all():
         values = bits.view(np.float64).tolist()
@@ -68,7 +68,7 @@ def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping
 
 
 def spread_numbers(kinds: Kinds, numbers: Bits) -> Bits:
-    """The bits of all values, given those of the numbers among them. Raises `ValueError` if they are not as many."""
+    """The bits of all values, given the bits of the numbers among them. Raises `ValueError` if the counts differ."""
     if len(numbers) == len(kinds):
         return numbers
     places = np.flatnonzero(is_number(kinds))

@@ -40,14 +40,14 @@ UNSET_CELL = Cell(None, State.UNSET)
 
 
 class Cells(Mapping[str, Cell]):
-    """A mapping from id to `Cell`, made on access. `pins`: how many views rely on `columns` as they are."""
+    """A mapping from id to `Cell`, made on access. `pins`: how many views need `columns` to stay unchanged."""
 
     def __init__(self) -> None:
         self.columns = Columns()
         self.pins = 0
         self._overlay: dict[str, Cell | None] = {}
-        self._extra_uses: dict[str, int] = {}  # how much more often than in `columns` definitions name an id
-        self._extra_size = 0  # how many more values there are than in `columns`
+        self._extra_uses: dict[str, int] = {}  # uses of an id by definitions, minus its uses in `columns`
+        self._extra_size = 0  # number of values, minus their number in `columns`
         self._patterns: GlobSet | None = None  # those that definitions in the overlay name
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Cells(Mapping[str, Cell]):
         return found
 
     def unknown_functions(self, known: Container[str]) -> set[str]:
-        """Functions not among `known` that definitions in the columns name or once named."""
+        """Functions that definitions in the columns name, or named in the past, and that are not in `known`."""
         return {name for name in self.columns.templates.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
@@ -223,7 +223,7 @@ class Cells(Mapping[str, Cell]):
         return True
 
     def _count_inputs(self, definition: Derive, change: int) -> None:
-        """Add `change` to how much more often definitions name each input than they do in the columns."""
+        """Add `change` to the extra uses of each input: its uses by definitions, minus its uses in the columns."""
         uses = self._extra_uses
         for input_id in definition.input_ids():
             uses[input_id] = uses.get(input_id, 0) + change

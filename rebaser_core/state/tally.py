@@ -1,4 +1,4 @@
-"""Counts the values of a state by state, with the causes of errors."""
+"""Counts the values of a change set in each `State` (ok, stale, error, unset), and lists causes of errors."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ FAILED_INPUT = "failed_input"  # the code of a value that fails because an input
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """`counts`: the number of values in each state, zeros included. `causes`: ids and faults of the first few values,
-    by id, that fail by themselves. `failing`: how many values fail by themselves.
+    """`counts`: the number of values in each state, zeros included. `failing`: how many values fail by themselves, and
+    not because an input fails. `causes`: ids and faults of the first few of these, in the order of their ids.
     """
 
     counts: Mapping[State, int]

@@ -1,4 +1,4 @@
-"""Glob patterns: matching one glob against an id, and finding those of many globs that match an id.
+"""Glob patterns: matches an id against one glob, and finds which globs of a set match an id.
 
 Invariant: the time depends on the globs that match and on those that share segments (the parts between slashes) with
 the id, not on the number of globs. No glob takes more than about the square of the length of an id.
@@ -17,7 +17,7 @@ Matcher: TypeAlias = Callable[[str], object]
 def matcher(glob: str) -> Matcher:
     """A predicate on ids for `glob`: `*` is any run of characters except `/`, `**` (or more) any run at all."""
     # A run ends at the first occurrence of the text behind it, and never later: the next run can match whatever lies
-    # between. So nothing is tried twice, and many runs do not take exponential time.
+    # between. So no position is tried twice, and a glob with many runs does not take exponential time.
     pieces = [[re.escape(text) for text in piece.split("*")] for piece in re.split(r"\*\*+", glob)]
     *_, last = pieces
     bound = [head + "".join([f"(?>[^/]*?{text})" for text in more]) for head, *more in pieces]

@@ -1,7 +1,7 @@
-"""A tree of ids by segment (the parts between slashes): which of many ids match a glob.
+"""A tree of ids by segment (the parts between slashes). It finds the ids that match a glob.
 
-Invariant: the time depends on the ids that match, and on those that the segments before the first `**` admit. The tree
-holds only ids that may match one of the globs passed to `cover`, judged by their first segments.
+Invariant: the time depends on the number of ids that match, and on the number of ids that the segments before the first
+`**` admit. The tree contains only ids whose first segment fits one of the globs passed to `cover`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator

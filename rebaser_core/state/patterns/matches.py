@@ -4,9 +4,9 @@ A pattern has a row in `Columns` under the key `updates.PATTERN_PREFIX` plus its
 dependents of that row are the definitions that name the pattern. The inputs of a definition list the pattern's row, not
 the values that it matches; the planner looks those up here.
 
-Invariant: writing a value costs as much as the patterns that match it, not as the values that they match. The rows that
-a pattern matches are cached once they were looked up. Values that are added or removed afterwards are noted and merged
-at the next lookup.
+Invariant: the cost of writing a value depends on the number of patterns that match it, not on the number of values that
+these patterns match. The first lookup of a pattern caches the rows that it matches. Values that are added or removed
+afterwards are noted, and merged at the next lookup.
 """
 
 from bisect import bisect_left
@@ -87,7 +87,7 @@ class PatternMatches:
             matched.removed.add(row)
 
     def _cached(self, keys: list[str]) -> list["_Matched"]:
-        """The cached matches of `keys`, whose matches change now. Drops those that have too many changes noted."""
+        """The cached matches of `keys`, which are about to change. Drops entries with too many noted changes."""
         self.generation += bool(keys)
         cached = []
         for key in keys:
