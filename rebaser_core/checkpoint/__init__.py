@@ -22,8 +22,9 @@ value:
 - `root`: the log sequence that touched the value, if the values that depend on it are not up to date yet.
 
 Batches without rows follow, with JSON in their metadata. Some contain outcomes of requests. The last batch of the
-newest part contains everything else that is stored. Dependents are not stored, because they follow from the definitions. The
-state's `checkpoint` is not stored either, because the commit that names this checkpoint comes after it.
+newest part contains everything else that is stored. Dependents are not stored, because they follow from the
+definitions. The state's `checkpoint` is not stored either, because the commit that names this checkpoint comes after
+it.
 
 Version 1 (`v1`) was one CBOR sequence; it can still be read.
 
