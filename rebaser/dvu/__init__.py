@@ -4,6 +4,6 @@
 `compiled`, `cel` and `functions` on Spark's executors (planning uses the last three as well); `wire` holds what travels
 between them. This package may import `rebaser_core`, `rebaser_client` and `rebaser.embedded`.
 
-Invariant: a value that cannot be computed is a value in state `error`. A failure that belongs to no value is raised as
+Invariant: a value that cannot be computed gets the state `error`. A failure that concerns the whole update is raised as
 `DvuError`.
 """

@@ -1,7 +1,7 @@
 """Code and message of every fault that a derived value can have.
 
-Invariant: a fault depends on the graph and its values only, never on roots, packets or waves. So a value that was
-updated step by step has the same fault that a full recompute would give it.
+Invariant: a fault depends only on the graph and its values, never on roots, packets or waves. So a value has the same
+fault after many small updates as after a full recompute.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Runs one dependent values update, from a view to what changed.
 
-Invariant: the event loop is never held for long. A small update is planned and its results are read on the event loop,
-when it is its turn: switching threads would cost more than the work. Any other update does this in a worker thread,
-which only reads the view. Values are computed by Spark, and only if there is anything to compute. A caller that cancels
-an update does not wait for its thread, whose further work changes nothing.
+Invariant: the event loop is never held for long. A small update is planned, and its results are read, on the event
+loop, after other waiting tasks have run, because switching threads would cost more than the work. A larger update does
+this in a worker thread, which only reads the view. Values are computed by Spark, and only if there is anything to
+compute. A caller that cancels an update does not wait for its thread, whose further work changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ _refreshing: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
 
 
 class PacketEngine(Protocol):
-    """What computes packets: `rebaser.dvu.spark.engine.Engine`, or a stand-in."""
+    """Computes packets: `rebaser.dvu.spark.engine.Engine`, or a stand-in for tests."""
 
     async def evaluate(
         self,
@@ -118,10 +118,9 @@ def _next_wave(
 
 
 async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
-    """Put a structure that workers may not have where they find it.
-
-    Returns True if there is no such place and the structure is too large to go with its packet. The caller then has to
-    plan with packets of the affected subgraph.
+    """Put a structure that workers may not have in a place where they can find it. Returns True if there is no such
+    place and the structure is too large to go with its packet. The caller then has to plan with packets of the affected
+    subgraph.
     """
     if not isinstance(made, FullGraphPlan):
         return False

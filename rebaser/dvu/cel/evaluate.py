@@ -71,7 +71,9 @@ def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
 
 
 def parsed(expression: str, names: tuple[str, ...]) -> bytes | None:
-    """The serialized syntax tree of a formula with inputs `names`; None if it fails for all values of them."""
+    """The serialized syntax tree of a formula with inputs `names`; None if the formula fails whatever values they
+    have.
+    """
     formula = formulas.read(expression)
     return None if isinstance(formula, str) or formula.wrong_names(names) else formula.tree
 
@@ -96,8 +98,8 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
     """Refuse a formula that could build gigabytes, for instance by doubling a text in macro after macro.
 
     The library bounds iterations but not sizes. Each macro may multiply the size of its input by the number of
-    operators and literals in it that copy, and one of them may do so for each element. `length` is about that of the
-    formula. Raises `FormulaError`.
+    operators and literals in it that copy, and one of these may do so for each element. `length` is the approximate
+    length of the formula. Raises `FormulaError`.
     """
     given_size = sum([estimated_size(value) for value in inputs.values()]) + length
     size = given_size + (_REPLACED_BYTES if syntax.replaces else 0)
@@ -110,10 +112,9 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
 
 
 def _plain(result: Any) -> Json:
-    """The JSON value of a CEL value.
-
-    `value()` of a null drops a reference that the library does not own, and after some thousand of them `None` is freed
-    (cel-expr-python 0.1.3). So the type is checked first, and lists and maps are converted item by item.
+    """The JSON value of a CEL value. In cel-expr-python 0.1.3, `value()` of a null drops a reference that the library
+    does not own, and after some thousand calls `None` is freed. So the type is checked first, and lists and maps are
+    converted item by item.
     """
     return _convert(result, [DEFAULT_LIMITS.max_value_bytes])
 

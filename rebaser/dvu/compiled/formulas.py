@@ -1,7 +1,8 @@
 """Translates parsed formulas over numbers into programs: arithmetic, comparison, choice and logic.
 
-Invariant: an expression whose result is not known to the last bit is not compiled. A program stops where CEL would
-raise an error. So `a && b` may evaluate `a` first, although in CEL a false `b` takes precedence over an error in `a`.
+Invariant: an expression is compiled only if the program gives the result of CEL to the last bit. A program stops where
+CEL would raise an error, and Python computes the node. So `a && b` may evaluate `a` first, although in CEL a false `b`
+takes precedence over an error in `a`.
 """
 
 import struct

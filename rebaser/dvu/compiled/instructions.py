@@ -133,8 +133,9 @@ def for_doubles(program: Program) -> Program | None:
 
 
 def for_integers(program: Program) -> Program | None:
-    """The program for inputs that are all integers, as `for_doubles`. None if it might then compute anything but
-    integers and booleans."""
+    """Like `for_doubles`, for inputs that are all integers. None if it might then compute anything but integers and
+    booleans.
+    """
     if program.instructions[0][0] >= REDUCE_SUM:
         return program if program.instructions[0][0] in _OVER_INTEGERS else None
     types: dict[int, int | None] = dict.fromkeys(range(INPUTS), _INTEGER)
@@ -151,7 +152,7 @@ def _typed(
 ) -> Program | None:
     """The program with its constants converted, if the type of every result is known and every register has one type.
 
-    `types` are by operand; those of the registers that the program writes are added.
+    `types` maps operands to types; the types of the registers that the program writes are added.
     """
     for op, to, left, right in program.instructions:
         if op == JUMP:

@@ -1,6 +1,7 @@
 """Puts the programs of a packet together for the kernel, and calls it.
 
-Invariant: compiled code and Python give the same results, to the bit. So a packet is linked only where that saves time.
+Invariant: compiled code and Python give the same results, to the bit. So linking never changes a result, and a packet
+is linked only where that saves time.
 """
 
 from typing import Any, Protocol

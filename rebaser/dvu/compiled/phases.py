@@ -1,11 +1,12 @@
 """Reorders a packet into phases: numbers in long stretches for compiled code, everything else in batches.
 
-A node is *aside* if compiled code cannot compute it: it has no program, or it has text among its inputs. Phase 0 has
-the nodes that need none of these, phase 1 the nodes aside that need no other node aside, phase 2 those that need phase
-1, and so on: nodes aside are in odd phases. So a chain of numbers is one stretch, however long, and texts computed from
-its links are one batch. Nodes of an odd phase need nothing from each other.
+A node is *aside* if compiled code cannot compute it: it has no program, or it has text among its inputs. Odd phases
+hold the nodes aside, even phases all other nodes. Phase 0 holds the nodes that depend on no node aside, phase 1 the
+nodes aside that depend on no other node aside, phase 2 the other nodes that depend on phase 1, and so on. So a chain of
+numbers is one stretch, however long, and texts computed from the values of that chain are one batch. Nodes of the same
+odd phase do not depend on each other.
 
-Invariant: inputs come before dependents, as in the order of the packet. So the results are the same, to the byte.
+Invariant: inputs come before dependents, as in the order of the packet. So the results do not change by a byte.
 """
 
 # ruff: noqa: PLR0917, PLR1714, SIM109 - compiled code: arrays one by one, and no tuples

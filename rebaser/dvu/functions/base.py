@@ -40,18 +40,18 @@ class Function:
     item for each value to compute: a NumPy array of doubles, integers or booleans if all items are that, otherwise a
     list. By name, a list of ids is a tuple of columns. It returns as many results, in order: an array (NumPy's or
     Arrow's), or a list in which an exception is the error of that value. If it raises, or returns anything else,
-    Rebaser computes each value by itself: with `call`, or with columns of one item if there is no `call`. The number of
-    values in a call is not guaranteed, so a result must not depend on its neighbours, and `call` must give the very
-    same results. For example, a plug-in may define
+    Rebaser computes the values one by one: with `call`, or with columns of one item if there is no `call`. The number
+    of values in a call is not guaranteed, so a result must not depend on the other values of the call, and `call` must
+    give exactly the same results. For example, a plug-in may define
 
         def _discounted(inputs, params):
             return np.asarray(inputs["price"], np.float64) * (1 - params["discount"])
 
         discounted = Function(name="discounted", vector=_discounted, doc="The price less a discount.")
 
-    `inputs` and `params` list the names that it knows; None means that it takes any. `text` tells that it returns text
-    if it is given text, which only saves time. `doc` is shown to users. `fingerprint` identifies the code of a plug-in,
-    and is empty for a built-in function.
+    `inputs` and `params` list the names that the function knows; None means that it takes any. `text` declares that the
+    function returns text if an input is text; this only saves time. `doc` is shown to users. `fingerprint` identifies
+    the code of a plug-in, and is empty for a built-in function.
 
     Raises `TypeError` if neither form is given.
     """

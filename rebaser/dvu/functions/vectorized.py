@@ -1,8 +1,8 @@
 """What the vector form of a function takes and returns.
 
-Invariant: a result does not show whether values were computed together or one by one. So the results of a vector form
-are accepted only if there is one storable value (or exception) for each value; otherwise each value is computed by
-itself.
+Invariant: a result does not depend on whether values were computed together or one by one. So the results of a vector
+form are accepted only if there is one storable result (or exception) for each value; otherwise the values are computed
+one by one.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,5 @@
-"""Planning of an update, on the owner: what the roots reach, cut into packets; and what the results change.
+"""Plans an update, on the owner: finds what the roots reach, divides it into packets, and finds what the results
+change.
 
 Only `rebaser.dvu.update` and benchmarks import from here, and `rebaser.dvu.spark`, which loads compiled loops in the
 background. This package imports `rebaser_core`, `rebaser.dvu.wire`, `functions`, `compiled` and, from `worker`, the

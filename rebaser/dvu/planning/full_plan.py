@@ -1,8 +1,8 @@
 """Plans an update that reaches much of a large graph: one packet over a structure that workers keep between updates.
 
-Invariant: gives the results that `rebaser.dvu.planning.packet_plan.PacketPlan` would give. The owner compares what
-workers compute with what the change set holds, by column. So no stored value of a derived node travels, and edges
-travel only the first time.
+Invariant: the plan gives the results that `rebaser.dvu.planning.packet_plan.PacketPlan` would give. The owner compares
+the results with the stored values, column by column. So the stored values of computed nodes are not sent, and edges are
+sent only the first time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ _REACHED, _READ = 1, 2  # marks by slot: computed; only read by what is computed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Changes:
-    """Room for the rows that changed and their new values; `others` by place."""
+    """Arrays with room for the rows that changed and their new values; `others` is by place."""
 
     rows: subgraph.Ints
     kinds: npt.NDArray[np.uint8]
@@ -52,8 +52,8 @@ def plan_full_graph(
 ) -> "FullGraphPlan | None":
     """The plan of everything that the rows `roots` reach; None if a `PacketPlan` is better.
 
-    It is better if the graph has a cycle, if only a small part of it is reached, or if too much of that is left to
-    Python.
+    A `PacketPlan` is better if the graph has a cycle, if the roots reach only a small part of it, or if too much of
+    that part is left to Python.
     """
     structure = layout.structure
     if structure is None:
@@ -277,7 +277,7 @@ class FullGraphPlan:
         return [0, self.size]
 
     def computed(self) -> ComputedTable:
-        """What differs from the stored cells. Complete once `next_wave` has returned nothing."""
+        """The values that differ from the stored ones. Complete once `next_wave` has returned nothing."""
         changes, count = self._changes, self._changed
         rows, kinds, bits = changes.rows[:count], changes.kinds[:count], changes.bits[:count]
         failed = np.flatnonzero(kinds == FAULT)

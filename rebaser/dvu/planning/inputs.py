@@ -1,6 +1,7 @@
 """Reads what a packet needs besides edges: its constants, and the baseline each node is compared with.
 
-Invariant: what is read here, rows of a view and results of earlier waves, does not change while a packet is with Spark.
+Invariant: the data read here (rows of a view, and results of earlier waves) does not change while Spark computes a
+packet.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """Puts the whole graph of a change set in order, and keeps that order until a definition changes.
 
-Invariant: a cached layout is given out only if it is that of the definitions as they are now.
+Invariant: a cached layout is returned only if it matches the current definitions.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from rebaser_core.state.computed_table import RowIds
 
 @dataclass(slots=True, eq=False)
 class GraphLayout:
-    """The structure of a change set, for the definitions of one `generation` and the pattern matches of another. It is
-    None if the graph has a cycle, or if patterns stand for too many inputs.
+    """The structure of a change set, for one generation of its definitions and one of its pattern matches. `structure`
+    is None if the graph has a cycle, or if patterns stand for too many inputs.
 
     `rows` are by slot. `slot` is by row: -1 if no definition names the row. `sent` tells whether workers were given the
     structure. `id_text` has the ids of the nodes once a large update has asked for them.
@@ -76,7 +76,7 @@ _layouts: "WeakKeyDictionary[Columns, GraphLayout]" = WeakKeyDictionary()
 
 
 def cached_layout(columns: Columns) -> GraphLayout | None:
-    """The layout that was built for the definitions as they are now, if there is one."""
+    """The cached layout if it matches the current definitions, otherwise None."""
     layout = _layouts.get(columns)
     return layout if layout is not None and layout.generation == _generation(columns) else None
 

@@ -4,8 +4,9 @@ A graph is numbered by position. The inputs of position `i` are `idx[ptr[i]:ptr[
 matrix. An input outside the graph, a constant, is `-k - 1` for constant `k`. `sptr` and `sidx` give the dependents of
 each position in the same way.
 
-Invariant: plain functions of numbers, arrays and tuples of arrays. A function calls only those defined above it whose
-names begin with an underscore: they are compiled into it. Arrays that a function fills come last.
+Invariant: every function takes only numbers, arrays and tuples of arrays. It calls only functions that are defined
+above it and whose names begin with an underscore; they are compiled into it. Arrays that it fills are its last
+parameters.
 """
 
 # ruff: noqa: PLR0912, PLR0917, C901, SIM110 - compiled code: a call costs what a branch saves
@@ -35,9 +36,9 @@ def _next_pattern(link, pattern, before, pattern_row, mark):
 def reach(roots, given, columns, edges, links, checked, limit, mark, out):
     """Write the derived rows that `roots` are or reach into `out`, and mark them.
 
-    The first `given` rows of `out` are there and marked already; what they reach is found as well. A derived root
-    counts as woken. Returns how many rows are given or directly woken by a root, and how many there are in all; or -1
-    instead of the first number as soon as there are more than `limit`.
+    The caller has written and marked the first `given` rows of `out`; the rows that they reach are found as well. A
+    derived root counts as woken. Returns two numbers: the rows that are given or directly woken by a root, and all rows
+    in `out`. As soon as there are more than `limit` rows, the first number is -1.
 
     `columns` are `state, template, first_input, arity, refs`. `edges` are those of `rebaser_core.state.dependents`:
     offsets and targets of the sorted edges, head, next and target of those appended since. An edge may be dead:
@@ -176,8 +177,10 @@ def reverse_edges(ptr, idx, waiting, sptr, sidx):
 
 
 def append_ready(start, filled, sptr, sidx, waiting, order):
-    """Append to `order` the positions that become ready through its entries from `start` to `filled`, and so on.
-    Returns the new length of `order`. `waiting` counts down."""
+    """Append to `order` the positions that become ready through its entries from `start` to `filled`, then those that
+    become ready through the appended ones, until none is left. Returns the new length of `order`. `waiting` counts
+    down.
+    """
     entry = start
     while entry < filled:
         for edge in range(sptr[order[entry]], sptr[order[entry] + 1]):
@@ -251,7 +254,8 @@ def is_topological(ptr, idx):
 
 def depth_first(sptr, sidx, waiting, stack, order):
     """Write all positions that wait for nothing into `order`, each followed by those that it makes ready, so that an
-    island stays together. Returns how many. `waiting` counts down, `stack` is scratch."""
+    island stays together. Returns the number of positions written. `waiting` counts down, `stack` is scratch.
+    """
     filled = 0
     for start in range(len(waiting)):
         if waiting[start]:

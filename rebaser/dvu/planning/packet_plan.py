@@ -1,11 +1,12 @@
 """Plans an update as packets of the affected subgraph.
 
-Usually there is one wave of one packet. An island (a weakly connected part of the subgraph) that does not fit into a
-packet is filled level by level; what has to wait for a packet of this wave goes into the next wave.
+Usually there is one wave of one packet. If an island (a weakly connected part of the subgraph) does not fit into a
+packet, packets are filled with it level by level; nodes that have to wait for a packet of this wave go into the next
+wave.
 
 Invariant: pure, over one `View`; the cost grows with the affected part. A packet needs nothing from another packet of
-its wave; results of earlier waves that it needs are in it as constants. `computed()` has only what differs from the
-stored cells, and does not depend on how the work was cut.
+its wave; it holds the results of earlier waves that it needs as constants. `computed()` has only values that differ
+from the stored ones, and does not depend on how the work was divided.
 """
 
 from collections.abc import Sequence
@@ -87,7 +88,7 @@ class PacketPlan:
         return list(accumulate(sizes, initial=self.size - len(self._parts) - sum(sizes)))
 
     def computed(self) -> ComputedTable:
-        """What differs from the stored cells. Complete once `next_wave` has returned nothing."""
+        """The values that differ from the stored ones. Complete once `next_wave` has returned nothing."""
         new, ids = self._new, self._columns.ids
         positions = np.flatnonzero(new.changed)
         rows, kinds, bits = self._graph.rows[positions], new.kinds[positions], new.bits[positions]
@@ -208,7 +209,9 @@ class PacketPlan:
         return self._columns.templates[number] if number >= 0 else self._graph.widened[-number - 1]
 
     def _too_large(self, position: int) -> Fault:
-        """The fault of a value whose inputs are settled and too large to send: the one that a worker would find."""
+        """The fault of a value whose inputs are settled and too large to send: the same fault that a worker would
+        report.
+        """
         columns, graph = self._columns, self._graph
         row = graph.rows[position]
         id_ = columns.ids[row]

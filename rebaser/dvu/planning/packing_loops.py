@@ -21,7 +21,7 @@ def _measure_inputs(node, packet, ptr, idx, where, constant_weight, weight, cons
     packet, and bytes.
 
     A settled input counts once in a packet: `constant_seen` and `seen` have the number of the last packet it counted
-    in. The inputs counted for this node are written into `counted`; how many is returned last.
+    in. The inputs counted for this node are written into `counted`; their number is returned last.
     """
     inside, size, fresh = False, 16, 0
     for edge in range(ptr[node], ptr[node + 1]):
@@ -65,9 +65,10 @@ def _take_back(taken, start, end, where):
 def fill(islands, graph, weights, limits, packing, out):
     """Fill the packets of a wave, numbered from `first` on, with the positions that wait for no packet of the wave.
 
-    A packet holds up to `budget` bytes, and is full with `enough` nodes and edges unless at most `crumbs` of the `left`
-    ones are still to come. Positions whose inputs are settled and take more than `largest` bytes become `heavy`; if
-    there are any, nothing else counts. With `one_only`, the function gives up if one packet is not enough.
+    A packet holds up to `budget` bytes. It is full once it has `enough` nodes and edges, unless at most `crumbs` of the
+    `left` nodes and edges remain. Positions whose inputs are settled and take more than `largest` bytes become `heavy`;
+    if there are any, the other results do not count. With `one_only`, the function gives up if one packet is not
+    enough.
 
     Returns how many packets, islands left and heavy positions there are, and whether the function gave up.
     """

@@ -101,7 +101,7 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
 
 
 def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
-    """Those of `patterned`, positions of rows with patterns, whose function is `by_id`."""
+    """The positions among `patterned` (positions of rows with patterns) whose function is `by_id`."""
     if BY_ID not in columns.templates.functions:
         return patterned[:0]
     template = columns.template[rows[patterned]]

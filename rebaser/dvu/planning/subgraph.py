@@ -1,7 +1,8 @@
 """Finds the subgraph that the roots of an update reach, and puts it in topological order.
 
 Invariant: the cost grows with the affected values and their edges, never with the size of the change set (zeroed memory
-that is not touched costs nothing). Nothing here recurses, so a chain of a million values is as good as a bush.
+that is not touched costs nothing). Nothing here recurses, so the depth of a graph does not matter: a chain of a million
+values costs no more than a flat graph.
 """
 
 from dataclasses import dataclass
@@ -75,7 +76,9 @@ def refresh_indexes(columns: Columns) -> None:
 
 
 def root_rows(view: View) -> Ints:
-    """The rows of those roots of `view` that have one, and of the patterns that match roots which were removed."""
+    """The rows of the roots of `view`, except roots without a row, and the rows of the patterns that match removed
+    roots.
+    """
     roots, columns = view.roots, view.columns
     index, globs = columns.index, columns.patterns
     rows = np.fromiter(map(index.get, roots, repeat(-1)), np.int32, len(roots))
@@ -119,7 +122,7 @@ def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patte
 
 
 def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = None) -> Subgraph:
-    """The subgraph of everything derived that the roots of `view`, and what a recompute asks for, are or reach.
+    """The subgraph of all derived values that are, or depend on, a root of `view` or a value that a recompute asks for.
 
     Inputs outside it are constants. `reached` is given if the caller has searched already. Raises `DvuError` if
     patterns stand for too many inputs.
@@ -172,7 +175,7 @@ def local_edges(
 
 
 def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = None) -> Reached | None:
-    """What the rows `roots`, and what a recompute asks for, reach; None if that is more than `max_rows`."""
+    """The rows that `roots`, and the rows that a recompute asks for, reach; None if these are more than `max_rows`."""
     columns = view.columns
     edges, count, interpreted_max = columns.edges, columns.count, limits.interpreted_max
     max_rows = count if max_rows is None else max_rows

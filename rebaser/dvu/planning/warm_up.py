@@ -1,6 +1,6 @@
 """Compiles everything that planning and workers run compiled, ahead of its first use.
 
-A server runs `python -m rebaser.dvu.planning.warm_up` beside itself, at low priority.
+A server runs `python -m rebaser.dvu.planning.warm_up` as a separate process at low priority.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Runs blocking calls that can be interrupted.
 
-Invariant: no thread is left behind. A blocking call is made to end from outside, and then waited for.
+Invariant: no thread outlives its call. A blocking call is interrupted from outside, and then waited for.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,8 +27,8 @@ async def run_interruptible(
     """Run `call()` in a thread, and wait for it in any case.
 
     `interrupt(returned)` is called once `stop` is set, `seconds` have passed, or this task is cancelled. It must make
-    the call return soon; the event `returned` is set when it has. Raises what `call` raises, but `DeadlineExceeded` if
-    it raises after `seconds`.
+    the call return soon; the event `returned` is set when it has. Raises the exception of `call`, or `DeadlineExceeded`
+    if `call` raises after `seconds`.
     """
     returned = anyio.Event()
     stopped = stop or anyio.Event()

@@ -47,7 +47,7 @@ class Bundle:
 
 @cache
 def bundle() -> Bundle:
-    """The bundle of this process: all code that workers need of it and that can be sent."""
+    """The bundle of this process: all of its code that workers need and that can be sent."""
     files = {f"rebaser/{Path(rebaser.__file__).name}": Path(rebaser.__file__).read_bytes()}
     files |= _tree(Path(rebaser.__file__).parent / "dvu", "rebaser/dvu")
     files |= _tree(Path(rebaser_core.__file__).parent, "rebaser_core")
@@ -67,7 +67,7 @@ def bundle() -> Bundle:
 
 
 def _plugin_files(entry: importlib.metadata.EntryPoint) -> dict[str, bytes]:
-    """The files of a plug-in by path, with as much of its distribution's metadata as makes it a plug-in."""
+    """The files of a plug-in by path, with the part of its distribution's metadata that registers it as a plug-in."""
     files: dict[str, bytes] = {}
     top = sys.modules[entry.module.partition(".")[0]]
     if entry.dist:
@@ -111,8 +111,8 @@ def _archive(files: dict[str, bytes]) -> bytes:
 def _evaluator(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """A function that a worker without our code can run: as it is defined inside this one, it is pickled by value.
 
-    It unpacks the archive once per machine and user, into a folder that stays: only there do Python and Numba find what
-    they compiled before.
+    It unpacks the archive once per machine and user, into a folder that is kept, because Python and Numba find there
+    what they compiled before.
     """
 
     def loaded() -> bool:

@@ -1,8 +1,9 @@
 """Decides which calls share the next Spark job, and when it may start. Pure: no clock, no I/O.
 
 Invariants: a call that is large, or whose label was slow, never shares a job and never takes the place of a small one.
-Small jobs start while fewer than two of them are young, whatever else runs. Calls of a split job never share a job with
-others again. Large jobs leave one of Spark's task slots to small ones, if there are at least two.
+A small job may start while fewer than two small jobs are young (not yet slow), whatever else runs. Calls of a split job
+never share a job with others again. Large jobs leave one of Spark's task slots to small ones, if there are at least
+two.
 
 A job costs Spark as much as a hundred small calls. So when many calls arrive, those that arrive while a job runs wait
 for its end and share the next one: the busier the engine, the more calls share a job.
@@ -142,7 +143,9 @@ class JobScheduler:
         return max(1, min(MAX_LARGE_JOBS, self.task_slots - 1))
 
     def job_ended(self, job: Job, now: float) -> None:
-        """`job` has ended. If its only call was slow or had large results, its label is large until it no longer is."""
+        """`job` has ended. If its only call was slow or had large results, its label counts as slow until a job with a
+        single call of this label is neither.
+        """
         self._running.discard(job)
         seconds, slow_after = now - job.started_at, self._slow_after
         if len(job.calls) >= BURST_CALLS:

@@ -49,8 +49,9 @@ _RETRY, _RETRY_MAX = 0.5, 30.0  # seconds between attempts to open a session
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Times are seconds, sizes bytes. `scratch` is the folder for the files of an embedded Spark (default: the system's
-    temporary folder). `parallelism` is the most tasks that a job may have. `blobs` is a store that the workers of a
-    remote Spark can reach too, at `blobs_url`. `jvm` is an embedded Spark that was started before, to be used first."""
+    temporary folder). `parallelism` is the maximum number of tasks of a job. `blobs` is a store that the workers of a
+    remote Spark can reach too, at `blobs_url`. `jvm` is an embedded Spark that was started before, to be used first.
+    """
 
     driver_memory: str = "1g"
     scratch: Path | None = None
@@ -75,7 +76,7 @@ class ActiveSession:
     lost: bool = False
 
     def mark_lost(self) -> None:
-        """The session is no longer usable."""
+        """Mark the session as no longer usable."""
         self.lost = True
         self.retired.set()
 

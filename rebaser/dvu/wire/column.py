@@ -1,4 +1,4 @@
-"""A column of values as arrays: the form in which they travel between owner and workers, and compiled code reads them.
+"""A column of values as arrays: the form in which values travel between owner and workers and compiled code reads them.
 
 Invariant: a value is its kind and, if it is a number, its 8 bytes. Other values are kept separately, by position. So a
 million numbers are two arrays, and never a list.

@@ -1,8 +1,8 @@
 """Computes many values of one definition with one call of a function's vector form.
 
-Invariant: a result does not show that it was computed here, nor with which others. A node that needs special care (an
-input in error, or known by its digest only) is left to the evaluator, one by one. So is a call that raises or returns
-the wrong number of results.
+Invariant: a result does not depend on whether it was computed in a batch, or with which other values. The evaluator
+computes nodes that need special care (an input in error, or known only by its digest) one by one, and also the nodes of
+a call that raises or returns the wrong number of results.
 """
 
 from collections.abc import Callable, Sequence

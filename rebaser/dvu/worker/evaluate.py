@@ -1,6 +1,6 @@
 """Entry point of a Spark worker: packets in, results out.
 
-Invariant: a packet is computed by the same code that planned it, or refused.
+Invariant: a packet is computed only by a worker that runs the same code as its planner; any other worker refuses it.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,6 +1,6 @@
 """A cache of structures: in the memory of a worker, and in a folder that the workers of a machine share.
 
-Invariant: what the cache returns for an address has that hash. A faulty folder costs time only, because the owner sends
+Invariant: what the cache returns for an address has that hash. A faulty folder costs only time, because the owner sends
 the structure again.
 """
 

@@ -9,12 +9,13 @@ import it. It imports Numba, the instructions and phases, and the kinds of `reba
     interpreter    programs over inputs of any kind
     reductions     functions of all inputs of a node, of any kind
 
-Invariant: what it writes equals, to the bit, what `rebaser.dvu.worker.evaluator` would write. It stops at a node that
-needs more than that (text, a fault of the node itself, an overflow, an integer that no double represents, a number that
+Invariant: the sweep writes the same bits as `rebaser.dvu.worker.evaluator` would. It stops at a node that it cannot
+compute in this way (text, a fault of the node itself, an overflow, an integer that no double represents, a number that
 is not finite), and Python computes the node.
 
-Nothing here raises, allocates or calls Python. Kinds and instructions are numbers that are built into the compiled
-code. The loader keeps compiled code apart by the fingerprint of all sources, so they cannot get out of step.
+Nothing here raises, allocates or calls Python. The numbers of kinds and instructions are constants in the compiled
+code. The loader stores compiled code under the fingerprint of all sources, so compiled code never runs with other
+numbers than those it was built with.
 """
 
 import math
@@ -106,8 +107,8 @@ def sweep(
     at, end, base, order, template, starts, refs, dirty, kinds, ints, floats, float_bits, changed, entries, code,
     max_inputs, file_kinds, file_ints, file_floats, parts,
 ):  # fmt: skip
-    """Compute the dirty and woken nodes from place `at` to before `end` in `order`, or of the packet if that is empty.
-    Returns the place of the first node that is left to Python, or `end`.
+    """Compute the nodes from place `at` to before `end` that are dirty or have a changed input. Places are those in
+    `order` or, if it is empty, in the packet. Returns the place of the first node that is left to Python, or `end`.
 
     By node: `template`, `dirty`, and its inputs `refs[starts[node]:starts[node + 1]]`, as slots. Node `i` is slot
     `base + i`. By slot: `kinds`; `ints`; `floats`, NaN for what is no double, with `float_bits` as a view of the same

@@ -1,7 +1,7 @@
 """Computes nodes whose inputs are all doubles: most of what there is to compute.
 
-Invariant: a double is finite, and any other value is NaN in these arrays. So the result is NaN where the rules for all
-kinds are needed.
+Invariant: a double is finite, and any other value is NaN in these arrays. So a result of NaN says that the general
+interpreter has to compute the node.
 """
 
 import math

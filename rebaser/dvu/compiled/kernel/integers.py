@@ -1,7 +1,7 @@
 """Computes nodes whose inputs are all integers.
 
-Invariant: an integer has 64 bits. A result that would not fit, and a quotient that is no integer, is left to the rules
-for all kinds.
+Invariant: an integer has 64 bits. A node whose result would not fit, or would be a quotient that is no integer, is left
+to the general interpreter.
 """
 
 import numpy as np

@@ -90,7 +90,9 @@ def _sum(start, end, refs, kinds, ints, floats, parts):
 
 @inlined
 def add(x, known, parts):
-    """Add `x` to the first `known` partial sums, which are in ascending order. Returns how many there are now."""
+    """Add `x` to the first `known` partial sums, which are in ascending order. Returns the new number of partial
+    sums.
+    """
     kept = 0
     for k in range(known):
         y = parts[k]
