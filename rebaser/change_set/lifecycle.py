@@ -217,7 +217,7 @@ class OwnerState:
         return self.phase is not Phase.DONE and (self.busy or self.queued or self.dvu is Dvu.IDLE)
 
     def next_tick(self, timing: Timing) -> float | None:
-        """The time at which the next `Tick` matters, or None."""
+        """Return the time at which the next `Tick` matters, or None."""
         if self.phase is Phase.SETTLING:
             return self.cancel_at
         if self.phase is not Phase.ACTIVE or self.busy or self.queued:

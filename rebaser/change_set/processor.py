@@ -223,6 +223,7 @@ class Processor:
 
     def _expired(self, deferred: DeferredRequest, message: Message) -> QueuedRequest | None:
         """Return the request, to be decided dead, if it has blocked the queue for too long; None if it may still wait.
+
         No request is given up because of an outage or a deployment.
         """
         state, settings, error, request = self._commits.state, self._context.settings, deferred.error, deferred.request

@@ -18,7 +18,8 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line and end the process: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     # While modules are imported and after the command has ended, Ctrl-C may end the process at once. Code that has to
-    # clean up handles the signal itself (`runner`, `spark_prestart`). If the signal is ignored (`nohup`), it stays so.
+    # clean up handles the signal itself (`runner`, `spark_prestart`). If the signal is ignored (`nohup`), it stays
+    # ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
     from rebaser.cli.app import run

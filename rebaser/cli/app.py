@@ -1,4 +1,4 @@
-"""Defines the commands and their help, and turns the end of every command into an exit code.
+"""Defines the commands and their help, and turns the result of every command into an exit code.
 
 Invariant: this module and the modules it imports at the top are quick to import. Each command imports what it needs
 when it runs.
@@ -65,7 +65,7 @@ def _root(
     """
     arguments: list[str] = context.obj or []
     if any(option in arguments for option in context.help_option_names):
-        return  # help stays quick and quiet
+        return  # help must be quick and print no warnings
     for line in unknown_variables(os.environ, context.command):
         console.note(f"warning: {line}")
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 def connect_client(
     nats: str, prefix: str, *, content_type: str = "application/cbor"
 ) -> AbstractAsyncContextManager["RebaserClient"]:
-    """A client of the installation at `nats`. Settings without an option (the blob store) come from the environment.
+    """Return a client of the installation at `nats`.
+
+    Settings without an option (the blob store) come from the environment.
 
     Raises `NotConnectedError` if NATS cannot be reached, `ConfigError` if a setting is invalid.
     """
@@ -27,7 +29,7 @@ def connect_client(
 def client_for(
     settings: "Settings", *, content_type: str = "application/cbor"
 ) -> AbstractAsyncContextManager["RebaserClient"]:
-    """A client of the installation that `settings` describe."""
+    """Return a client of the installation that `settings` describe."""
     from rebaser_client import RebaserClient
 
     return RebaserClient.connect(
@@ -44,7 +46,7 @@ def client_for(
 
 @asynccontextmanager
 async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
-    """The streams and the blob store of the installation that `settings` describe."""
+    """Yield the streams and the blob store of the installation that `settings` describe."""
     from rebaser.doctor.examination import Stores
     from rebaser_client.blobs import open_blobs
     from rebaser_client.jetstream import Connection, JetStream
@@ -62,9 +64,9 @@ async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
 
 
 async def ping_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - no answer within `timeout` is a result
-    """The servers that answer a ping. Returns after the first answer, or after the answer of `server` if that is given.
+    """Return the servers that answer a ping. Waits for the first answer, or for that of `server` if given.
 
-    Returns an empty list after `timeout` seconds without one.
+    Returns an empty list if there is none within `timeout` seconds.
     """
     from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings

@@ -1,4 +1,4 @@
-"""Output of the commands: tables and colours on a terminal, plain lines and JSON elsewhere.
+"""Writes the output of commands: tables and colours on a terminal, plain lines and JSON elsewhere.
 
 Invariant: results go to stdout, everything else to stderr. Control characters in text from outside never reach a
 terminal.
@@ -34,7 +34,7 @@ def _console() -> "type[Console]":
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:
-            """Raise an error as any other write does; rich would end the process."""
+            """Raise the error, as any other write does; by default, rich would end the process."""
             raise BrokenPipeError
 
     return Plain
@@ -43,9 +43,9 @@ def _console() -> "type[Console]":
 def prepare_streams() -> None:
     """Set the encoding of the standard streams, and replace those that the caller closed (`>&-`).
 
-    Files and pipes get UTF-8, as JSON requires (RFC 8259). A terminal that cannot show a character gets an escape. A
-    closed stream is opened on the null device in the wrong direction: so no socket or file can take its descriptor, and
-    using it still fails.
+    Files and pipes get UTF-8, as JSON requires (RFC 8259). On a terminal, a character that it cannot show is written as
+    an escape. A closed stream is opened on the null device in the wrong direction. So no socket or file can get its
+    descriptor, and using the stream still fails.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -74,21 +74,21 @@ def _open_the_wrong_way(number: int) -> None:
 
 
 def safe(text: str) -> str:
-    """`text` with everything that a terminal would interpret replaced by escapes."""
+    """Return `text` with everything that a terminal would interpret replaced by escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def duration_text(seconds: float) -> str:
-    """A duration for people: `12.3 s`, `456 ms` or `7.8 ms`."""
+    """Return a duration for people: `12.3 s`, `456 ms` or `7.8 ms`."""
     if seconds >= 10:
         return f"{seconds:.1f} s"
     return f"{seconds * 1000:.{1 if seconds < 0.01 else 0}f} ms"
 
 
 def size_text(count: float) -> str:
-    """A number of bytes for people, in powers of 1000: `1.5 MB`."""
+    """Return a number of bytes for people, in powers of 1000: `1.5 MB`."""
     for unit, digits in (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2)):
         if abs(count) < 1000:
             return f"{count:.{digits}f} {unit}"
@@ -97,7 +97,7 @@ def size_text(count: float) -> str:
 
 
 def json_text(value: Any) -> str:
-    """`value` as compact JSON (RFC 8259)."""
+    """Return `value` as compact JSON (RFC 8259)."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -128,8 +128,8 @@ def table(
 ) -> None:
     """Write a table to a terminal; elsewhere one row per line, cells separated by tabs.
 
-    `right`: indexes of right-aligned columns. `headings`: elsewhere, too, write the title, the column names and a final
-    empty line, for a command that shows several tables. Control characters in cells are escaped.
+    `right`: indexes of right-aligned columns. `headings`: write the title, the column names and a final empty line even
+    if stdout is not a terminal, for a command that shows several tables. Control characters in cells are escaped.
     """
     if not out().is_terminal:
         if headings:
@@ -152,7 +152,7 @@ def table(
 
 
 def progress(description: str, total: int | None, *, counted: bool = False) -> "Progress":
-    """A progress bar on stderr, as a context manager. It shows nothing if stderr is not a terminal.
+    """Return a progress bar on stderr, as a context manager. It shows nothing if stderr is not a terminal.
 
     It counts bytes, or items if `counted`. `total` is None if unknown.
     """

@@ -1,7 +1,7 @@
 """Formats one message for `rebaser tail`: as a line for people, or as an object for `--json`.
 
-Invariant: values never appear, only their ids. Every text is limited in length, and control characters in it never
-reach a terminal.
+Invariant: values never appear, only their ids. The length of every text is limited, and control characters never reach
+a terminal.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ DEAD_LETTER_HEADERS = {
 
 
 def entry_object(entry: Entry) -> dict[str, Any]:
-    """The content of the message without its values."""
+    """Return the content of the message, without values, as an object."""
     out: dict[str, Any] = {
         "sequence": entry.sequence,
         "time": _time(entry.time_ns),
@@ -48,7 +48,7 @@ def entry_object(entry: Entry) -> dict[str, Any]:
 
 
 def entry_line(entry: Entry, columns: bool) -> str:
-    """The same as a line. `columns`: aligned for a terminal, else separated by tabs."""
+    """Return the content of the message as a line, aligned for a terminal if `columns`, else separated by tabs."""
     if entry.problem is not None:
         kind, text = "unreadable", f"{entry.problem.code}: {entry.problem.message}"
     elif isinstance(entry.content, Commit):
@@ -65,9 +65,9 @@ def entry_line(entry: Entry, columns: bool) -> str:
 
 
 def progress_object(progress: DvuProgress, time_ns: int) -> dict[str, Any]:
-    """A progress report, received at `time_ns`. It is in no stream, so it has no sequence.
+    """Return a progress report, received at `time_ns`, as an object. No stream stores it, so it has no sequence.
 
-    `covers` is that of the commit that the update will make.
+    `covers` is that of the commit that the update will append.
     """
     return {
         "sequence": None,
@@ -84,7 +84,7 @@ def progress_object(progress: DvuProgress, time_ns: int) -> dict[str, Any]:
 
 
 def progress_line(progress: DvuProgress, time_ns: int, columns: bool) -> str:
-    """The same as a line."""
+    """Return a progress report as a line."""
     text = f"{progress_text(progress.done, progress.total, progress.seconds)}; by {progress.server}"
     source = f"{progress.workspace_id}/{progress.change_set_id}"
     return _line(["", _time(time_ns), source, "progress", "", text], columns)

@@ -1,4 +1,4 @@
-"""Finds environment variables that look like settings of Rebaser but are not read by anything."""
+"""Finds environment variables that look like settings of Rebaser, but that no part of Rebaser reads."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ _KUBERNETES = re.compile(
 
 
 def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
-    """A line for each variable that is neither a setting nor read by an option of `root` or its subcommands."""
+    """Return a line for each variable that is neither a setting nor read by an option of `root` or its subcommands."""
     candidates = [name for name in environment if name.startswith(PREFIX)]
     if not candidates:
         return []
@@ -23,7 +23,7 @@ def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
     lines = []
     for name in sorted(candidates):
         if name in known or name.startswith("REBASER_LIMITS__") or _KUBERNETES.fullmatch(name):
-            continue  # loading the settings already refuses an unknown limit
+            continue  # loading the settings already fails for an unknown limit
         close = get_close_matches(name, known, 1, cutoff=0.75)
         lines.append(f"{name} is not a setting and is ignored" + (f"; did you mean {close[0]}?" if close else ""))
     return lines
@@ -37,7 +37,7 @@ def _known(root: Any) -> frozenset[str]:
 
 
 def _of_options(command: Any, prefix: str) -> Iterator[str]:
-    """The variables that options of `command` and its subcommands read."""
+    """Yield the variables that options of `command` and its subcommands read."""
     for option in command.params:
         if isinstance(option.envvar, str):
             yield option.envvar

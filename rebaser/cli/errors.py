@@ -1,7 +1,7 @@
 """Turns expected failures of commands into one line on stderr and an exit code.
 
-Invariant: this happens here and nowhere else. The line says what is wrong and what to do. An unexpected exception keeps
-its traceback, because it is a bug.
+Invariant: no other module does this. The line says what is wrong and what to do. An unexpected exception keeps its
+traceback, because it is a bug.
 """
 
 import errno
@@ -20,7 +20,7 @@ HINTS = {
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF)  # errors of a stdout that cannot be written
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
-# Packages that the base installation leaves out, and the extra that installs each.
+# Packages that the base installation does not contain, and the extra that installs each of them.
 EXTRAS = {
     "cel_expr_python": "server",
     "numba": "server",
@@ -39,7 +39,7 @@ class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is 
 
 
 def usage_error(message: str, option: str | None = None) -> typer.BadParameter:
-    """An error in the command line itself (exit code 2). `option`: the option at fault."""
+    """Return an error in the command line itself (exit code 2). `option`: the option at fault."""
     return typer.BadParameter(message, param_hint=option)
 
 

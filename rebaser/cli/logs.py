@@ -23,7 +23,7 @@ def configure(level: str, format_: str) -> None:
     if as_json:
         processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        # The default formatter would show local variables, which hold values of users.
+        # The default formatter would show local variables, which contain users' values.
         traceback = structlog.dev.plain_traceback
         colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         processors.append(structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback))

@@ -1,4 +1,4 @@
-"""Options that several commands share, with one name, one help text and one behaviour everywhere."""
+"""Defines the options that several commands share, so that each has the same name, help and behaviour everywhere."""
 
 import inspect
 from collections.abc import Callable
@@ -54,7 +54,7 @@ ACCESS_VALUES: ContextVar[dict[str, object]] = ContextVar("ACCESS_VALUES", defau
 
 
 def with_access(command: Callable[..., int]) -> Callable[..., int]:
-    """`command` with `ACCESS_OPTIONS` added: how to log in to NATS, and which certificates to trust."""
+    """Return `command` with `ACCESS_OPTIONS` added: how to log in to NATS, and which certificates to trust."""
     names = [option.name for option in ACCESS_OPTIONS]
 
     @wraps(command)
@@ -77,12 +77,12 @@ def with_access(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def examples(*lines: str) -> str:
-    """The examples at the end of a command's help; their lines are never wrapped."""
+    """Return the examples at the end of a command's help. Their lines are never wrapped."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def checked_key(workspace: str, change_set: str) -> ChangeSetKey:
-    """The change set that the arguments name. Raises a usage error if a name is invalid."""
+    """Return the change set that the arguments name. Raises a usage error if a name is invalid."""
     try:
         return ChangeSetKey.of(workspace, change_set)
     except UnprocessableError as error:

@@ -25,7 +25,7 @@ Work = Callable[[], Awaitable[int | None]]
 def run_async(work: Work, *, daemon: bool = False) -> int:
     """Run `work` and return the exit code: its result, or 128 plus the number of the signal that stopped it.
 
-    With `daemon`, SIGTERM is the regular end and gives 0.
+    With `daemon`, SIGTERM is the normal way to stop, and the exit code is 0.
     """
     if not structlog.is_configured():
         logs.configure("error", "console")  # structlog's own default would write to stdout

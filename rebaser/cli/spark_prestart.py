@@ -1,8 +1,8 @@
-"""Starts the embedded Spark while the modules of the server are imported: each takes seconds, on a CPU of its own.
+"""Starts the embedded Spark while the server's modules are imported. Both take seconds, and each uses its own CPU.
 
 Invariant: Spark is stopped when `prestarted_spark` exits, and also when a signal ends the process before or after
-`rebaser.cli.runner` handles signals. Errors (no Java, say) are not reported here: the server gets them when it asks for
-Spark.
+`rebaser.cli.runner` handles signals. Errors (for example, if Java is missing) are not reported here: the server gets
+them when it needs Spark.
 """
 
 import os
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
-    """The embedded Spark that `settings` ask for, starting; None if Spark is external or not installed."""
+    """Start the embedded Spark of `settings`, and yield it. Yields None if Spark is external or not installed."""
     if not settings.spark.startswith("local") or find_spec("pyspark") is None:
         yield None
         return
     from rebaser.embedded.spark import Jvm, default_parallelism, spark_master
 
-    # Spark changes its working folder, so a relative path would name another place.
+    # Spark changes its working folder, so a relative path would name a different folder.
     scratch = settings.scratch.absolute() if settings.scratch else None
     jvm = Jvm(spark_master(settings.spark, default_parallelism()), memory=settings.spark_driver_memory, scratch=scratch)
 
@@ -49,6 +49,6 @@ def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
     try:
         yield jvm
     finally:
-        handle(dict.fromkeys(before, leave))  # the runner that took the signals over has given them back
+        handle(dict.fromkeys(before, leave))  # the runner, which handled the signals meanwhile, has ended
         jvm.stop()
         handle(before)

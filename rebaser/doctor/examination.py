@@ -1,4 +1,4 @@
-"""Reads the log of a change set, however damaged, and reports what is wrong with it.
+"""Reads the log of a change set, even if it is damaged, and reports what is wrong with it.
 
 Invariant: nothing is written here. An outage is never reported as damage: an unreachable store raises an error, and a
 blob counts as missing only after several attempts.
@@ -26,9 +26,9 @@ from rebaser_core.messages import read_sweep_headers
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
 
-READ_ATTEMPTS = 5  # to read a log that is being purged
+READ_ATTEMPTS = 5  # to read a log while servers purge it
 BLOB_ATTEMPTS, BLOB_PAUSE = 3, 0.5  # seconds; a blob store may lag behind its writer
-SILENCE = 1.0  # seconds without a message before asking NATS whether any is left
+SILENCE = 1.0  # seconds without a message until the reader asks NATS whether there are more
 MAX_QUEUED = 1000  # requests listed in `Examination.queued`
 UNKNOWN_SEQUENCE = -1  # the sequence of a checkpoint whose commit cannot be read
 
@@ -56,10 +56,11 @@ class UnrecordedRequest:
 class Examination:
     """What the log of `key` contains, read up to its message `last` (0: the log is empty).
 
-    `newer`: why only a newer version can read the log; it has no findings then. `notes`: oddities that do no harm.
-    `base`: log sequence of the checkpoint from which `state` was built, 0 for none. `intact_until`: log sequence up to
-    which nothing is wrong. `carried`: number of commits behind that which `state` contains. `queued`: requests that the
-    next owner will dead-letter after a repair. `unreadable`: damaged messages, which a repair leaves in place.
+    `newer`: why only a newer version can read the log; there are no findings in that case. `notes`: harmless
+    irregularities. `base`: log sequence of the checkpoint from which `state` was built, 0 for none. `intact_until`: log
+    sequence up to which nothing is wrong. `carried`: number of commits behind `intact_until` that `state` contains.
+    `queued`: requests that the next owner will dead-letter after a repair. `unreadable`: damaged messages, which a
+    repair leaves in place.
     """
 
     key: ChangeSetKey
@@ -127,7 +128,7 @@ class _Examiner:
         return examination
 
     async def _read(self) -> list[LogMessage]:
-        """All messages of the log as of one moment: starts again if any was purged while they were read."""
+        """Return all messages of the log at one moment; start again if any was purged during the read."""
         for _ in range(READ_ATTEMPTS):
             first = await self._js.next(self._stream, self._subject, 1)
             last = await self._js.last(self._stream, self._subject)
@@ -159,7 +160,7 @@ class _Examiner:
         return messages
 
     async def _base(self, messages: list[LogMessage]) -> ChangeSetState:
-        """The state of the newest readable checkpoint; an empty state if there is none."""
+        """Return the state of the newest readable checkpoint, or an empty state."""
         for reference, sequence in reversed(_checkpoints(messages)):
             claimed = reference.sequence
             try:
@@ -214,7 +215,7 @@ class _Examiner:
         examination.state = history.finish()
 
     async def _with_delta(self, commit: Commit) -> tuple[Commit, str]:
-        """The commit with its delta, or the commit as it is and why its delta cannot be read."""
+        """Return the commit with its delta, or the unchanged commit and the reason why its delta cannot be read."""
         try:
             return await _retry_missing_blob(partial(self._reader.with_delta, commit)), ""
         except TransientError as error:
@@ -243,7 +244,7 @@ class _Examiner:
             )
 
     async def _cross_check(self) -> None:
-        """A log without findings must load for every other reader, too."""
+        """Load the log as all other readers do: if it has no findings, that must succeed."""
         try:
             await self._reader.load(self._examination.key)
         except TransientError as error:
@@ -273,9 +274,9 @@ class _Examiner:
 
 
 def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
-    """All checkpoints named on the log, each with the first message that names it, in log order.
+    """Return all checkpoints named on the log, in log order, each with the sequence of the first message that names it.
 
-    Checkpoints that only a damaged message names are candidates as well.
+    These include checkpoints that only a damaged message names.
     """
     named: dict[str, tuple[CheckpointRef, int]] = {}
     for message in messages:
@@ -292,7 +293,7 @@ def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
 
 
 def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str:
-    """Why a checkpoint of commit `checkpoint` cannot belong to this log; empty if it can."""
+    """Return why a checkpoint of commit `checkpoint` cannot belong to this log; empty if it can."""
     if checkpoint >= named_by:
         return f"names a checkpoint of commit {checkpoint}, which is not before it"
     behind = next((message for message in messages if message.sequence > checkpoint), None)
@@ -303,7 +304,7 @@ def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str
 
 
 async def _retry_missing_blob(read: Callable[[], Awaitable[T]]) -> T:
-    """The result of `read`, tried again while a blob is missing or corrupt: the store may lag behind, or err once."""
+    """Return the result of `read`, retried while a blob is missing or corrupt: the store may lag or fail once."""
     for _ in range(BLOB_ATTEMPTS - 1):
         try:
             return await read()

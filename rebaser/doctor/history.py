@@ -1,7 +1,7 @@
-"""Folds a log of which parts are damaged, and reports what a repair would lose. Pure.
+"""Folds a partly damaged log, and reports what a repair would lose. Does no I/O.
 
 Invariant: an undamaged log folds exactly as every other reader folds it. Each defect is one finding. No request is
-applied twice, wherever the log was cut or joined.
+applied twice, even if parts of the log are missing or repeated.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ CommitIdentity: TypeAlias = tuple[str, int]
 
 
 def commit_identity(commit: Commit) -> CommitIdentity:
-    """The id of a commit and its predecessor; no two commits share both."""
+    """Return the id of a commit and its predecessor. No two commits have both in common."""
     return commit.id, commit.previous
 
 
@@ -27,14 +27,14 @@ class Cost(Enum):
 
     NOTHING = "nothing"
     EDITS = "edits"
-    UNKNOWN = "unknown"  # possibly edits
+    UNKNOWN = "unknown"  # perhaps edits, perhaps nothing
 
 
 @dataclass(slots=True)
 class Finding:
     """A defect at log `sequence` and its cost. `summary`: the readable parts of the commit there, if there is one.
 
-    `problem` continues a sentence whose subject is the message: "is damaged: …".
+    `problem` is the predicate of a sentence about the message, such as "is damaged: …".
     """
 
     sequence: int
@@ -51,7 +51,7 @@ class History:
     `known`: log sequences of the commits that `state` already contains, as far as they can be read.
 
     `findings` are in log order. `intact_until`: log sequence up to which nothing is wrong. `carried`: number of commits
-    folded behind that.
+    folded behind `intact_until`.
     """
 
     def __init__(self, state: ChangeSetState, queue: Applied, known: Mapping[CommitIdentity, int]) -> None:
@@ -61,7 +61,7 @@ class History:
         self.carried = 0
         self._queue = queue
         self._known_commits = dict(known)
-        # Findings of unknown cost, each with `applied` before it. The next readable commit settles them.
+        # Findings of unknown cost, each with `applied` before it. The next readable commit determines their cost.
         self._unsettled: list[tuple[Finding, Applied | None]] = []
 
     def foreign(self, message: LogMessage) -> None:
@@ -105,7 +105,7 @@ class History:
         if problem:
             rebase = commit.kind is Kind.REBASE
             self._report(message, problem, Cost.EDITS if rebase else Cost.NOTHING, summarize_commit(commit))
-            # Without the delta the edits are lost, and so are the outcomes that say they were applied.
+            # Without the delta, the edits are lost. So the outcomes which say that they were applied are dropped, too.
             without_edits = tuple(decision for decision in commit.requests if not decision.performed)
             commit = replace(commit, delta=(), delta_blob=None, requests=without_edits)
         self._known_commits.setdefault(identity, sequence)
@@ -116,7 +116,7 @@ class History:
             self.intact_until = sequence
 
     def finish(self) -> ChangeSetState:
-        """The folded state. If there is any finding, all derived values in it are due to be computed again."""
+        """Return the folded state. If there are findings, all its derived values are marked to be computed again."""
         state = self.state
         if self.findings:
             derives = next(state.cells.derived(), None) is not None
@@ -130,7 +130,7 @@ class History:
     # -- commits out of order --------------------------------------------------------------------------------------
 
     def _accept_out_of_order(self, message: LogMessage, commit: Commit) -> bool:
-        """Report a commit that does not follow the last one; returns whether to fold it all the same."""
+        """Report a commit that does not follow the last one; return whether to fold it nevertheless."""
         state, summary = self.state, summarize_commit(commit)
         copy_of = self._known_commits.get(commit_identity(commit))
         if copy_of is not None:
@@ -172,7 +172,7 @@ class History:
         return False
 
     def _settle_costs(self, kind: Kind | None, applied: Applied | None) -> None:
-        """Set the unknown costs from the next commit: it tells whether the unreadable messages decided any request."""
+        """Set the unknown costs. `applied` of the next commit shows whether the unreadable ones decided any request."""
         for finding, before in self._unsettled:
             if applied == before:
                 finding.cost = Cost.NOTHING
@@ -181,7 +181,7 @@ class History:
         self._unsettled.clear()
 
     def _plausible(self, applied: Applied | None) -> bool:
-        """Whether `applied` of a damaged commit can be right. Believing a wrong one would skip undecided requests."""
+        """Whether `applied` of a damaged commit can be right. Trusting a wrong one would skip undecided requests."""
         before, queue = self.state.applied, self._queue
         if applied is None or applied == before:
             return applied == before
@@ -208,5 +208,5 @@ class History:
             self.state.fold(message.sequence, stand_in)
 
     def _synthetic_commit(self, kind: Kind, **fields: Any) -> Commit:
-        """A commit that was never on the log, folded in place of one that was lost."""
+        """Return a commit that was never on the log, to be folded in place of a lost one."""
         return Commit("", self.state.last, kind, 0, "", **({"applied": self.state.applied} | fields))

@@ -1,7 +1,7 @@
-"""Classifies the messages of a log and extracts what is readable from damaged ones. Pure.
+"""Classifies the messages of a log, and extracts what is readable from damaged ones. Does no I/O.
 
-Invariant: `classify_message` accepts any bytes and headers and never raises. What it extracts from a damaged commit is
-shown to people, who may have to redo lost edits by hand. Only `applied` of it ever enters a state.
+Invariant: `classify_message` accepts any bytes and headers and never raises. The fields extracted from a damaged commit
+are shown to people, who may have to redo lost edits by hand. Of these fields, only `applied` ever enters a state.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ MAX_LISTED = 10_000  # requests, or ids, kept for one damaged commit
 
 
 class Classification(Enum):
-    """What kind of message this is."""
+    """The kinds of messages in a log."""
 
     COMMIT = "commit"
     FOREIGN = "foreign"  # does not claim to be a commit; readers skip it
@@ -36,8 +36,8 @@ class Classification(Enum):
 class CommitSummary:
     """The readable parts of a commit. Fields that cannot be read are None or empty.
 
-    `applied_known`: `applied` was read; it may still be None. `changes`: number of values the commit changed. `ids`:
-    their ids, at most `MAX_LISTED`. `checkpoint`: address of the checkpoint the commit names.
+    `applied_known`: whether `applied` could be read, even if it is None. `changes`: number of values the commit
+    changed. `ids`: their ids, at most `MAX_LISTED`. `checkpoint`: address of the checkpoint the commit names.
     """
 
     kind: Kind | None = None
@@ -57,8 +57,9 @@ class LogMessage:
     """A message of a log, stored at `time_ns` (Unix time).
 
     `commit`: the decoded commit without its delta (`decode_full` includes it); None if the message is not a readable
-    commit. `reason`: why it is not, or what is wrong with its headers. `decode_headers`: headers with which the payload
-    decodes. `unlabelled`: the payload is a commit but the headers do not claim so; readers skip the message.
+    commit. `reason`: why the message is not readable, or what is wrong with its headers. `decode_headers`: headers with
+    which the payload decodes. `unlabelled`: the payload is a commit, but the headers do not say so; readers skip such a
+    message.
     """
 
     sequence: int
@@ -72,11 +73,11 @@ class LogMessage:
     unlabelled: bool = False
 
     def decode_full(self) -> Commit:
-        """The commit with its delta, unless the delta is stored in a blob."""
+        """Return the commit with its delta, unless the delta is stored in a blob."""
         return replace(decode_commit(self.decode_headers, self.data), sequence=self.sequence)
 
     def summary(self) -> CommitSummary:
-        """The readable parts of the message. The headers take precedence over the payload for `applied`."""
+        """Return the readable parts of the message. The headers take precedence over the payload for `applied`."""
         summary = _summarize_damaged(self.data)
         try:
             applied, _ = read_sweep_headers({DEBT: "0", **self.headers})
@@ -110,7 +111,7 @@ def classify_message(sequence: int, time_ns: int, headers: Mapping[str, str], da
 
 
 def summarize_commit(commit: Commit) -> CommitSummary:
-    """The summary of a commit that was decoded."""
+    """Return the summary of a commit that was decoded."""
     ids = tuple(item.id for item, _ in zip(commit.delta, range(MAX_LISTED), strict=False))
     changes = None if commit.delta_blob is not None and not commit.delta else len(commit.delta)
     return CommitSummary(
@@ -132,7 +133,7 @@ def _without_delta(commit: Commit) -> Commit:
 
 
 def _decode_by_payload(data: bytes) -> tuple[dict[str, str], Commit] | None:
-    """Decode a commit from its payload alone; returns the headers it should have had and the commit."""
+    """Decode a commit from its payload alone. Return the headers that it should have had, and the commit."""
     for content_type in ContentType:
         for version in range(1, COMMIT.current + 1):
             headers = {CONTENT_TYPE: content_type.value, MESSAGE_TYPE: COMMIT.name, MESSAGE_VERSION: str(version)}
@@ -197,7 +198,7 @@ def _json_fields(data: bytes) -> dict[str, Any]:
 
 
 def _cbor_fields(data: bytes) -> dict[str, Any]:
-    """The fields of a commit, up to the first one that cannot be decoded."""
+    """Return the fields of a commit, up to the first one that cannot be decoded."""
     source = BytesIO(data)
     fields: dict[str, Any] = {}
     with suppress(UnprocessableError):

@@ -14,7 +14,7 @@ from rebaser_client.log.reader import LoadedState, LogReader
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ulid
 
-FOREVER = 1e12  # seconds; a repair forgets no outcome, whatever retry window the servers have
+FOREVER = 1e12  # seconds; a repair keeps all outcomes, whatever retry window the servers have
 
 
 async def repair(stores: Stores, examination: Examination, owner: str) -> int:
@@ -37,6 +37,6 @@ async def repair(stores: Stores, examination: Examination, owner: str) -> int:
     )
     await checkpointer.store(stores.blobs, commits)
     await publish_task(stores.js, stores.subjects, key)
-    # Read it back as any reader does: an error here is better than one in the next owner.
+    # Read the log back as any reader does: an error is better here than in the next owner.
     await LogReader(stores.js, stores.subjects, stores.blobs).load(key)
     return commits.state.last

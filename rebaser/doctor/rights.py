@@ -24,9 +24,9 @@ MAX_CONCURRENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An attempt to publish `body` to `subject`, or with `listen` to subscribe to it.
+    """An attempt to publish `body` to `subject` or, if `listen` is set, to subscribe to it.
 
-    `refused`: the message carries a header that makes its stream refuse it.
+    `refused`: whether the message carries a header that makes its stream refuse it.
     """
 
     subject: str
@@ -36,7 +36,7 @@ class Probe:
 
 
 def client_probes(subjects: Subjects) -> Iterator[Probe]:
-    """The operations of clients, as far as they can be probed."""
+    """Yield the operations of clients, as far as they can be probed."""
     yield Probe(f"{subjects.root}.requests.{ABSENT}.{ABSENT}", refused=True)
     yield Probe(subjects.ping)
     yield from _common_probes(subjects)
@@ -49,7 +49,7 @@ def client_probes(subjects: Subjects) -> Iterator[Probe]:
 
 
 def server_probes(subjects: Subjects, inbox_prefix: str = "_INBOX") -> Iterator[Probe]:
-    """The operations of servers, as far as they can be probed."""
+    """Yield the operations of servers, as far as they can be probed."""
     yield Probe(f"{inbox_prefix}.{ABSENT}")
     for kind in ("commits", "dlq"):
         yield Probe(f"{subjects.root}.{kind}.{ABSENT}.{ABSENT}", refused=True)
@@ -97,7 +97,7 @@ def _blobs(subjects: Subjects) -> str:
 
 
 async def missing_rights(connection: Connection, probes: Iterator[Probe]) -> list[str]:
-    """The operations among `probes` that NATS denies this user: `publish to …`, `subscribe to …`.
+    """Return the operations among `probes` that NATS denies this user: `publish to …`, `subscribe to …`.
 
     Raises `TransientError` if NATS cannot be reached.
     """

@@ -1,7 +1,7 @@
-"""nats-server and Spark as child processes that Rebaser starts and stops.
+"""Starts and stops nats-server and Spark as child processes.
 
-For the command line (`rebaser dev`, the demo), the engine, and tests. It imports `rebaser_core.errors` and
-`rebaser_client.task_groups`, and nothing else of the product.
+Used by the command line (`rebaser dev`, the demo), the engine, and tests. This package imports `rebaser_core.errors`
+and `rebaser_client.task_groups`, and nothing else of the product.
 """
 
 from typing import Final

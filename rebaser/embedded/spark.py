@@ -1,10 +1,12 @@
 """The embedded Spark: a JVM that runs a Spark Connect server on a loopback port, as a child process.
 
 Invariant: the JVM never outlives this process, however this process ends: the JVM exits when its end of a pipe breaks.
-Servers on one machine share nothing: the system chooses the port, and the folder and the token are new each time.
+Servers on one machine share nothing: the operating system chooses the port, and each start has a new folder and a new
+token.
 
 The JVM is started as PySpark does it (`pyspark/java_gateway.py` and `SparkSession._start_connect_server` of 4.3), but
-outside PySpark's process-wide state. So it can be started again after it died, and does not write to our stderr.
+outside PySpark's process-wide state. So it can be started again after it died, and it does not write to the stderr of
+this process.
 """
 
 import contextlib
@@ -45,7 +47,7 @@ _INSTALL_HINT = (
 
 
 def check_java() -> None:
-    """Raise `ConfigError`, one line that says what to install, unless Spark will find a usable Java."""
+    """Raise `ConfigError`, with one line that says what to install, unless Spark will find a usable Java."""
     home = os.environ.get("JAVA_HOME")  # wins over PATH, as in Spark's own scripts
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "PATH"
@@ -70,13 +72,14 @@ def check_java() -> None:
 
 
 def default_parallelism() -> int:
-    """How many tasks a job may have, unless a setting tells otherwise."""
+    """Return how many tasks a job may have, unless a setting says otherwise."""
     return min(os.cpu_count() or 1, 8)
 
 
 def spark_master(remote: str, tasks: int) -> str:
-    """Spark's master for `local[*]` and the like. `local[*]` gets a task slot for every task that the engine's jobs may
-    have, so that a slow job does not block others. Slots are threads; the operating system shares the processors."""
+    """Return Spark's master for `local[*]` and similar settings. `local[*]` gets a task slot for every task that the
+    engine's jobs may have, so that a slow job does not block others. Slots are threads; the operating system
+    distributes the CPUs."""
     return f"local[{MAX_CONCURRENT_JOBS * tasks}]" if remote == "local[*]" else remote
 
 
@@ -89,7 +92,7 @@ class Jvm:
 
     def __init__(self, master: str, *, memory: str, scratch: Path | None, token: str | None = None) -> None:
         self._master = master
-        self._token = token  # that clients must present; None: a new one
+        self._token = token  # the token that clients must present; None: create one
         self._memory = memory
         self._scratch = scratch
         self._folder: Path | None = None
@@ -113,7 +116,7 @@ class Jvm:
 
     @property
     def task_slots(self) -> int | None:
-        """How many tasks it runs at once; None if its master does not tell."""
+        """How many tasks the JVM runs at once; None if its master does not say."""
         match = _LOCAL_SLOTS.fullmatch(self._master)
         return int(match[1] or 1) if match is not None else None
 
@@ -178,7 +181,7 @@ class Jvm:
                 process.kill()
                 process.wait(_STOP_SECONDS)
         if self._starting is not None:
-            futures.wait([self._starting], _STOP_SECONDS)  # it fails, because its process has ended
+            futures.wait([self._starting], _STOP_SECONDS)  # the start fails, because its process has ended
         for folder in (self._folder, self._sockets):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -238,8 +241,8 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def _socket_folder(folder: Path) -> Path | None:
-    """The folder for the sockets of Python workers: `folder`, or one with a shorter path, because the path of a socket
-    has at most 104 bytes on some systems, and Spark takes 42 of them. None if no path is short enough."""
+    """Return the folder for the sockets of Python workers: `folder`, or one with a shorter path. On some systems the
+    path of a socket has at most 104 bytes, of which Spark takes 42. Return None if no path is short enough."""
     if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES:
         return folder
     short = Path(tempfile.mkdtemp(prefix="rebaser-", dir="/tmp" if Path("/tmp").is_dir() else None))  # noqa: S108
@@ -278,8 +281,8 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    # This JVM does little work: optimizing it costs more than it saves, and without that the start takes a third less
-    # time. Its objects are short-lived: a large young generation collects large results cheaply.
+    # This JVM does little work. Optimizing its code costs more than it saves: without that, the start takes a third
+    # less time. Its objects are short-lived: a large young generation collects large results cheaply.
     settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1"
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     return [str(_script()), *options, "pyspark-shell"]
@@ -290,7 +293,7 @@ def _structures(folder: Path) -> Path:
 
 
 def _environment(gateway_info: Path, token: str) -> dict[str, str]:
-    """The environment of the JVM and its Python workers. It holds the token, because all users can see arguments."""
+    """Return the environment of the JVM and its workers. The token is in it, because all users can see arguments."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -304,7 +307,7 @@ def _environment(gateway_info: Path, token: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # Workers keep the memory of a large packet for the next one: new pages take longer than the computing.
+        # Workers keep the memory of a large packet for the next one: new pages take longer than the computation.
         "MALLOC_MMAP_THRESHOLD_": str(256 * 1024 * 1024),
         "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -316,8 +319,9 @@ def _environment(gateway_info: Path, token: str) -> dict[str, str]:
 
 
 def _load_client() -> threading.Thread:
-    """Import in a thread what sessions will need, while Java starts; both take about as long. The calling thread first
-    imports what it needs itself, because two threads that import one package may each see half of it."""
+    """Import in a thread what sessions will need, while Java starts; both take about the same time. The calling thread
+    first imports what it needs itself, because two threads that import the same package at once may each see it half
+    initialized."""
     import pyspark.serializers  # noqa: F401, PLC0415
 
     loading = threading.Thread(target=_import_session, name="load-spark-client", daemon=True)
@@ -326,13 +330,13 @@ def _load_client() -> threading.Thread:
 
 
 def _import_session() -> None:
-    with contextlib.suppress(Exception):  # `Session` meets the error again, and reports it
+    with contextlib.suppress(Exception):  # `Session` gets the same error, and reports it
         import pyspark.sql.connect.functions  # noqa: PLC0415
         import pyspark.sql.connect.session  # noqa: F401, PLC0415
 
 
 def _start_server(gateway_info: Path) -> int:
-    """Have the JVM behind the gateway start Spark, which starts the Connect server. Returns the port of that server."""
+    """Have the JVM behind the gateway start Spark with its Connect server; return the port of that server."""
     from py4j.clientserver import (  # type: ignore[import-untyped] # noqa: PLC0415 - as above
         ClientServer,
         JavaParameters,
@@ -359,5 +363,5 @@ def _start_server(gateway_info: Path) -> int:
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """A log filter. Py4J logs, with a stack, every error that it raises too; the errors are handled here."""
+    """Filter the log: Py4J logs each error that it raises, with a stack, although the error is handled here."""
     return "py4j" not in record.pathname

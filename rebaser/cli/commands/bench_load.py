@@ -28,7 +28,7 @@ REPLY_TIMEOUT = 60.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """The load: `requests` and `derived` are totals over all change sets, `in_flight` is for each of them."""
+    """The load. `requests` and `derived` are totals over all change sets; `in_flight` is per change set."""
 
     workspace: str
     change_sets: int
@@ -55,7 +55,7 @@ class LoadPhase:
         return self.count / self.elapsed if self.elapsed else 0.0
 
     def percentile(self, share: float) -> float:
-        """The latency that `share` of the requests did not exceed (nearest rank)."""
+        """Return the latency that a fraction `share` of the requests did not exceed (nearest rank)."""
         ordered = sorted(self.latencies)
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
@@ -68,7 +68,7 @@ class LoadPhase:
 
 @dataclass(slots=True)
 class LoadReport:
-    """The result of a plan. `wrong`: a line for each check that failed."""
+    """The result of carrying out a plan. `wrong`: a line for each check that failed."""
 
     plan: LoadPlan
     names: str
@@ -122,7 +122,7 @@ async def run_load(nats: str, prefix: str, plan: LoadPlan, reports: list[LoadRep
 
 
 class LoadRun:
-    """One run of a plan."""
+    """Carries out a plan once."""
 
     def __init__(self, client: "RebaserClient", plan: LoadPlan) -> None:
         self._client = client
@@ -151,7 +151,7 @@ class LoadRun:
         return report
 
     async def _prepare(self, change_set: LoadedChangeSet, limiter: anyio.CapacityLimiter) -> None:
-        """Set the counters to 0 and derive their total. Returns when that is derived: Spark is warm then."""
+        """Set the counters to 0 and derive their total. When this returns, the total is derived and Spark is warm."""
         ids = [f"counter/{worker}" for worker in range(self._plan.in_flight)]
         total = Derive("total", "sum", {"values": ids})
         change_set.counters = dict.fromkeys(range(self._plan.in_flight), 0)
@@ -198,7 +198,7 @@ class LoadRun:
     # -- exactness -----------------------------------------------------------------------------------------------------
 
     async def _follow(self, change_set: LoadedChangeSet, after: int) -> None:
-        """Read the log as it grows: later, messages before a checkpoint may be purged."""
+        """Read the log while it grows, because messages before a checkpoint may be purged later."""
         async for commit in self._client.watch(self._plan.workspace, change_set.name, after=after):
             change_set.decided.extend(decision.request_id for decision in commit.requests)
             change_set.record_read(commit.sequence)

@@ -19,7 +19,7 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, e
 if TYPE_CHECKING:
     from rebaser_client import DeadLetter, DeadLetterBox
 
-FULL_TRIES = 20  # waits for room in a full queue, each as long as `QueueFull` suggests
+FULL_TRIES = 20  # waits for room in a full queue; `QueueFull` says for how long
 PREVIEW = 2000  # characters of a payload
 
 dlq = typer.Typer(
@@ -43,7 +43,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 @dataclass(frozen=True, slots=True)
 class LetterSelection:
-    """The dead letters that a command applies to. A field that is None matches all."""
+    """Selects the dead letters that a command applies to. A field that is None matches all."""
 
     workspace: str | None
     change_set: str | None
@@ -182,7 +182,7 @@ def _show(letter: "DeadLetter", payload: bytes, json: bool) -> None:
 
 
 def _readable(letter: "DeadLetter", payload: bytes) -> Any:
-    """The decoded payload, as JSON types; None if it cannot be decoded or is not valid JSON."""
+    """Return the decoded payload, as JSON types; None if it cannot be decoded or is not valid JSON."""
     from rebaser_core.encoding.envelope import ContentType, loads
     from rebaser_core.errors import RebaserError
 
@@ -271,7 +271,7 @@ async def _drop(box: "DeadLetterBox", letter: "DeadLetter") -> bool:
 
 @dataclass(slots=True)
 class BulkAction:
-    """An action on each dead letter of a selection, one after the other, until one fails."""
+    """Performs an action on the dead letters of a selection, one after the other, until one fails."""
 
     verb: str  # "drop"
     done_verb: str  # "dropped"

@@ -121,7 +121,7 @@ class DoctorRun:
         return self._examination
 
     def end(self) -> int:
-        """The exit code. Raises `CommandFailed` if the log is damaged, or only a newer version can read it."""
+        """Return the exit code. Raises `CommandFailed` if the log is damaged, or only a newer version can read it."""
         examination, name = self.examination, f"{self.key.workspace} {self.key.change_set}"
         if examination.newer:
             raise CommandFailed(

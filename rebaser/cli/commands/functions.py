@@ -89,7 +89,7 @@ def _of_servers(nats: str, prefix: str, json: bool) -> int:
 
 
 def _by_signature(servers: list["ServerInfo"], name: str) -> dict["Signature | None", list["ServerInfo"]]:
-    """The servers that have function `name`, grouped by its signature; None if they do not report it (older ones)."""
+    """Group the servers that have function `name` by its signature; None for older servers, which do not report it."""
     groups: dict[Signature | None, list[ServerInfo]] = {}
     for server in servers:
         if name in server.functions:

@@ -74,9 +74,9 @@ async def _load(nats: str, prefix: str, workspace: str, change_set: str, loaded:
 
 
 def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | None, list[str]]:
-    """The ids that `requested` ids and patterns select (None: all), and those of `requested` that select nothing.
+    """Return the ids that `requested` selects (None: all), and the items of `requested` that select nothing.
 
-    A text that is the id of a value is not taken for a pattern.
+    Items are ids or patterns. An item that is the id of a value is not read as a pattern.
     """
     from rebaser_core.state.selection import select_ids
 
@@ -127,7 +127,7 @@ def _object(id_: str, value: "Value") -> dict[str, Any]:
 
 
 def _definition(state: "ChangeSetState", id_: str) -> dict[str, Any]:
-    """Function, inputs and parameters of a derived value, with the keys of an update; empty for other values."""
+    """Return function, inputs and parameters of a derived value, with the keys of an update; else an empty object."""
     definition = state.cells[id_].definition
     if definition is None:
         return {}

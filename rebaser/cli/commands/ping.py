@@ -1,4 +1,4 @@
-"""`rebaser ping`: asks servers whether they are there."""
+"""`rebaser ping`: checks whether servers answer."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`rebaser recompute`: has derived values computed again although their inputs did not change."""
+"""`rebaser recompute`: requests that derived values be computed again although their inputs did not change."""
 
 from functools import partial
 from typing import Annotated

@@ -1,6 +1,7 @@
 """`rebaser serve` and `rebaser dev`: run a server, alone or together with NATS and Spark.
 
-Invariant: a setting whose option is not given comes from the environment, or is the default of `rebaser.settings`.
+Invariant: a setting whose option is not given comes from the environment, or else from the defaults in
+`rebaser.settings`.
 """
 
 import errno

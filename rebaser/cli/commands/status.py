@@ -97,7 +97,7 @@ class ChangeSetPage:
 
 @dataclass(slots=True)
 class StatusQuery:
-    """What to show, and the answers.
+    """Collects what `status` shows.
 
     `total`: number of change sets, shown or not. `values`: the tally of each change set that is shown, with --values.
     """
@@ -136,7 +136,7 @@ class StatusQuery:
                 self.values[key] = await to_thread.run_sync(tally, await client.state(*key))
 
     def remainder(self) -> str:
-        """How to see the other change sets; empty if all are shown."""
+        """Return a hint on how to see the other change sets; empty if all are shown."""
         shown = self.overview.change_sets
         if len(shown) == self.total:
             return ""
@@ -175,8 +175,10 @@ def _values_object(tally: "Tally | None") -> dict[str, Any]:
 
 
 def server_object(server: "ServerInfo") -> dict[str, Any]:
-    """A server without its updates, which are shown with their change sets, and without its functions, which
-    `rebaser functions --servers` shows."""
+    """Return a server as an object without its updates and its functions.
+
+    The updates are shown with their change sets, the functions by `rebaser functions --servers`.
+    """
     return {
         name: value
         for name, value in _camel_case(asdict(server)).items()
@@ -189,7 +191,7 @@ def _update_object(update: "UpdateInfo") -> dict[str, Any]:
 
 
 def _camel_case(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields with camelCase names, as in all JSON of Rebaser."""
+    """Return the fields with camelCase names, as in all JSON of Rebaser."""
     words = {name: name.split("_") for name in fields}
     return {first + "".join(word.title() for word in rest): fields[name] for name, (first, *rest) in words.items()}
 
@@ -259,7 +261,7 @@ def _note_problems(overview: "Overview") -> None:
 
 
 def _show_streams(streams: list["StreamStatus"]) -> None:
-    """`average`: size of a message; `newest (payload)`: size of the newest message and of its payload."""
+    """Columns: `average` is the size of a message, `newest (payload)` that of the newest one and its payload."""
     console.table(
         ("stream", "storage", "messages", "size", "limit", "full", "average", "newest (payload)"),
         [
@@ -287,7 +289,7 @@ def _newest(stream: "StreamStatus") -> str:
 
 
 def _show_limits(streams: list["StreamStatus"]) -> None:
-    """The limits in the terms of NATS. An empty cell means no limit."""
+    """Show the limits, under their names in NATS. An empty cell means no limit."""
     console.table(
         ("stream", "retention", "discard", "max age", "limit", "per subject", "max message", "duplicate window"),
         [
@@ -310,7 +312,7 @@ def _show_limits(streams: list["StreamStatus"]) -> None:
 
 
 def _lasting(seconds: float) -> str:
-    """A configured duration in the largest unit that divides it; empty for 0."""
+    """Return a configured duration in the largest unit that divides it; empty for 0."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
@@ -318,7 +320,7 @@ def _lasting(seconds: float) -> str:
 
 
 def _show_tasks(tasks: "TasksStatus") -> None:
-    """The tasks of change sets that wait for an owner (pending) or have one (in flight)."""
+    """Show the tasks: of change sets that wait for an owner (pending), and of those that have one (in flight)."""
     console.table(
         ("pending", "in flight", "redelivered", "done up to", "waiting pulls", "ack wait"),
         [
@@ -350,7 +352,7 @@ def _limit(stream: "StreamStatus") -> str:
 
 
 def _durability_line(durability: "DurabilityStatus") -> str:
-    """The least durability of the streams. For one copy on disk it also depends on nats-server's configuration."""
+    """Return the lowest durability of the streams. That of one copy on disk also depends on nats-server's settings."""
     line = (
         f"durability: {durability.at_least} (storage {durability.storage}, copies of each stream: {durability.copies}"
     )

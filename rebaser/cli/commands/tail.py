@@ -88,7 +88,7 @@ def tail(
     code = run_async(
         partial(_tail, nats, prefix, read, show_progress, at_once=follow or replay == "original", json=json)
     )
-    return DONE if code == INTERRUPTED else code  # Ctrl-C is the regular end
+    return DONE if code == INTERRUPTED else code  # Ctrl-C is the normal way to stop
 
 
 def _start(lines: int, *, all_: bool, last: bool, new: bool, since: str | None, from_seq: int | None) -> "EntryStart":

@@ -1,4 +1,4 @@
-"""The tour of `rebaser demo`: the Python distributions installed here, as a graph of values, and edits of it.
+"""The tour of `rebaser demo`: it turns the Python distributions installed here into a graph of values, and edits it.
 
 `environment` reads the distributions, `model` turns them into updates, `story` chooses the edits, `player` sends them,
 `check` computes every value again by other means, `screen` prints, and `run` starts and stops the system. Only

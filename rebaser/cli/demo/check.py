@@ -41,11 +41,11 @@ class Facts:
         return facts
 
     def edited(self, sizes: Mapping[str, int], requires: Mapping[str, set[str]]) -> "Facts":
-        """A copy with these sizes and requirements replaced."""
+        """Return a copy with these sizes and requirements replaced."""
         return Facts({**self.sizes, **sizes}, {**self.requires, **requires})
 
     def reachable(self, start: str) -> set[str]:
-        """The distributions that `start` requires, directly or not; itself only if it is on a cycle."""
+        """Return what `start` requires, directly or not. That includes `start` itself only if it is on a cycle."""
         if start not in self._reach:
             reached: set[str] = set()
             frontier = set(self.requires.get(start, ()))
@@ -72,7 +72,7 @@ def _required_names(installed: metadata.Distribution) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected value, or the error codes of which one is expected."""
+    """The expected value or, if an error is expected, the codes of which it must have one."""
 
     value: Json = None
     codes: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ class Expected:
 
 
 def expected_values(facts: Facts) -> dict[str, Expected]:
-    """The expected value of every id of the demo."""
+    """Return the expected value of every id of the demo."""
     out: dict[str, Expected] = {}
     for name, size in facts.sizes.items():
         at = f"dist/{name}"
@@ -120,7 +120,7 @@ def _derived(facts: Facts, name: str, at: str) -> Iterator[tuple[str, Expected]]
 
 
 def _error_codes(facts: Facts, name: str, reach: set[str]) -> frozenset[str]:
-    """The error codes that values computed from the requirements of `name` may have; empty if they have no error."""
+    """Return the error codes that values computed from the requirements of `name` may have; empty for no error."""
     if name in reach:
         return frozenset({CYCLE})
     codes: set[str] = set()
@@ -135,7 +135,7 @@ def _error_codes(facts: Facts, name: str, reach: set[str]) -> frozenset[str]:
 
 
 def _longest(facts: Facts, name: str) -> int:
-    """The number of edges on the longest path from `name`, which must lead to no cycle."""
+    """Return the number of edges on the longest path from `name`. No cycle may be reachable from `name`."""
     depth, level = 0, {name}
     while level := {further for member in level for further in facts.requires[member]}:
         depth += 1
@@ -150,7 +150,7 @@ def _largest(out: Mapping[str, Expected], facts: Facts, what: str) -> Expected:
 
 
 def differences(values: Mapping[str, Value], facts: Facts) -> list[str]:
-    """A line for each id whose value is not the expected one."""
+    """Return a line for each id whose value is not the expected one."""
     all_expected = expected_values(facts)
     lines = [f"{id_}: exists, but should not" for id_ in sorted(values.keys() - all_expected.keys())]
     for id_, expected in all_expected.items():
@@ -165,7 +165,7 @@ def differences(values: Mapping[str, Value], facts: Facts) -> list[str]:
 
 
 def _unnamed_members(values: Mapping[str, Value], facts: Facts) -> list[str]:
-    """Errors of cycles that do not name their members; a message names at most ten."""
+    """Return a line for each cycle error that does not name the members of its cycle, or the first ten."""
     lines: list[str] = []
     for name in facts.sizes:
         reach = facts.reachable(name)

@@ -22,7 +22,7 @@ class Distribution:
     requires: tuple[str, ...]
 
     def requiring(self, *names: str) -> "Distribution":
-        """A copy with these requirements."""
+        """Return a copy with these requirements."""
         return replace(self, requires=tuple(sorted(set(names))))
 
 
@@ -30,11 +30,11 @@ Environment: TypeAlias = Mapping[str, Distribution]
 
 
 def read_environment() -> dict[str, Distribution]:
-    """Every installed distribution by name. The first one on `sys.path` wins, as it does for an import."""
+    """Return every installed distribution by name. The first one on `sys.path` wins, as it does for an import."""
     environment: dict[str, Distribution] = {}
     for installed in distributions():
         if "Name" not in installed.metadata:
-            continue  # the remains of a broken installation
+            continue  # what remains of a broken installation
         name = canonicalize_name(installed.metadata["Name"])
         if name not in environment:
             environment[name] = Distribution(name, _size(installed), _requires(installed))
@@ -47,7 +47,7 @@ def _size(installed: Installed) -> int:
         try:
             total += file.locate().stat().st_size  # type: ignore[attr-defined]  # a Path, though the protocol does not say so
         except OSError:
-            continue  # recorded, but deleted since
+            continue  # recorded, but deleted later
     return total
 
 

@@ -22,7 +22,7 @@ DEPTH = "below == null ? 0 : below + 1"
 
 
 def all_updates(environment: Environment) -> list[Update]:
-    """The updates that create the whole graph in an empty change set."""
+    """Return the updates that create the whole graph in an empty change set."""
     updates: list[Update] = []
     for distribution in environment.values():
         updates.append(size_update(distribution))
@@ -37,12 +37,12 @@ def all_updates(environment: Environment) -> list[Update]:
 
 
 def size_update(distribution: Distribution) -> Update:
-    """The update for the size of a distribution."""
+    """Return the update for the size of a distribution."""
     return Set(f"dist/{distribution.name}/size", distribution.size)
 
 
 def requirement_updates(distribution: Distribution) -> list[Update]:
-    """The updates for the requirements of a distribution."""
+    """Return the updates for the requirements of a distribution."""
     name, requires = distribution.name, distribution.requires
     return [
         Set(f"dist/{name}/requires", list(requires)),

@@ -1,6 +1,7 @@
 """Plays the demo: sends each edit, waits until derived values are up to date, checks and shows them.
 
-Invariant: after every step, every value is compared with the one that `check` computes. One difference fails the demo.
+Invariant: after every step, every value is compared with the one that `check` computes. A single difference makes the
+demo fail.
 """
 
 import time
@@ -41,7 +42,7 @@ class Player:
         self._differences: list[str] = []
 
     async def play(self) -> bool:
-        """Play all steps. Returns whether every value was right."""
+        """Play all steps. Return whether every value was right."""
         was_warm = self._warm.is_set()
         before = await self._do(model.all_updates(self._base))
         await self._check("the environment as it is", before, self._base)

@@ -1,6 +1,6 @@
 """Runs the demo on a real system: starts nats-server, a server and Spark, and stops them at the end.
 
-Invariant: nothing that is started here outlives the demo, whatever happens.
+Invariant: no process or task that is started here outlives the demo, even after an error or a signal.
 """
 
 import time
@@ -51,7 +51,7 @@ async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) 
 
 
 async def read_inputs() -> tuple[dict[str, Distribution], Facts]:
-    """The installed distributions, for the system and independently for the check.
+    """Return the installed distributions, for the system and independently for the check.
 
     Both read thousands of files, in threads: a server runs on this event loop.
     """
@@ -59,7 +59,7 @@ async def read_inputs() -> tuple[dict[str, Distribution], Facts]:
 
 
 async def _start_server(group: TaskGroup, settings: Settings, jvm: Jvm | None) -> anyio.Event:
-    """Start a server. Returns when it accepts requests, with an event that is set when Spark is warm."""
+    """Start a server and wait until it accepts requests; return an event that is set when Spark is warm."""
     ready, warm = anyio.Event(), anyio.Event()
 
     async def run() -> None:

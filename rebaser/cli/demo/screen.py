@@ -1,4 +1,4 @@
-"""Prints the demo: one screen of text, with colours on a terminal and plain elsewhere."""
+"""Prints the demo as one screen of text, with colours if stdout is a terminal."""
 
 import os
 import shlex
@@ -88,7 +88,7 @@ class Screen:
         self._wait("editing")
 
     def verdict(self, checked: int, differences: Sequence[str]) -> None:
-        """The result of the independent check."""
+        """Print the result of the independent check."""
         self.stop()
         self._line()
         if differences:
@@ -99,7 +99,7 @@ class Screen:
         self._line(f"All {checked:,} values equal those computed directly from importlib.metadata.", "bold green")
 
     def closing(self, data: Path, workspace: str, change_set: str, name: str, seconds: float) -> None:
-        """What to try next, with distribution `name` as the example."""
+        """Print what to try next, with distribution `name` as the example."""
         self.stop()
         self._line(f"Everything that the demo started has stopped; it took {seconds:.0f} s.", "dim")
         self._line("Its data is kept. To look at it:", "bold")

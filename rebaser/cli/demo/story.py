@@ -1,4 +1,4 @@
-"""Chooses the edits of the demo by rules, so that they show something in any environment. Pure."""
+"""Chooses the edits of the demo by rules, so that they have visible effects in any environment. Does no I/O."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -103,7 +103,7 @@ def _reach(environment: Environment) -> dict[str, frozenset[str]]:
 def _new_requirement(
     sound: list[str], reach: Mapping[str, frozenset[str]], users: Mapping[str, list[str]]
 ) -> tuple[str, str] | None:
-    """(a, b) such that neither requires the other, many require a, and b requires many."""
+    """Return (a, b) such that neither requires the other, many require a, and b requires many."""
     fits = ((a, b) for a in sound for b in sound if a != b and b not in reach[a] and a not in reach[b])
     return max(fits, key=lambda pair: (min(len(users[pair[0]]), len(reach[pair[1]])), *pair), default=None)
 
@@ -111,7 +111,7 @@ def _new_requirement(
 def _ring(
     environment: Environment, reach: Mapping[str, frozenset[str]], seen: AbstractSet[str | None]
 ) -> tuple[str, str] | None:
-    """(low, high) such that low requiring high makes a cycle.
+    """Return (low, high) such that a requirement of `low` on `high` makes a cycle.
 
     Prefers cycles of 3 to `LONGEST_CYCLE` members, and a `low` that is not in `seen`.
     """

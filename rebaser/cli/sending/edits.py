@@ -1,7 +1,7 @@
 """Parses updates from command-line options: `--set a=1 --derive b='a * 2' --unset c --remove d`.
 
-Invariant: the updates are valid (`rebaser_core.updates`), and no id is edited twice, because options with different
-names have no order among each other.
+Invariant: the updates are valid (`rebaser_core.updates`), and no id is edited twice, because the command line does not
+preserve the order of options with different names.
 """
 
 import json
@@ -24,7 +24,7 @@ def parse_edits(
     *,
     inputs: Sequence[str] = (),
 ) -> list[Update]:
-    """The updates that the options describe. `free_names` returns the names that a formula uses.
+    """Return the updates that the options describe. `free_names` returns the names that a formula uses.
 
     Raises a usage error that names the option and says how to write it.
     """

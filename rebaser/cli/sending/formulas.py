@@ -28,7 +28,7 @@ _NO_WORD = re.compile(r"\W+", re.ASCII)
 
 
 def parse_named_inputs(texts: Sequence[str]) -> NamedInputs:
-    """The inputs that `--input NAME=ID` defines, by name. A name that occurs more than once is a list."""
+    """Return the inputs that `--input NAME=ID` defines, by name. A repeated name has a list of ids."""
     inputs: dict[str, list[Input]] = {}
     for text in texts:
         name, equals, id_ = text.partition("=")
@@ -46,7 +46,7 @@ def parse_named_inputs(texts: Sequence[str]) -> NamedInputs:
 class TypedFormula:
     """A formula of `--derive`. `expression`: the CEL expression, with a name in place of each id in backticks.
 
-    `quoted`: those ids (or patterns) by name.
+    `quoted`: the ids (or patterns) in backticks, by name.
     """
 
     expression: str
@@ -71,7 +71,7 @@ class TypedFormula:
         return cls(expression, {name: _input(id_) for id_, name in names.items()})
 
     def derive(self, id_: str, free_names: FreeNames, named_inputs: NamedInputs) -> Derive:
-        """The update. A name that is neither from backticks nor from `named_inputs` is itself the id of a value."""
+        """Return the update. A name that comes neither from backticks nor from `named_inputs` is the id of a value."""
         try:
             names = free_names(self.expression)
         except UnprocessableError as error:

@@ -1,7 +1,8 @@
 """Parses updates from JSON Lines (one object a line, as `rebaser get --updates` writes them) and from CSV.
 
-Invariant: memory is bounded by one line and one batch, whatever the size of the input. A line ends up in a batch or in
-an error with its number, and nothing after a bad line is parsed. There is no I/O here: callers pass bytes to `feed`.
+Invariant: memory is bounded by one line and one batch, whatever the size of the input. Every line becomes part of a
+batch, or causes an error with its number; nothing after a bad line is parsed. There is no I/O here: callers pass bytes
+to `feed`.
 """
 
 import csv
@@ -31,15 +32,15 @@ class JsonLinesParser:
     """Parses chunks of bytes into updates. Raises `UnprocessableError` with the line number for a bad line."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, check: Check | None = None) -> None:
-        """`check` is called with each update and may raise `UnprocessableError`, too."""
+        """`check` is called with each update, and may raise `UnprocessableError` as well."""
         self._limits = limits
         self._check = check
-        self._parts: list[bytes] = []  # of the line that is incomplete
+        self._parts: list[bytes] = []  # of the incomplete line
         self._buffered = 0  # bytes in `_parts`
         self._number = 0  # of the last complete line
 
     def feed(self, chunk: bytes) -> Iterator[UpdateLine]:
-        """The updates that `chunk` completes."""
+        """Return the updates whose lines `chunk` completes."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             self._buffer(chunk[start:end])
@@ -48,7 +49,7 @@ class JsonLinesParser:
         self._buffer(chunk[start:])
 
     def finish(self) -> Iterator[UpdateLine]:
-        """The update of the last line, if that has no line end."""
+        """Return the update of the last line if that line has no line end."""
         yield from self._complete(0)
 
     def _buffer(self, part: bytes) -> None:
@@ -80,14 +81,15 @@ class JsonLinesParser:
             yield UpdateLine(self._number, size, update)
 
     def _read(self, raw: bytes) -> Update | None:
-        """The update of a line; None if the line has none."""
+        """Return the update of a line; None if the line has none."""
         return parse_update(loads(ContentType.JSON, raw, self._limits), self._limits)
 
 
 class CsvParser(JsonLinesParser):
     """Parses CSV (RFC 4180) with the columns `id` and `value`.
 
-    A value that is valid JSON is that, any other is text, and an empty one unsets. Cells cannot contain line ends.
+    A cell that is valid JSON is that value, an empty cell unsets the value, and any other cell is text. Cells cannot
+    contain line ends.
     """
 
     _columns: tuple[str, ...] = ()
@@ -141,5 +143,5 @@ class UpdateBatch:
         self.size += line.size
 
     def empty(self) -> "UpdateBatch":
-        """An empty batch with the same limits."""
+        """Return an empty batch with the same limits."""
         return UpdateBatch(self.max_count, self.max_bytes)

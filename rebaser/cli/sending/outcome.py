@@ -1,4 +1,4 @@
-"""Describes the result of an edit: values by state, errors, and formulas that name ids which do not exist."""
+"""Describes the result of an edit: values by state, errors, and formulas with ids that do not exist."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,13 +14,13 @@ SHOWN = 3  # errors, warnings, or names in one warning
 
 
 def tally_text(tally: "Tally") -> str:
-    """The number of values in each state: `3 ok, 1 error`."""
+    """Return the number of values in each state: `3 ok, 1 error`."""
     counts = ", ".join(f"{count:,} {state.value}" for state, count in tally.counts.items() if count)
     return counts or "no values"
 
 
 def failure_lines(tally: "Tally") -> list[str]:
-    """A line for each of the first values that failed by themselves, and how many others failed."""
+    """Return a line for each of the first values that failed by themselves, and lines that count the others."""
     lines = [f"error {id_}: {fault.code}: {fault.message}" for id_, fault in tally.causes]
     more = tally.failing - len(tally.causes)
     if more:
@@ -32,7 +32,7 @@ def failure_lines(tally: "Tally") -> list[str]:
 
 
 def tally_object(tally: "Tally") -> dict[str, Any]:
-    """The same as an object for `--json`."""
+    """Return the values by state, and the first errors, as an object for `--json`."""
     return {
         "values": {state.value: count for state, count in tally.counts.items()},
         "errors": [{"id": id_, "code": fault.code, "message": fault.message} for id_, fault in tally.causes],
@@ -40,7 +40,7 @@ def tally_object(tally: "Tally") -> dict[str, Any]:
 
 
 def unknown_input_warnings(updates: Sequence[Update], state: "ChangeSetState") -> list[str]:
-    """A line for each formula among `updates` that names ids which `state` does not have."""
+    """Return a line for each formula among `updates` that names ids which `state` does not have."""
     lines = []
     for update in updates:
         if isinstance(update, Derive) and update.function == "cel":

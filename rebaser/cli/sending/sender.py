@@ -44,11 +44,11 @@ class WaitUntil(StrEnum):
 
 @dataclass(slots=True)
 class EditSender:
-    """Sends the edits of one command and keeps the result.
+    """Sends the edits of one command and records the result.
 
-    `timeout`: seconds to wait for each answer. `batch`: updates of a file in one request, at most. `recompute`: what to
-    recompute; there are no edits then. `request_id`: id of the only request, None to make one. `fail_on_error`: fail if
-    any value of the change set is an error.
+    `timeout`: seconds to wait for each answer. `batch`: maximum number of updates of a file in one request.
+    `recompute`: what to recompute, instead of edits. `request_id`: id of the only request, None to make one.
+    `fail_on_error`: fail if any value of the change set is an error.
     """
 
     key: ChangeSetKey
@@ -70,13 +70,13 @@ class EditSender:
     error: RebaserError | None = None
     tally: "Tally | None" = None  # of all values of the change set, once they are derived
     warnings: list[str] = field(default_factory=list)
-    _location: str = ""  # in the input, to put before an error message
+    _location: str = ""  # where in the input an error occurred, as a prefix of its message
     _last_line: int = 0  # of the file, accepted
     _in_flight: str = ""  # the lines of the file that were sent but not yet accepted
     _started: float = field(default_factory=time.perf_counter)
 
     async def run(self, nats: str, prefix: str, edits: list[Update], source: UpdateSource | None) -> None:
-        """Send everything. An expected failure is kept in `error`; the counts are those up to it."""
+        """Send all edits. An expected failure is stored in `error`; the counts then cover only what came before it."""
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix, content_type=self.content_type) as client:
@@ -95,7 +95,7 @@ class EditSender:
                     await self._wait_derived(client, self.commit)
                     await self._count_values(await self._load_state(client, edits))
                 elif self.wait is WaitUntil.APPLIED and any(isinstance(edit, Derive) for edit in edits):
-                    with suppress(RebaserError):  # the edits are applied; only warnings are missing
+                    with suppress(RebaserError):  # the edits are applied; only the warnings are lost
                         await self._load_state(client, edits)
             except RebaserError as error:
                 self.error = error
@@ -106,7 +106,7 @@ class EditSender:
             raise UnprocessableError(f"there is no change set {self.key.change_set} in workspace {self.key.workspace}")
 
     async def _missing_ids(self, client: "RebaserClient", edits: list[Update]) -> list[str]:
-        """A warning for each id to be unset or removed that does not exist."""
+        """Return a warning for each id to be unset or removed that does not exist."""
         ids = [edit.id for edit in edits if isinstance(edit, (Unset, Remove))]
         if not ids:
             return []
@@ -114,7 +114,7 @@ class EditSender:
         return [f"{id_} did not exist" for id_ in ids if id_ not in state.cells]
 
     async def _load_state(self, client: "RebaserClient", edits: list[Update]) -> "ChangeSetState":
-        """The current state. Formulas of `edits` that name unknown ids are added to the warnings."""
+        """Return the current state. Formulas of `edits` that name unknown ids are added to the warnings."""
         state = await client.state(self.key.workspace, self.key.change_set)
         self.warnings += unknown_input_warnings(edits, state)
         return state
@@ -239,8 +239,8 @@ class EditSender:
             raise CommandFailed(f"{count:,} value{' is an error' if count == 1 else 's are errors'}")
 
     def error_line(self) -> str:
-        """What went wrong, where in the input, and what was sent before."""
-        assert self.error is not None  # noqa: S101 - called only then
+        """Return what went wrong, where in the input, and what was sent before that."""
+        assert self.error is not None  # noqa: S101 - called only after a failure
         line = self._location + self.error.message
         if self._last_line:
             line += f"; lines 1 to {self._last_line} were {self._verb}"
@@ -249,14 +249,14 @@ class EditSender:
         return f"{line}; nothing after that was sent" if self._location else line
 
     def interrupted_line(self) -> str:
-        """Which lines of a file were sent, and which may have been, when it was interrupted; empty if none."""
+        """Return which lines of a file were or may have been sent before the interruption; empty if none."""
         parts = [f"lines 1 to {self._last_line} were {self._verb}"] if self._last_line else []
         if self._in_flight:
             parts.append(f"{self._in_flight} may have been {self._verb}")
         return f"interrupted; {', '.join(parts)}" if parts else ""
 
     def summary(self) -> str:
-        """The result as one line for people."""
+        """Return the result as one line for people."""
         if not self.requests:
             return "no updates: nothing sent"
         what = f"{self.updates:,} update{'' if self.updates == 1 else 's'}"
@@ -275,7 +275,7 @@ class EditSender:
         return line if self.tally is None else f"{line}: {tally_text(self.tally)}"
 
     def to_object(self) -> dict[str, Any]:
-        """The result as an object for `--json`."""
+        """Return the result as an object for `--json`."""
         out: dict[str, Any] = {
             "workspaceId": self.key.workspace,
             "changeSetId": self.key.change_set,

@@ -1,4 +1,4 @@
-"""The input of `--file`: a regular file, which is checked before anything is sent, or a pipe, read as data arrives.
+"""Reads the input of `--file`: a regular file, checked before anything is sent, or a pipe, read as data arrives.
 
 Invariant: at most one chunk is in memory, and reading never blocks the event loop.
 """
@@ -27,8 +27,8 @@ CHUNK = 64 * 1024
 class UpdateSource:
     """Where lines come from. `size` (bytes) is None for a pipe or terminal, which can be read only once.
 
-    `start`: file offset of the first byte; the shell may have left standard input behind the beginning of a file.
-    `checked`: formulas are checked, too.
+    `start`: file offset of the first byte; the shell may have advanced standard input past the beginning of a file.
+    `checked`: whether formulas are checked, too.
     """
 
     name: str
@@ -38,7 +38,7 @@ class UpdateSource:
     checked: bool = True
 
     def lines(self) -> "JsonLinesParser":
-        """A parser for this input, chosen by the name: CSV if it ends in `.csv`, else JSON Lines."""
+        """Return a parser for this input, chosen by the name: CSV if it ends in `.csv`, else JSON Lines."""
         from rebaser.cli.sending.jsonl import CsvParser, JsonLinesParser
         from rebaser.settings import load_settings
         from rebaser_core.definitions import check_definition
@@ -68,14 +68,14 @@ class UpdateSource:
         os.lseek(self.descriptor, self.start, os.SEEK_SET)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """All bytes, from the start."""
+        """Yield all bytes, from the start."""
         import anyio
         from anyio import to_thread
 
         while True:
             if self.size is None:
                 # A thread that reads an idle pipe could not be interrupted, so wait for data first. A device that is
-                # always ready (/dev/null) cannot be waited for and need not be.
+                # always ready (/dev/null) does not support this and does not need it.
                 with suppress(PermissionError):
                     await anyio.wait_readable(self.descriptor)
             chunk = await to_thread.run_sync(os.read, self.descriptor, CHUNK)
@@ -86,7 +86,7 @@ class UpdateSource:
 
 @contextmanager
 def open_source(file: str | None, *, checked: bool = True) -> Iterator[UpdateSource | None]:
-    """The input that `--file` names; None if the option was not given."""
+    """Yield the input that `--file` names; None if the option was not given."""
     if file is None:
         yield None
     elif file == "-":
