@@ -24,13 +24,14 @@ from rebaser_client.jetstream.priority_groups import check_name, check_update
 from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.messages import parse_headers
 
-DELETE_GROUP = 64  # deletes behind one answer
+DELETE_GROUP = 64  # deletes that share one answer
 
 
 class JetStreamApi(ApiCalls):
     """API calls that need only names and return no objects with methods. `JetStream` adds those that do.
 
-    `Stream` and `Consumer` are built on this class, so that `context`, which creates them, is not imported by them.
+    `Stream` and `Consumer` use this class and not `JetStream`, because `JetStream` creates them: that avoids an import
+    circle.
     """
 
     def __init__(self, connection: Connection, *, domain: str | None = None, timeout: float = 5.0) -> None:

@@ -1,6 +1,7 @@
 """The JetStream API call itself, and acknowledgements: what streams, consumers and messages have in common.
 
-Invariant: at most `MAX_CALLS` API calls of this process are in flight. A server drops its whole queue at 10,000.
+Invariant: at most `MAX_CALLS` API calls of this process are in flight. When 10,000 API calls are queued, nats-server
+drops the whole queue.
 """
 
 import asyncio
@@ -35,24 +36,24 @@ class ApiCalls:
     # With `confirmed`, these methods wait for the server's answer, for at most the timeout of all calls.
 
     async def ack(self, message: Message) -> None:
-        """Say that the message is done. Nothing confirms it."""
+        """Acknowledge the message as done. The server sends no confirmation."""
         await self.connection.publish(message.reply, b"+ACK")
 
     async def ack_sync(self, message: Message, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as below
-        """Say that the message is done, and wait for confirmation: the server will not deliver it again."""
+        """Acknowledge the message as done. Return when the server has confirmed that it will not deliver it again."""
         await self.connection.request(message.reply, b"+ACK", timeout=timeout or self._timeout)
 
     async def nak(self, message: Message, delay: float = 0.0, *, confirmed: bool = False) -> None:
-        """Have the message delivered again, to any client, after `delay` seconds."""
+        """Ask the server to deliver the message again, to any client, after `delay` seconds."""
         body = b'-NAK {"delay":%d}' % int(delay * 1e9) if delay > 0 else b"-NAK"
         await self._acknowledge(message, body, confirmed=confirmed)
 
     async def progress(self, message: Message, *, confirmed: bool = False) -> None:
-        """Say that work goes on: the ack wait starts again."""
+        """Tell the server that work on the message continues, so that the ack wait starts again."""
         await self._acknowledge(message, b"+WPI", confirmed=confirmed)
 
     async def term(self, message: Message, reason: str = "", *, confirmed: bool = False) -> None:
-        """Have the message never delivered again."""
+        """Tell the server never to deliver the message again."""
         await self._acknowledge(message, f"+TERM {reason}".strip().encode(), confirmed=confirmed)
 
     async def _acknowledge(self, message: Message, body: bytes, *, confirmed: bool) -> None:

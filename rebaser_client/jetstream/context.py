@@ -26,8 +26,8 @@ from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_core.errors import TransientError
 
-# A node of a cluster learns a moment later which stream stores a subject. The pause is not jittered: it waits for that
-# one node, not for a server that many clients return to.
+# A node of a cluster learns a moment later which stream stores a subject. The pause has no jitter: it waits for that
+# one node, not for a server to which many clients return.
 NO_RESPONDERS_TRIES, NO_RESPONDERS_PAUSE = 3, 0.25
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 
@@ -80,8 +80,8 @@ class JetStream(JetStreamApi):
     ) -> MessageBatch:
         """Acknowledge `message` and pull `max_messages` more, with one message to the server instead of two.
 
-        It is sent when the batch is opened or first read from. `no_wait`: return only what is available now. This
-        acknowledgement cannot be confirmed, but the arrival of the next messages shows that it was received.
+        The message is sent when the batch is opened or first read from. `no_wait`: return only what is available now.
+        This acknowledgement cannot be confirmed, but the arrival of the next messages shows that it was received.
         """
         limits = PullLimits.of_fetch(max_messages, None, expires, None)
         return AckNextBatch(self, message, limits, PriorityGroup.of(group, None, None, None), no_wait=no_wait)

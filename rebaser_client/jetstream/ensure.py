@@ -1,7 +1,7 @@
 """Creates streams and consumers, or updates them to a wanted configuration, even if several servers do so at once.
 
-Invariant: wanted fields are set; all others stay as an operator set them. Servers that start together all succeed,
-because creating or updating with the same configuration changes nothing.
+Invariant: the wanted fields are set, and all other fields keep the values that an operator gave them. Servers that
+start together all succeed, because creating or updating with the same configuration changes nothing.
 """
 
 from collections.abc import Awaitable, Mapping
@@ -15,7 +15,7 @@ from rebaser_core.errors import ConfigError
 
 log = get_logger(__name__)
 
-NO_PEERS = 10005  # with code 400, but a cluster that is still starting answers this, too
+NO_PEERS = 10005  # with code 400; a cluster that is still starting also gives this answer
 
 
 class ApiCall(Protocol):

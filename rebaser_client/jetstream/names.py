@@ -12,7 +12,7 @@ _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 def subject_tokens(*names: str) -> str:
     """Join `names` into the end of an API subject. Raises `ConfigError` for a name that no server accepts.
 
-    A name with a dot would make a different subject, and nobody would answer: not even that the name is invalid.
+    A name with a dot would result in a different subject, to which no server answers, not even with an error.
     """
     for name in names:
         if _NAME.fullmatch(name) is None:

@@ -1,6 +1,6 @@
-"""Logs that JetStream does not answer although the connection works: soon, but not again and again.
+"""Logs an error if JetStream does not answer although the connection works: soon, but not repeatedly.
 
-There is nothing to repair on this side: consumers miss their heartbeats and are created anew until that succeeds.
+The client need not repair anything: consumers that miss their heartbeats are recreated until that succeeds.
 """
 
 from rebaser_client.logs import get_logger

@@ -1,7 +1,8 @@
 """The connection to NATS that all other code shares.
 
 Invariants: one inbox subscription serves all requests. A lost connection is replaced by a new one, however long that
-takes, and the `on_reconnect` hooks are called. Messages published in between fail at once and are never sent later.
+takes, and the `on_reconnect` hooks are called. Publishing without a connection fails at once, and the message is never
+sent later.
 """
 
 import asyncio
@@ -111,7 +112,7 @@ class Connection:
     async def publish(
         self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None, *, reply: str = ""
     ) -> None:
-        """Send a message. Nothing confirms that anybody received it.
+        """Send a message. There is no confirmation that a subscriber received it.
 
         Raises `NotConnectedError`, or `UnprocessableError` for a message that cannot be sent: too large, or with an
         invalid subject or header name.
@@ -173,7 +174,8 @@ class Connection:
         return message
 
     def open_reply(self, subject: str = "") -> tuple[str, asyncio.Future[Msg]]:
-        """Return a reply subject for one answer, and the future answer. `subject`: where the question is published.
+        """Return a reply subject for one answer, and a future for that answer. `subject`: where the request is
+        published.
 
         Both outlive a reconnect, until `close_reply`.
         """

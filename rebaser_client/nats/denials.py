@@ -1,4 +1,4 @@
-"""Permissions that NATS denies to one connection and that no caller is waiting for."""
+"""Operations that NATS denied to one connection, if no caller waits for their result."""
 
 from rebaser_client.errors import NotAllowed
 from rebaser_client.logs import get_logger

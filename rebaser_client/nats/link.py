@@ -29,7 +29,7 @@ MAX_CACHED_LINE = 128  # bytes of a header line
 CLOSE_BOUND = 2.0  # seconds
 COMMAND_BOUND = 5.0  # seconds for one command to reach the socket
 NEVER = 10**8  # seconds between pings of nats-py
-MAX_SILENT_PINGS = 3  # with the ping that was under way when the last byte arrived: four, two ping intervals
+MAX_SILENT_PINGS = 3  # plus the ping under way when the last byte arrived: four pings, which are two ping intervals
 MAX_UNANSWERED_PINGS = 12  # bytes arrive, but no PONG: a long backlog may precede it
 FLUSHER_QUEUE = 64 * 1024  # commands that may wait: after a reconnect there may be thousands of subscriptions
 
@@ -143,7 +143,7 @@ class Link:
             for task in self.client.io_tasks:
                 task.add_done_callback(self._on_task_end)
         except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
-            # If no server is left or time ran out, the callback was told the cause before.
+            # If no server is left or time ran out, nats-py passed the cause to the callback before.
             vague = isinstance(error, (nats.errors.NoServersError, TimeoutError))
             cause = self._failure if vague and self._failure is not None else error
             await self.close()
@@ -155,7 +155,7 @@ class Link:
             raise
 
     async def watch(self, ping_interval: float) -> None:
-        """Return when the link broke. A silent peer is given up within two `ping_interval`s (seconds).
+        """Return when the link is broken. A silent peer is given up within two `ping_interval`s (seconds).
 
         The link is judged by the bytes read, not by the bytes sent: the socket of a dead peer accepts bytes for a long
         time. Only pings that this loop sent are counted, so a process that was paused keeps its connection.
@@ -206,7 +206,7 @@ class Link:
         return await client.publish_block(subject, reply, block, payload)
 
     def publish_now(self, subject: str, payload: bytes, reply: str) -> bool:
-        """Write a message to the socket, behind everything that waits to be written. Return False if it is not sent."""
+        """Write a message to the socket, after all messages that wait to be written. Return False if it is not sent."""
         return self.up and self.client.publish_now(subject, reply, payload)
 
     async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> NatsSubscription:

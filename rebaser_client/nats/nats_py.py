@@ -87,7 +87,7 @@ class NatsClient(Client):
         return self.pending_data_size + (0 if writer is None else writer.transport.get_write_buffer_size())
 
     def write_ping(self) -> asyncio.Future[bool]:
-        """Write a PING behind everything that waits. The future completes with the PONG."""
+        """Write a PING after all messages that wait to be written. The future completes when the PONG arrives."""
         answer = asyncio.get_running_loop().create_future()
         self._pongs.append(answer)
         self._write_now(b"PING\r\n")
@@ -111,9 +111,9 @@ class NatsClient(Client):
             await self._flush_pending()
 
     def publish_now(self, subject: str, reply: str, payload: bytes) -> bool:
-        """Write a message to the socket, behind everything that waits to be written. Return False if it is not sent.
+        """Write a message to the socket, after all messages that wait to be written. Return False if it is not sent.
 
-        The flusher gets its turn from the event loop; while many messages arrive, that is hundreds of messages later.
+        The flusher is a task of the event loop. While many messages arrive, it runs only hundreds of messages later.
         """
         if not self.is_connected or self._transport is None:
             return False
@@ -155,7 +155,7 @@ class NatsClient(Client):
     # -- overrides of nats-py ----------------------------------------------------------------------------------------
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """Insist on TLS. The first INFO is the last chance to do so before CONNECT sends the secrets."""
+        """Require TLS. This is the last chance: after the first INFO, CONNECT sends the secrets."""
         if initial_connection and self.secure and not info.get("tls_required"):
             current = self._current_server
             if current is None or current.uri.scheme != "wss":  # wss is encrypted already
@@ -206,7 +206,7 @@ class SafeTransport(TcpTransport):
     async def connect_tls(
         self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int, connect_timeout: int
     ) -> None:
-        """Start TLS. Bytes received before the handshake are dropped, because anybody may have sent them."""
+        """Start TLS. Bytes received before the handshake are dropped, because they may not come from the server."""
         plain, self._io_writer = self._io_writer, None  # after a failure below there is nothing to wait for
         if plain is None:
             raise ConnectionResetError("Connection lost")

@@ -1,6 +1,6 @@
 """Matches answers to requests: one wildcard inbox, and a future for each answer that is awaited.
 
-Invariant: every reply subject is either awaited or closed, so nothing is kept for answers that nobody wants.
+Invariant: every reply subject is either awaited or closed, so nothing is kept for answers that no caller awaits.
 """
 
 import asyncio
@@ -9,8 +9,8 @@ from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.nats.errors import RequestTimeoutError
 from rebaser_client.nats.messages import Msg
 
-LATE = 0.1  # seconds behind its time from which on a timer shows that the loop was blocked
-EXTRA_ROUNDS = 3  # rounds of a blocked loop after which it has surely read what was in the socket
+LATE = 0.1  # a timer that runs more than this many seconds late shows that the loop was blocked
+EXTRA_ROUNDS = 3  # after this many rounds, a loop that was blocked has surely read what was in the socket
 ROUND_PAUSE = 0.01  # seconds
 
 
@@ -26,7 +26,8 @@ class Replies:
         self._count = 0
 
     def open(self, subject: str) -> tuple[str, asyncio.Future[Msg]]:
-        """Return a reply subject for what is published to `subject` (empty: to several), and the future answer."""
+        """Return a reply subject for a request to `subject` (empty: to several subjects), and a future for its answer.
+        """
         self._count += 1
         token = str(self._count)
         future = self._waiting[token] = self._loop.create_future()
@@ -61,7 +62,7 @@ class Replies:
             _fail(future, RequestTimeoutError("the connection was lost before an answer arrived"))
 
     def deny(self, error: NotAllowed) -> bool:
-        """Fail the answers to what NATS refused to publish. Return whether any was awaited."""
+        """Fail the answers to requests that NATS refused to publish. Return whether any was awaited."""
         failed = False
         for future, subject in self._subjects.items():
             if subject == error.subject:

@@ -6,7 +6,9 @@ from rebaser_client.jetstream.messages import Message
 
 
 class MessageBuffer:
-    """Messages, oldest first. An empty buffer accepts a message of any size, which could not be delivered otherwise."""
+    """Messages, oldest first. An empty buffer accepts a message of any size; otherwise a large one could never be
+    delivered.
+    """
 
     __slots__ = ("_bytes", "_max_bytes", "_max_count", "_messages")
 

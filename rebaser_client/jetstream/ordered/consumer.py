@@ -1,4 +1,4 @@
-"""An ordered consumer (push, ephemeral, in memory, no acks) that keeps the promises of ADR-17; nats-py's does not.
+"""An ordered consumer (push, ephemeral, in memory, no acks) that keeps the promises of ADR-17, unlike that of nats-py.
 
 Invariants: a message is queued only if it is the next one of its generation's *consumer* sequence (deletes leave gaps
 in the stream sequence). A generation that missed anything is discarded. The next one starts behind the last queued
@@ -214,7 +214,7 @@ class OrderedConsumer:
         if status != "100":
             self._reset(f"status {status} {headers.get(DESCRIPTION, '')}".strip())
             return
-        if reply:  # flow control: the server continues once we confirm that its messages were taken
+        if reply:  # flow control: the server continues once the client confirms that the messages were taken
             flow = reply
         else:
             delivered = headers.get("Nats-Last-Consumer")

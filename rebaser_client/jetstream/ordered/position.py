@@ -1,8 +1,8 @@
 """The position of an ordered consumer in its stream. Pure, so that tests can show where each next consumer starts.
 
 Invariant: whichever messages were accepted so far, the next consumer starts where no message is skipped and none is
-repeated. A policy keeps the meaning that it had when the first consumer was created: "new" and "last" would be another
-place each time.
+repeated. A policy keeps the meaning that it had when the first consumer was created, because "new" and "last" would
+mean a different position for each later consumer.
 """
 
 from datetime import UTC, datetime
@@ -22,10 +22,10 @@ POLICIES = ("all", "new", "last", "last_per_subject")
 class Position:
     """The position. `last` is the stream sequence of the newest accepted message, 0 before the first.
 
-    The policy `last_per_subject` has a phase of its own, up to `snapshot`, the end of the stream when it was opened. A
-    consumer that replaces another in this phase starts again with that policy, and messages that were accepted before
-    are skipped. Beyond the end, the newest message of each subject is not enough: another consumer takes over there,
-    which starts by sequence.
+    With the policy `last_per_subject` there is a first phase, up to `snapshot`, the end of the stream when it was
+    opened. If a consumer is replaced in this phase, the next one starts again with that policy, and skips messages that
+    were accepted before. Beyond `snapshot`, the newest message of each subject is not enough. There another consumer
+    takes over, which starts by sequence.
     """
 
     __slots__ = ("_start", "last", "snapshot")

@@ -1,7 +1,8 @@
 """The requests of an ordered consumer: create a consumer, delete it, and check that the stream is still the same.
 
-Invariants: every consumer that was created is deleted, by us or, if we are cut off for that long, by the server after
-`INACTIVE`. Each consumer has its own name and its own inbox, which is subscribed to before the consumer is created.
+Invariants: every consumer that was created is deleted: by the client or, if the client is disconnected for longer than
+`INACTIVE`, by the server. Each consumer has its own name and its own inbox, which is subscribed to before the consumer
+is created.
 """
 
 from collections.abc import Mapping
@@ -52,7 +53,7 @@ class Generation:
         self.again = again  # whether this is not the first
         self.subscription: Subscription | None = None
         self.sequence = 0  # consumer sequence of the newest accepted message
-        self.flow = ""  # subject to publish to when everything queued has been taken (flow control)
+        self.flow = ""  # subject to publish to once all queued messages have been taken (flow control)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class ConsumerRequests:
                 await anyio.sleep(backoff.next_delay())
 
     async def find_loss(self, created: str, last: int) -> TransientError | None:
-        """Return the error for a change of the stream that no other consumer could repair, None if there is none.
+        """Return the error if the stream changed in a way that a new consumer cannot repair; None if it did not.
 
         `created`: the stream's creation time when reading began. `last`: the sequence up to which it was read.
         """

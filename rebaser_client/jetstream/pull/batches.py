@@ -16,7 +16,7 @@ from rebaser_client.nats.parser import SizedHandler
 
 
 class _RefillingPuller(Puller):
-    """A puller whose reader makes room by taking messages."""
+    """A puller that requests more as its reader takes messages."""
 
     def __init__(
         self,
@@ -105,9 +105,10 @@ class MessageBatch(_RefillingPuller):
         async for message in consumer.fetch(10): ...
 
     Iteration ends when everything requested was delivered, when time is up, or when the next message is too large. It
-    raises, after what was delivered before: `PullRefusedError`, `NoRespondersError`, `RequestTimeoutError` (the server
-    did not even say that time is up), or `NotConnectedError` (the connection was lost, or there was none for all that
-    time). A batch that is not read to its end is over when its time is up, or at the end of an `async with` block.
+    raises, after what was delivered before: `PullRefusedError`, `NoRespondersError`, `RequestTimeoutError` (not even
+    the status for the end of the pull arrived), or `NotConnectedError` (the connection was lost, or there was none for
+    all that time). A batch that is not read to its end is over when its time is up, or at the end of an `async with`
+    block.
     """
 
     def __init__(self, js: ApiCalls, stream: str, consumer: str, limits: PullLimits, group: PriorityGroup) -> None:

@@ -2,8 +2,8 @@
 
 There is one unit, messages or bytes, because ADR-37 allows only one of the two as the limit.
 
-Invariant: free + outstanding + everything delivered = everything granted, the limit included. `outstanding` is the
-ADR's pending count without the reader's buffer. A message does not say which pull it answers (the server
+Invariant: free + outstanding + everything delivered = everything granted, including the initial limit. `outstanding` is
+the pending count of the ADR without the buffer of the reader. A message does not say which pull it answers (the server
 serves pulls in turn), so it is counted for the oldest. The status that ends a pull says how much the pull did not
 deliver, and that corrects the counts.
 """
@@ -26,8 +26,8 @@ class SentPull:
 class PullCounts:
     """The counting part of `PullState`.
 
-    `free`: what has been granted and no pull has requested. It is negative while the server has delivered more than
-    was requested.
+    `free`: what the reader has granted and no pull has requested yet. It is negative while the server has delivered
+    more than was requested.
     """
 
     def __init__(self, limit: int) -> None:
@@ -67,7 +67,7 @@ class PullCounts:
     def _finish_pull(self, token: int, undelivered: int | None) -> int:
         """Count the pull `token` as over; what it did not deliver becomes free.
 
-        `undelivered` is the amount that the status gives; None: take our own count. Return the amount used.
+        `undelivered` is the amount that the status gives; None: use our own count. Return the amount used.
         """
         expected = 0
         for pull in self._sent:

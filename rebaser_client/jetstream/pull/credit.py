@@ -20,7 +20,7 @@ class PullConsumer(Puller):
     `expires` and `idle_heartbeat` are seconds. `group`, `min_pending`, `min_ack_pending` and `priority`: see
     `PriorityGroup`; they raise `ConfigError` if no server accepts them. `on_pinned` is called, in the read loop, with
     the pin's id when the first message of a pin was delivered, `on_unpinned` when a pull was refused because the pin is
-    gone. A client that loses its pin while it does not pull is not told.
+    gone. A client that loses its pin while it has no pull is not notified.
     """
 
     def __init__(

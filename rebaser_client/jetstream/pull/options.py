@@ -11,7 +11,7 @@ from rebaser_core.errors import ConfigError
 
 DEFAULT_MESSAGES = 500
 BATCH_OF_BYTES = 1_000_000  # messages that a pull requests if bytes are the limit
-DEFAULT_EXPIRES = 30.0  # seconds, as everything below
+DEFAULT_EXPIRES = 30.0  # seconds, like all constants below
 MIN_EXPIRES = 1.0  # of consume
 MAX_EXPIRES = 1e9  # about 30 years; a server can parse about 290 years, but not infinity
 MIN_HEARTBEAT, MAX_HEARTBEAT = 0.5, 30.0
@@ -20,7 +20,7 @@ NS = 1e-9  # seconds in a nanosecond, the shortest time that a request can expre
 
 
 class PullLimits(NamedTuple):
-    """How much is pulled for at most, and at which threshold again.
+    """How much is requested at most, and at which threshold more is requested.
 
     `limit` and `threshold` are messages, or bytes with `by_bytes`. `expires` and `heartbeat` (0: none) are seconds.
     `batch`: messages that a pull requests if the limit is in bytes.

@@ -1,8 +1,8 @@
 """Pulls messages: carries out the actions of `PullState`, and queues messages until a reader takes them.
 
-Invariant: whatever happens to a pull (it expires, it is refused, its heartbeats stop, the connection breaks), what it
-did not deliver is pulled for again. After `stop` nothing is queued: messages that still come are returned to the server
-at once.
+Invariant: whatever happens to a pull (it expires, it is refused, its heartbeats stop, the connection breaks), another
+pull requests what it did not deliver. After `stop` nothing is queued: messages that still arrive are returned to the
+server at once.
 """
 
 import asyncio
@@ -80,14 +80,14 @@ class Puller:
         self._on_warning = on_warning
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
-        self._is_gone = is_gone  # None: keep pulling from a consumer that may be gone
+        self._is_gone = is_gone  # None: never check, and keep pulling even if the consumer may be gone
         self._loop = asyncio.get_running_loop()
         self._inbox = ""
         self._subscription: Subscription | None = None
         self._handler: Handler | SizedHandler = self._on_message
         self._queue: deque[PullMessage] = deque()
         self._unwanted: deque[PullMessage] = deque()  # delivered, but no reader will take them
-        self._readable = asyncio.Event()  # something is queued, or nothing will be
+        self._readable = asyncio.Event()  # set when a message is queued, or when none will be queued any more
         self._jobs: deque[SendPull | RenewInbox | CheckConsumer] = deque()
         self._job_added = asyncio.Event()
         self._job_running = False  # the inbox may be replaced any moment
@@ -95,8 +95,8 @@ class Puller:
         self._scope = anyio.CancelScope()
         self._hooks: list[Callable[[], object]] = []
         self._opened = False
-        self._stopped = False  # return what is still delivered
-        self._draining = False  # pulling has ended, but more may be on its way
+        self._stopped = False  # messages that still arrive are returned
+        self._draining = False  # pulling has ended, but more messages may be on their way
         self._closed = asyncio.Event()
         self._error: RebaserError | None = None
 
@@ -112,7 +112,7 @@ class Puller:
 
     @property
     def outstanding(self) -> int:
-        """Messages (or bytes, where bytes are the limit) that were pulled for and have not been delivered."""
+        """Messages (bytes, if the limit is in bytes) that pulls have requested and the server has not delivered."""
         return self._state.outstanding
 
     @property
@@ -121,7 +121,7 @@ class Puller:
         return len(self._queue)
 
     async def stop(self) -> None:
-        """Give up the pulls, return what was not taken to the server, and end the iteration."""
+        """Give up the pulls, return the messages that were not taken to the server, and end the iteration."""
         self._stopped = True
         self._unwanted += self._queue
         self._queue.clear()
@@ -225,7 +225,7 @@ class Puller:
         for action in actions:
             match action:
                 case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
-                    pass  # a task might get its turn hundreds of messages later, when what is outstanding has run out
+                    pass  # at once: a task might run hundreds of messages later, when nothing is outstanding any more
                 case SendPull() | RenewInbox():
                     self._add_job(action)
                 case PullWarning(event, status, reason):
@@ -265,7 +265,7 @@ class Puller:
             if callback is not None:
                 callback(*args)
         except Exception:
-            # The caller is the read loop or the connection's ticks, which others need, too.
+            # The caller is the read loop or the ticks of the connection, on which other code depends, too.
             log.exception("pull_callback_failed", **self._names)
 
     async def _run(self) -> None:
@@ -300,13 +300,13 @@ class Puller:
             gone = self._is_gone is not None and await self._is_gone()
         except RebaserError as error:
             log.warning("pull_look_failed", **self._names, reason=error.message)
-            return  # the next pull that nobody answers leads here again
+            return  # the next unanswered pull leads to another check
         if gone:
             self._act(self._state.gone())
 
     async def _send(self, pull: SendPull) -> None:
         if not self._state.is_current(pull.token):
-            return  # given up because the connection was lost; the next pull asks for as much
+            return  # given up because the connection was lost; the next pull requests as much
         try:
             await self._connection.publish(self._api, self._encode(pull), reply=f"{self._inbox}{pull.token}")
         except RebaserError as error:

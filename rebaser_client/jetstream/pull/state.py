@@ -27,11 +27,11 @@ from rebaser_core.backoff import exponential_delay
 from rebaser_core.errors import RebaserError
 
 GRACE = 2.0  # seconds beyond `expires` that an answer may take
-MAX_STEP = 1.0  # seconds counted between two ticks at most: a process that was paused did not wait for answers
+MAX_STEP = 1.0  # most seconds counted between two ticks: a paused process was not waiting for answers
 BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between refused pulls
 IDLE_HEARTBEAT = "100"
 WRONG_PIN = "423"
-# Statuses that end a pin. The server answers 400 if the consumer has no pin: then a publisher made up the pin's header.
+# Statuses that end a pin. The server answers 400 if the consumer has no pin: then a publisher forged the pin header.
 PIN_REFUSED = (WRONG_PIN, "400")
 MESSAGE_TOO_LARGE = "Message Size"
 
@@ -39,11 +39,11 @@ MESSAGE_TOO_LARGE = "Message Size"
 class PullState(PullCounts):
     """The state of one reader's pulls.
 
-    `limit` is free at first, and at most. `threshold`: pull again once no more than that is outstanding or in the
-    reader's buffer; None: pull once no more is outstanding than is free. `single_pull`: end after one pull (`fetch`).
-    `survives_delete`: wait for a deleted consumer to come back. `expires` and `heartbeat` (0: none) are seconds.
-    `batch`: messages requested by a pull that is limited in bytes; with `single_pull`, pulling also ends once that many
-    were delivered.
+    `limit`: how much is free at the beginning, which is also the most that can be free. `threshold`: pull again once at
+    most that much is outstanding or in the reader's buffer; None: pull once at most as much is outstanding as is free.
+    `single_pull`: end after one pull (`fetch`). `survives_delete`: if the consumer is deleted, wait until it exists
+    again. `expires` and `heartbeat` (0: none) are seconds. `batch`: messages requested by a pull that is limited in
+    bytes; with `single_pull`, pulling also ends once that many were delivered.
     """
 
     def __init__(
@@ -82,17 +82,17 @@ class PullState(PullCounts):
     # -- the reader ------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> Sequence[Action]:
-        """The inbox is subscribed. `now`, here and in `tick`, is the time of any clock in seconds."""
+        """The inbox is subscribed. `now`, here and in `tick`, is a time in seconds; any clock will do."""
         self._now = now
         return self.pull()
 
     def grant(self, amount: int) -> Sequence[Action]:
-        """The reader has room for `amount` more, because it took that much or says so."""
+        """The reader has room for `amount` more: it took that much, or gave that much credit."""
         self.free += amount
         return self.pull()
 
     def stop(self) -> Sequence[Action]:
-        """The reader wants no more."""
+        """The reader wants no more messages."""
         return self._end(None)
 
     def pull(self, min_free: int = 0) -> Sequence[Action]:
@@ -201,7 +201,7 @@ class PullState(PullCounts):
         return [PullWarning("pull_unanswered", "", f"within {self._expires:g} s"), *self.pull()]
 
     def gone(self) -> Sequence[Action]:
-        """The server said that the consumer does not exist any more."""
+        """The server said that the consumer no longer exists."""
         return self._end(ConsumerDeletedError("404", "it does not exist any more"))
 
     def resume(self) -> Sequence[Action]:
