@@ -1,4 +1,4 @@
-"""Keeps an asynchronous context manager open in a background task, so that one task may open it and another close it.
+"""Keeps an asynchronous context manager open in a background task, so that different tasks can open and close it.
 
 Cancel scopes and task groups have to be exited by the task that entered them, but notebooks, fixtures and web
 frameworks often open a client in one task and close it in another. A background task also keeps the caller's exceptions
@@ -40,7 +40,7 @@ class BackgroundContext(Generic[T]):
         return self._opened.result()
 
     async def close(self) -> None:
-        """Exit the context manager, and wait until it has exited. Raises what ended it early.
+        """Exit the context manager, and wait until it has exited. Raises the error that ended it early, if any.
 
         A second call does nothing.
         """

@@ -23,8 +23,8 @@ def jittered(delay: float, draw: Callable[[], float] = random.random) -> float:
 class Backoff:
     """The delays between the attempts of one operation: `base` seconds, doubled each time, at most `cap`.
 
-    Each delay is jittered: it is shorter or longer by up to half, beyond `cap`, too. `attempt` counts the delays since
-    the beginning or the last `reset`.
+    Each delay is jittered: it is shorter or longer by up to half, so it can exceed `cap`. `attempt` counts the delays
+    since the beginning or the last `reset`.
 
         backoff = Backoff(0.05, 2.0)
         while not await attempt_it():

@@ -1,7 +1,7 @@
 """`RebaserClient`: sends updates, waits until they are applied or derived, reads values, follows commits.
 
 Invariant: a request is durable (its ack was awaited) before a task is published for its change set. A request can be
-sent again under the same id: it is answered, and never applied twice.
+sent again with the same id: servers answer it, and never apply it twice.
 """
 
 import asyncio
@@ -260,7 +260,9 @@ class RebaserClient(ReadOperations):
     # -- publishing ------------------------------------------------------------------------------------------------
 
     def _request_id(self, request_id: str | None) -> RequestId:
-        """Check `request_id`, or create a ULID. Within a millisecond its random part counts up, as ULIDs specify."""
+        """Check `request_id`, or create a ULID. Within one millisecond, the random part is incremented, as the ULID
+        specification says.
+        """
         if request_id is not None:
             return check_request_id(request_id)
         now = time.time_ns() // 1_000_000

@@ -76,8 +76,8 @@ class ReadOperations:
     ) -> list[Item]:
         """Return a page of values with their definitions, sorted by id, as of the newest commit.
 
-        `limit` is the size of a page, `after` the last id of the page before; `match` as in `values`. Each page is as
-        of the commit that is newest when it is read. To read everything as of one commit, call `state` once.
+        `limit` is the size of a page, `after` the last id of the previous page; `match` as in `values`. Each page shows
+        the newest commit at the time of its read. To read everything as of one commit, call `state` once.
         """
         return select_items(await self.state(workspace, change_set), match, after=after, limit=limit)
 
@@ -89,8 +89,8 @@ class ReadOperations:
     async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncGenerator[Commit, None]:
         """Yield commits with their deltas as they are appended: those after log sequence `after`, or from now on.
 
-        Commits below the checkpoint before the current one are purged. A watcher that starts below them begins after
-        them.
+        Commits older than the previous checkpoint are purged. If `after` is older than that, the watcher begins with
+        the oldest commit that is left.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
@@ -106,8 +106,8 @@ class ReadOperations:
     ) -> AsyncGenerator[DvuProgress, None]:
         """Yield the progress of DVUs that take seconds or longer, of one change set, of one workspace, or of all.
 
-        Best effort: servers publish progress from time to time, and it is not stored. When a DVU ends, only its commit
-        says so.
+        Best effort: servers publish progress from time to time, and it is not stored. Only the commit of a DVU shows
+        that the DVU has ended.
         """
         names = (workspace, "workspace"), (change_set, "change set")
         tokens = ["*" if name is None else check_token(name, what) for name, what in names]

@@ -1,7 +1,7 @@
-"""A task group that raises what failed, not an `ExceptionGroup` around it.
+"""A task group that raises the exception of the task that failed, not an `ExceptionGroup` around it.
 
-Invariant: a failure of the body or of a child cancels the others. It leaves the group when all of
-them have ended.
+Invariant: a failure of the body or of a child cancels the others. The group raises the failure once all of them have
+ended.
 """
 
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 @asynccontextmanager
 async def flat_task_group() -> AsyncIterator[TaskGroup]:
-    """Open a task group whose first failure is raised as it is; failures that follow are attached to it as notes."""
+    """Open a task group whose first failure is raised unchanged; later failures are attached to it as notes."""
     failures: BaseExceptionGroup | None = None
     try:
         async with anyio.create_task_group() as group:

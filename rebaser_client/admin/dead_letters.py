@@ -66,8 +66,8 @@ class DeadLetterBox:
 
         Returns False, and sends nothing, if the dead letter is gone. Raises `QueueFull` if the queue is full.
 
-        If servers could not read the request, its id is `@…`, or comes from its `Nats-Msg-Id` only. It is then decided
-        again like any other message. That helps once servers can read it.
+        If servers could not read the request, its id is `@…`, or comes only from its `Nats-Msg-Id`. Servers then decide
+        the request like any other message, so redriving it helps only once servers can read it.
         """
         payload = await self.payload(letter)
         if payload is None:

@@ -84,8 +84,9 @@ class ChangeSetStatus:
     """The status of one change set.
 
     - `pending`: requests in its queue. `has_task`: whether it has a task.
-    - `last_commit`: the log sequence of its newest commit. `covers`: that as of which derived values are correct.
-    - `debt`: whether a DVU is due. `update`: its DVU that runs now, if it is a long one.
+    - `last_commit`: the log sequence of its newest commit. `covers`: the log sequence up to which derived values are
+      correct.
+    - `debt`: whether a DVU is due. `update`: the DVU that is running, if it is a long one.
     - `problem`: why the newest message of its log cannot be read, or empty.
     """
 

@@ -37,9 +37,9 @@ class StreamStatus:
     """The usage and the limits of a stream. Sizes are bytes of one copy. A limit of -1 means no limit.
 
     - `copies_behind`: copies that are offline or have not caught up.
-    - `percent_full`: how full it is by the limit that it is nearest to; None without limits.
+    - `percent_full`: how much is used of the limit that is closest to being reached; None without limits.
     - `newest`: the cost of its newest message.
-    - `retention`, `discard`: its policies, in NATS's words: when messages are removed, and which when it is full.
+    - `retention`, `discard`: its NATS policies: when messages are removed, and which are removed when it is full.
     - `max_age`, `duplicate_window`: seconds. 0 means that messages do not expire, and no duplicate window.
     """
 
@@ -83,10 +83,10 @@ class TasksStatus:
 
 @dataclass(frozen=True, slots=True)
 class DurabilityStatus:
-    """The durability of the streams, as far as a client can see: it is `at_least` this.
+    """The durability of the streams. The real durability can be higher than `at_least`, but a client cannot see that.
 
-    One copy on disk counts as `fast`. It is `safe` if nats-server syncs every write, but NATS does not expose its
-    setting `sync_interval` to clients. `storage` and `copies` are the weakest storage and the fewest copies of all
+    One copy on disk counts as `fast`. In fact it is `safe` if nats-server syncs every write, but NATS does not expose
+    its setting `sync_interval` to clients. `storage` and `copies` are the weakest storage and the fewest copies of all
     streams.
     """
 
@@ -179,7 +179,7 @@ async def _newest_cost(js: JetStream, info: StreamInfo) -> MessageCost | None:
         return None
     except ApiError as error:
         if error.err_code == NO_MESSAGE:
-            return None  # deleted meanwhile, as requests are
+            return None  # the message was deleted meanwhile, as requests are
         raise
     headers = len(binascii.a2b_base64(stored.get("hdrs", "")))
     record = RECORD[info.config["storage"]]

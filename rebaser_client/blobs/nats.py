@@ -26,7 +26,7 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 log = get_logger(__name__)
 
 CHUNK = 128 * 1024  # bytes, the size in ADR-20
-READ = 16  # chunks compared without a pause, which takes a millisecond
+READ = 16  # chunks compared without a pause; comparing them takes a millisecond
 ROLLUP = {"Nats-Rollup": "sub"}
 MAX_DESCRIPTION = 64 * 1024  # bytes; ours have a few hundred
 TRIES = 5
@@ -118,7 +118,8 @@ class JetStreamBlobs:
             await self.get(address, max_bytes=len(data))
 
     async def _store(self, subject: str, data: bytes) -> None:
-        """Publish the chunks and compare them with what is stored, which ends with the last ack or soon after."""
+        """Publish the chunks and compare them with what is stored. The comparison ends with the last ack or soon after.
+        """
         if len(data) <= CHUNK:
             await self._js.publish_all(subject, _split(data))
             stored = await self._js.last(self._stream, subject) if data else None

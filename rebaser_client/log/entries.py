@@ -21,11 +21,11 @@ from rebaser_core.subjects import Subjects
 EntryKind: TypeAlias = Literal["commits", "requests", "dlq"]
 
 NANOS = 1_000_000_000
-PROBE_LIFETIME = 5  # seconds after which the server deletes the consumer of a probe, if the client could not
+PROBE_LIFETIME = 5  # seconds after which nats-server deletes the consumer of a probe that the client failed to delete
 PATIENCE = 0.5  # seconds without a message, after which the reader checks whether messages remain
 BATCH = 256
 HEARTBEAT = 5.0  # seconds
-REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; nats-server sends no heartbeat while it waits for the next message's time
+REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; while nats-server waits until a message is due, it sends no heartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Entry:
     """A message of a stream.
 
     - `time_ns`: when it was stored, in Unix nanoseconds. `size`: bytes of its payload.
-    - `key`: the change set of its subject; None if the subject is none of Rebaser's.
+    - `key`: the change set of its subject; None if Rebaser does not use such a subject.
     - `content`: None for a dead letter, which is described by its headers, and for a message with a `problem`.
     - `problem`: why the message cannot be decoded, or None.
     """
@@ -103,7 +103,7 @@ async def read_entries(
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """The messages of `stream` whose subjects match `pattern`."""
+    """Selects the messages of `stream` whose subjects match `pattern`."""
 
     js: JetStream
     stream: str

@@ -1,7 +1,7 @@
 """Reads the log of a change set: the newest checkpoint, then the tail. Owners, clients and tools load state this way.
 
-Invariant: `load` returns the state after one commit, which was the last one when `load` read it; never a mixture.
-Reads on which a decision rests go to the stream leader.
+Invariant: `load` returns the state after one commit, which was the last one when `load` read it; never a mixture. Reads
+that a decision depends on go to the stream leader.
 """
 
 import time
@@ -26,14 +26,14 @@ from rebaser_core.subjects import Subjects
 
 log = get_logger(__name__)
 
-COMMIT_OVERHEAD = 512  # bytes; what it costs to read a commit, beyond its size
+COMMIT_OVERHEAD = 512  # bytes that stand for the cost of reading a commit, in addition to its size
 MAX_BLOB = 2**31  # bytes
 MAX_CONCURRENT_TAILS = 8  # because NATS drops a connection with 64 MiB that the client has not read
 LOAD_ATTEMPTS = 8
 RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
 FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
 DAMAGED = "damaged_commit"
-LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # of errors that retries seldom cure
+LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # errors that a retry seldom cures
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class LogReader:
         """Return the commit in a log message, its delta not loaded.
 
         If the message does not claim to be a commit, logs an error and returns None. Raises `TransientError` for a
-        damaged commit: to skip it would lose its changes.
+        damaged commit, because skipping it would lose its changes.
         """
         try:
             return replace(decode_commit(headers, data), sequence=sequence)
@@ -144,7 +144,7 @@ class LogReader:
         state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self.read_checkpoint(checkpoint)
         if state.last == last.sequence:
             return LoadedState(state, 0, chain)
-        if state.last > last.sequence:  # to read on from `state.last` would wait without end
+        if state.last > last.sequence:  # reading on from `state.last` would never end
             raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
             state.fold(last.sequence, await self.with_delta(commit))

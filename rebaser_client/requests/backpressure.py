@@ -1,7 +1,7 @@
 """Remembers which request queues were full, and tells callers when to try again.
 
-Invariant: the delay depends on how long a queue has been full, not on how many callers try. A queue that has been full
-for a while will probably stay full for about as long again.
+Invariant: the delay depends on how long a queue has been full, not on how many callers try. A queue will probably stay
+full for about as long as it has been full so far.
 """
 
 import random

@@ -1,7 +1,7 @@
 """Sends a request again if its answer was lost. Answers are core NATS messages, so a lost connection loses them.
 
 Invariant: a request is sent again only after it has left the queue, so that callers who wait for a long queue do not
-make it longer. The log knows the request by its id, and the new message is answered with the outcome of the first.
+make it longer. The log recognizes the id of the request, so the reply to the new message is the outcome of the first.
 
 The queue of a change set is checked when a request has waited for `PATIENCE`, and when the connection was replaced.
 While its requests stay queued, it is checked less and less often. So with a slow server, the cost of the checks does

@@ -1,9 +1,9 @@
 """Publishes tasks: messages without a body that say "this change set needs an owner".
 
-A request is stored first, its ack awaited, and then its task is published. If the change set has a task already, that
-one is enough.
+The client first stores a request and awaits its ack, and then publishes its task. If the change set already has a task,
+that task is enough.
 
-`TaskPublisher` does it for a client, however many requests are in flight.
+`TaskPublisher` publishes the tasks of a client, however many requests are in flight.
 
 Invariant: each call of `TaskPublisher.publish` is served by a publish that *begins* after the call. Only such a publish
 is sure to come after the caller's request. Per change set one publish runs at a time, and the calls that arrive
@@ -34,7 +34,7 @@ from rebaser_core.subjects import Subjects
 log = get_logger(__name__)
 
 RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
-GIVE_UP = 30.0  # seconds; a cluster that lost a node takes some ten to elect a leader
+GIVE_UP = 30.0  # seconds; a cluster that lost a node takes about ten seconds to elect a leader
 PATIENCE = 0.02  # seconds within which an owner that answered recently has to answer again
 RECENTLY = 1.0  # seconds
 MAX_KNOWN = 10_000  # change sets
@@ -65,7 +65,7 @@ class TaskPublisher:
         self._next: dict[ChangeSetKey, anyio.Event] = {}
         self._running: set[ChangeSetKey] = set()
         self._answered_at: dict[ChangeSetKey, float] = {}
-        self._deferred: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()  # when due, for what reply
+        self._deferred: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()  # when due, for which reply
         self._watching_deferred = False
         self._loop = asyncio.get_running_loop()
 
@@ -90,7 +90,7 @@ class TaskPublisher:
         self._answered_at[key] = self._loop.time()
 
     def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg]) -> None:
-        """Publish a task for the request that `reply` answers: at once, or later if its owner turns out to be gone."""
+        """Publish a task for the request that `reply` will answer: at once, or later if no owner answers in time."""
         now = self._loop.time()
         if now - self._answered_at.get(key, -RECENTLY) >= RECENTLY:
             self.start(key)

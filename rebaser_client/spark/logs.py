@@ -1,7 +1,7 @@
 """Reads the logs of change sets for the data source.
 
-Invariant: `commits` returns the same for a range of log sequences each time. If part of the range was purged, it raises
-an error, unless the option `failOnDataLoss` is false.
+Invariant: `commits` always returns the same commits for a range of log sequences. If part of the range was purged, it
+raises an error, unless the option `failOnDataLoss` is false.
 """
 
 from collections.abc import AsyncIterator, Iterable

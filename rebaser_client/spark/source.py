@@ -1,4 +1,4 @@
-"""The data source, as Spark calls it: Spark plans in one of its processes, and reads in others.
+"""The data source that Spark calls: Spark plans in one of its processes, and reads in others.
 
 Invariant: an error is raised without its cause, as one line that says what to do, because Spark shows whole tracebacks.
 """
@@ -74,7 +74,9 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
 @dataclass(frozen=True)
 class LogPartition(InputPartition):  # type: ignore[misc] # as above
-    """What one Spark task reads: `keys` (None: the workspace). Of commits, those after `after` up to `until`."""
+    """What one Spark task reads: the change sets `keys` (None: all of the workspace). Of commits, it reads those after
+    `after` up to `until`.
+    """
 
     keys: tuple[ChangeSetKey, ...] | None
     after: int = 0
@@ -135,7 +137,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # as above
             self._logs = None
 
     def _last(self) -> int:
-        """Spark asks many times a second, so the connection is kept."""
+        """Return the newest log sequence. Spark asks many times a second, so the connection is kept."""
         if self._logs is None:
             self._logs = BlockingLogs(self._options)
         return self._logs.call(Logs.last)
