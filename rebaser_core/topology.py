@@ -22,7 +22,7 @@ MIN_SWEEP_LEASE = 2.0  # seconds; a sweeper that stays silent for longer is repl
 class TopologyOptions:
     """The operator's choices. Times are seconds, sizes bytes; -1 means no limit, an age of 0 no expiry.
 
-    None leaves an existing stream as it is. A new stream is then on disk, with one copy and without limits except
+    None leaves an existing stream unchanged. A new stream is then on disk, with one copy and without limits except
     `MAX_REQUESTS_PER_CHANGE_SET`. `replicas`: copies of each stream. `ack_sample`: percentage of acks for which the
     NATS server publishes an advisory.
     """

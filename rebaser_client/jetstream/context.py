@@ -142,7 +142,7 @@ class JetStream(JetStreamApi):
     async def ensure_stream(self, config: Mapping[str, Any], beginning: Mapping[str, Any] | None = None) -> None:
         """Create the stream, or update the fields in `config`. Raises `ConfigError` if the server refuses that.
 
-        Fields that `config` does not name stay as they are. `beginning`: further fields for a stream that is created.
+        Fields that `config` does not name stay unchanged. `beginning`: further fields for a stream that is created.
         """
         await ensure_stream(self.call, config, beginning or {})
 

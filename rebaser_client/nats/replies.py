@@ -26,8 +26,7 @@ class Replies:
         self._count = 0
 
     def open(self, subject: str) -> tuple[str, asyncio.Future[Msg]]:
-        """Return a reply subject for a request to `subject` (empty: to several subjects), and a future for its answer.
-        """
+        """Return a reply subject for a request to `subject` (empty: several subjects), and a future for its answer."""
         self._count += 1
         token = str(self._count)
         future = self._waiting[token] = self._loop.create_future()
@@ -49,7 +48,7 @@ class Replies:
             self._requests.pop(future, None)
             self._subjects.pop(future, None)
             if not future.cancel() and not future.cancelled():
-                future.exception()  # marks it as retrieved, in case nobody awaited it
+                future.exception()  # marks it as retrieved, in case no task awaits it
 
     def close_all(self) -> None:
         """Fail every future, because the connection is closed."""
@@ -87,9 +86,9 @@ class Replies:
 
 
 def _fail(future: asyncio.Future[Msg], error: Exception) -> bool:
-    """Fail `future` and return whether it was still open. A failure that nobody awaits is not reported by asyncio."""
+    """Fail `future` and return whether it was still open. asyncio does not report a failure that no task awaits."""
     if future.done():
         return False
     future.set_exception(error)
-    future.exception()  # marks it as retrieved; whoever awaits the future gets the error all the same
+    future.exception()  # marks it as retrieved; a task that awaits the future still gets the error
     return True

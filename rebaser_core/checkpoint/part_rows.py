@@ -42,7 +42,7 @@ class PartRows:
         self._roots = self._root_of(view) if view.roots else None
 
     def _root_of(self, view: View) -> NDArray[np.int64]:
-        """The column `root` by position, 0 for null. Costs as much as there are roots or rows, whichever are fewer."""
+        """The column `root` by position, 0 for null. Goes over the roots or the rows, whichever are fewer."""
         index, roots = view.columns.index, view.roots
         if len(roots) > self.count:
             return np.fromiter((roots.get(id_, 0) for id_ in self._ids(0, self.count)), np.int64, self.count)

@@ -99,7 +99,7 @@ class Columns(ValueColumns):
         return self.templates.input_places(self.template[rows], self.first_input[rows])
 
     def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
-        """The rows of all derived values, or of those by one of `functions`; costs as much as there are rows."""
+        """The rows of all derived values, or of those by one of `functions`. The cost depends on the number of rows."""
         template = self.template[: self.count]
         found = (template >= 0) & (self.state[: self.count] != ABSENT)
         if functions is not None:
@@ -231,7 +231,7 @@ class Columns(ValueColumns):
         return self.edges
 
     def compact(self) -> None:
-        """Rebuild the dependents and compact the inputs, if that is worth it. Costs as much as all definitions."""
+        """Rebuild the dependents and compact the inputs, if enough of them have changed. Goes over all definitions."""
         if not self.patterns:
             self.patterns = None
         if not self.edges.needs_rebuild and self.dead_refs <= max(thresholds.now.refs_lost, self.refs_used // 2):

@@ -125,7 +125,7 @@ class Cells(Mapping[str, Cell]):
         return row >= 0 and self.columns.template[row] >= 0
 
     def derived(self, functions: frozenset[str] | None = None) -> Iterator[str]:
-        """Ids of all derived values, or of those by one of `functions`; costs as much as the change set holds."""
+        """Ids of all derived values, or of those by one of `functions`. Goes over the whole change set."""
         over, ids = self._overlay, self.columns.ids
         yield from [id_ for row in self.columns.derived(functions).tolist() if (id_ := ids[row]) not in over]
         for id_, cell in over.items():
@@ -134,7 +134,7 @@ class Cells(Mapping[str, Cell]):
                 yield id_
 
     def functions_of_faults(self, code: str) -> set[str]:
-        """The functions of derived values whose fault has this code; costs as much as there are faults."""
+        """The functions of derived values whose fault has this code. Goes over all faults."""
         columns, over = self.columns, self._overlay
         of_template = {int(columns.template[row]): row for row, fault in columns.faults.items() if fault.code == code}
         found = {derive.function for row in of_template.values() if (derive := columns.definition(row)) is not None}
@@ -148,7 +148,7 @@ class Cells(Mapping[str, Cell]):
         return {name for name in self.columns.templates.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
-        """Whether a value is or was derived by `function` (None: by any); costs as much as the overlay holds."""
+        """Whether a value is or was derived by `function` (None: by any). Goes over the whole overlay."""
         known = self.columns.templates.functions
         if known if function is None else function in known:
             return True

@@ -80,7 +80,7 @@ class Messages(_RefillingPuller):
     Iteration ends after `stop` or `drain`. It raises `ConsumerDeletedError` when the consumer is deleted, and
     `PullRefusedError` when the consumer is a push consumer. Everything else is passed to `on_warning`, and iteration
     continues. With `end_when_gone`, `ConsumerDeletedError` is also raised when the consumer turns out to be gone after
-    a reconnect, or because nobody answers pulls.
+    a reconnect, or because pulls get no answer.
     """
 
     def __init__(

@@ -106,8 +106,10 @@ class PatternMatches:
             self._cached_rows -= len(matched.rows)
 
     def links(self) -> PatternLinks:
-        """The links from rows to all patterns. Costs as much as was added since the last call; the first time, all
-        ids."""
+        """The links from rows to all patterns.
+
+        The cost depends on what was added since the last call. The first call goes over all ids.
+        """
         links, columns = self._links, self._columns
         links.reserve(columns.count)
         if links.needs_rebuild:
