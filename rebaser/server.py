@@ -1,7 +1,7 @@
 """The server: pulls tasks for its free slots, and runs an owner for each task.
 
 Invariant: this process has at most one owner per change set. A separate loop sends progress acks, whatever the owners
-do. A cancelled server settles what it published, gives every task back at once, and leaves nothing running.
+do. A cancelled server settles its commits in flight, gives every task back at once, and leaves nothing running.
 """
 
 import gc

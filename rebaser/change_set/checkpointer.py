@@ -12,7 +12,7 @@ from rebaser_core.checkpoint import Chain
 from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import CheckpointRef, Kind
 
-SHARE = 16  # a tail of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
+SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
 ROW = 100  # bytes of a row, roughly
 
 

@@ -60,7 +60,7 @@ class Lease:
         self._log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
 
     async def release(self) -> None:
-        """Ack the task, confirmed, and wait until the leader of the stream reports that the message is gone.
+        """Ack the task; return when NATS has confirmed it and the stream's leader reports that the message is gone.
 
         Once the task is acked, this waits even if the lease is lost meanwhile: no other task can be published while the
         message is there.

@@ -11,8 +11,8 @@ Invariants: an owner releases nothing while one of its commits is in flight. A d
 when one is owed and none is running. Every path ends in exactly one of three ways: ack and recheck; nak; or, if the
 owner was fenced, neither.
 
-There is no clock, no randomness and no I/O here. `now` is a value in seconds. Events say what happened; effects say
-what the owner must do. The owner reports back by posting events.
+There is no clock, no randomness and no I/O here. The caller passes `now` in seconds. Events say what happened; effects
+say what the owner must do. The owner reports back by posting events.
 """
 
 from dataclasses import dataclass, replace
@@ -171,7 +171,7 @@ class Command(Enum):
     CANCEL_WORK = "cancel_work"  # stop loading, waiting, the DVU and jobs; commits in flight are settled first
     STOP_CONSUMING = "stop_consuming"
     ACK = "ack"  # ack the task, wait until the message is gone [Released]
-    RECHECK = "recheck"  # look for requests or debt left behind [Rechecked]
+    RECHECK = "recheck"  # look for requests that arrived meanwhile, and for debt [Rechecked]
     PUBLISH_TASK = "publish_task"
 
 

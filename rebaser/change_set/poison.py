@@ -2,8 +2,7 @@
 
 Invariant: a death counts against a request only if its owner recorded the attempt in the log, and no later commit
 records that the attempt ended. An owner that is stopped, is fenced, or meets an outage takes its attempt back. An owner
-that stood still until its lease ran out does not: that is a hang, even if no other server is running that could take
-over.
+that stalled until its lease ran out does not: that is a hang, even if no other server is running that could take over.
 
 If a task is redelivered, its previous owner may have died. The request that killed that owner is among those that it
 had taken: at most one batch, from the front of the queue. The next owner decides these requests one by one, and appends
@@ -50,8 +49,8 @@ class PoisonDetector:
     """Decides for one owner which requests are attempted alone, and which ones are rejected.
 
     `redelivered`: the task had an owner before, which may have died. `after`: the highest request sequence that is
-    decided. `until`: the last one that was queued when this owner loaded. `hung` returns whether this owner stood still
-    and lost its lease.
+    decided. `until`: the last one that was queued when this owner loaded. `hung` returns whether this owner stalled and
+    lost its lease.
     """
 
     def __init__(

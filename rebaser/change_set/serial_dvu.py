@@ -36,8 +36,8 @@ CRASHED_NAMED = 10  # values of one update that are logged because their functio
 class SerialDvu:
     """Runs the updates of the change set whose log is `commits`, one at a time.
 
-    `redelivered`: the task had an owner before, which may have died. `hung` returns whether this owner stood still and
-    lost its lease. `progress` is the progress of the running update, or None.
+    `redelivered`: the task had an owner before, which may have died. `hung` returns whether this owner stalled and lost
+    its lease. `progress` is the progress of the running update, or None.
     """
 
     def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool, hung: Callable[[], bool]) -> None:
@@ -114,7 +114,7 @@ class SerialDvu:
             async with commits.view() as view:
                 computed = await self._compute(view)
                 await lock.enter_async_context(commits.append_lock())
-                # Results name rows. The id of a row may change as soon as the view is closed.
+                # Results refer to rows by id, and the id of a row may change once the view is closed.
                 valid = still_valid(commits.state, computed, view.sequence)
                 debt = commits.state.debt_after(view.sequence)
                 # Commits in between that owe nothing are covered as well, because no other update would cover them.

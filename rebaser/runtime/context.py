@@ -73,7 +73,8 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
                     driver_memory=settings.spark_driver_memory,
                     # The JVM has its own working folder, so a relative path would name a different folder there.
                     scratch=settings.scratch.absolute() if settings.scratch else None,
-                    # Half of the time, so that a late DVU is found while the DVUs that share its job have time left.
+                    # Half of `dvu_timeout`, so that a DVU that is too slow is found while the DVUs that share its job
+                    # have time left.
                     job_timeout=settings.dvu_timeout / 2,
                     blobs=blobs,
                     blobs_url=settings.blobs or "",

@@ -5,8 +5,8 @@ memory. This may cause an error in any part of the server, or no error at all. S
 after each reconnect, when NATS announces that a stream was deleted (if this user may subscribe to that), and when any
 part of the server asks for a check.
 
-Invariants: the server is unready from the moment a stream is seen missing until all streams are there. The sequences of
-a recreated stream start far above the last one of the old stream, so that an ack or delete for a message of the old
+Invariants: the server is unready from the moment a check finds a stream missing until all streams exist. The sequences
+of a recreated stream start far above the last one of the old stream, so that an ack or delete for a message of the old
 stream cannot affect a message of the new one. Owners that depend on a stream are notified when it was replaced, even if
 another server recreated it.
 """

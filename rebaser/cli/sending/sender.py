@@ -62,16 +62,16 @@ class EditSender:
     requests: int = 0  # accepted
     updates: int = 0  # accepted
     performed: int = 0  # updates that were applied
-    commit: int | None = None  # of the last request
+    commit: int | None = None  # log sequence of the commit that decided the last request
     last_request: str | None = None  # its id
-    waited: float = 0.0  # seconds, for room in a full queue
+    waited: float = 0.0  # seconds spent waiting for room in a full queue
     applied_after: float = 0.0  # seconds
     derived_after: float | None = None  # seconds
     error: RebaserError | None = None
     tally: "Tally | None" = None  # of all values of the change set, once they are derived
     warnings: list[str] = field(default_factory=list)
     _location: str = ""  # where in the input an error occurred, as a prefix of its message
-    _last_line: int = 0  # of the file, accepted
+    _last_line: int = 0  # the last line of the file that was accepted
     _in_flight: str = ""  # the lines of the file that were sent but not yet accepted
     _started: float = field(default_factory=time.perf_counter)
 
