@@ -1,8 +1,8 @@
 """The dependent values update (DVU): finds, computes and compares the derived values that an edit affects.
 
 `rebaser.change_set` calls `update.update`. The rooms `planning` and `spark` run on the owner of a change set; `worker`,
-`compiled`, `cel` and `functions` on Spark's executors (planning uses the last three as well); `wire` holds what travels
-between them. This package may import `rebaser_core`, `rebaser_client` and `rebaser.embedded`.
+`compiled`, `cel` and `functions` on Spark's executors (planning uses the last three as well); `wire` defines the
+messages between them. This package may import `rebaser_core`, `rebaser_client` and `rebaser.embedded`.
 
 Invariant: a value that cannot be computed gets the state `error`. A failure that concerns the whole update is raised as
 `DvuError`.

@@ -8,7 +8,7 @@ where compiled code is loaded.
     translate      definitions as programs
     formulas       formulas as programs
     linker         the programs of a packet, put together for the kernel
-    phases         an order of a packet in which nodes that are alike stand together
+    phases         an order of a packet that groups nodes of the same kind
     loader         loads compiled code, and keeps it on disk
     kernel/        the compiled code
 """

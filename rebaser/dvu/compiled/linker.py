@@ -56,7 +56,7 @@ def link(packet: Packet, functions: FunctionRegistry, max_inputs: int) -> "Linke
 class LinkedPrograms:
     """The programs of a packet in one array of instructions, and the registers they run on.
 
-    `covers` tells for each template whether it has a program.
+    `covers` says for each template whether it has a program.
     """
 
     def __init__(self, programs: list[Program | None], max_inputs: int) -> None:

@@ -53,7 +53,7 @@ def load() -> Any:
 def deferred_loading() -> Iterator[Callable[[], bool]]:
     """Within this context, only graphs above `interpreted_max_cold` load the compiled loops.
 
-    The function it yields tells whether another graph would have loaded them.
+    The context yields a function that returns whether another graph would have loaded them.
     """
     _deferral.active, _deferral.missed = True, False
     try:

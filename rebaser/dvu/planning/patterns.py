@@ -24,7 +24,7 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 # Inputs of a value, with all that its patterns match. It does not follow the settings, as all servers must agree on it.
 MAX_INPUTS = DEFAULT_LIMITS.max_inputs
 MAX_ALL = 50_000_000  # inputs of all values of an update; each takes 30 bytes
-_INPUTS_PER_NAME = 3  # an input that travels with its id takes as much as so many without
+_INPUTS_PER_NAME = 3  # an input that is sent with its id takes as much as this many inputs without
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ SLOW_AFTER = 1.0  # seconds, plus four times the usual: a small job that takes l
 MAX_YOUNG_JOBS = 2  # small jobs that may be young at once
 MAX_LARGE_JOBS = 2  # at once
 MAX_SHARED_BYTES = 4 * 1024 * 1024  # of the packets that share a job
-BURST_CALLS = 8  # as many calls waiting, or sharing a job, are a burst: more calls are about to arrive
-SECOND_JOB_CALLS = 128  # as many waiting calls start a second job beside one that a burst shares
+BURST_CALLS = 8  # this many calls that wait, or share a job, are a burst: more calls are about to arrive
+SECOND_JOB_CALLS = 128  # this many waiting calls start a second job while a burst shares one
 BURST_PAUSE = (
     0.02  # seconds without a new call that end a burst: a turn of the event loop (`rebaser_client.cooperative`)
 )

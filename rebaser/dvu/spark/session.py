@@ -166,7 +166,7 @@ class Session:
         return mailbox.computed_values(self._mailboxes / tag) if self._mailboxes is not None else 0
 
     def _translate(self, error: Exception) -> DvuError:
-        """The error of a job in one line, with the type that tells whether the session is lost."""
+        """The error of a job in one line; its type says whether the session is lost."""
         from pyspark.errors import PythonException  # noqa: PLC0415
 
         if isinstance(error, PythonException):
