@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import anyio.lowlevel
 import pytest
 
@@ -98,13 +99,13 @@ async def test_a_session_that_cannot_be_opened_keeps_no_connection(monkeypatch: 
 
 
 class Cut:
-    """A session that was open once. `disconnect` is called on the event loop."""
+    """A session that was open once. `disconnect` must be called in a thread, because it blocks."""
 
     def __init__(self) -> None:
         self.is_cut = anyio.Event()
 
     def disconnect(self) -> None:
-        self.is_cut.set()
+        anyio.from_thread.run_sync(self.is_cut.set)
 
     def close(self) -> None:
         """There is no server to tell."""

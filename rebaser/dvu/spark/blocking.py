@@ -16,6 +16,12 @@ class DeadlineExceeded(Exception):  # noqa: N818 - an event; the caller decides 
     """A blocking call was interrupted because its time was over."""
 
 
+async def run_shielded(call: Callable[[], object]) -> None:
+    """Run `call()`, which blocks for a moment, in a thread that is always free; also if this task is cancelled."""
+    with anyio.CancelScope(shield=True):
+        await to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
+
+
 async def run_interruptible(
     call: Callable[[], _T],
     interrupt: Callable[[anyio.Event], Awaitable[None]],

@@ -19,7 +19,7 @@ import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from rebaser.dvu.spark.blocking import DeadlineExceeded, run_interruptible
+from rebaser.dvu.spark.blocking import DeadlineExceeded, run_interruptible, run_shielded
 from rebaser.dvu.spark.scheduler import EvaluateCall, Job, JobScheduler
 from rebaser.dvu.spark.session import SessionError, WorkerDied
 from rebaser.dvu.spark.session_manager import ActiveSession, EngineSettings, SessionManager
@@ -281,7 +281,7 @@ class Engine:
                     await returned.wait()
         if not returned.is_set():
             active.mark_lost()
-            active.session.disconnect()
+            await run_shielded(active.session.disconnect)
 
 
 def _stopping() -> DvuError:

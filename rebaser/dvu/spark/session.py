@@ -204,7 +204,10 @@ class Session:
             raise SessionError(f"the job cannot be interrupted: {reason(error)}") from None
 
     def disconnect(self) -> None:
-        """Close the connection at once. Every call that waits for the server raises."""
+        """Close the connection at once. Every call that waits for the server raises.
+
+        It waits for a moment for threads of gRPC, so it must not be called on the event loop either.
+        """
         self._spark.client._channel.close()  # noqa: SLF001 - `close()` would wait for the server first
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from rebaser.dvu.compiled import loader
 from rebaser.dvu.functions.registry import registry
 from rebaser.dvu.planning import loop_loader
 from rebaser.dvu.spark import requirements
-from rebaser.dvu.spark.blocking import DeadlineExceeded, run_interruptible
+from rebaser.dvu.spark.blocking import DeadlineExceeded, run_interruptible, run_shielded
 from rebaser.dvu.spark.bundle import bundle
 from rebaser.dvu.spark.session import Session, SessionError
 from rebaser.dvu.wire.column import Column
@@ -147,7 +147,7 @@ class SessionManager:
             self._available = anyio.Event()
             if active.lost:
                 self.state = "restarting"
-                active.session.disconnect()
+                await run_shielded(active.session.disconnect)
             while active.running_jobs:
                 active.job_ended = anyio.Event()
                 await active.job_ended.wait()
@@ -204,7 +204,7 @@ class SessionManager:
         tasks, store = self._settings.parallelism, self._settings.blobs_url
 
         async def disconnect(_: anyio.Event) -> None:
-            session.disconnect()
+            await run_shielded(session.disconnect)
 
         try:
             if not self._embedded:  # an embedded Spark runs the code that is installed here
@@ -219,7 +219,7 @@ class SessionManager:
                 ):
                     _log.warning("dvu_store_not_on_workers", hint=_NO_STORE)
         except BaseException:
-            session.disconnect()
+            await run_shielded(session.disconnect)
             if self._jvm is not None:  # its state may be corrupt; a new one starts clean
                 self._jvm.kill()
             raise
@@ -245,7 +245,7 @@ class SessionManager:
     async def _end(self, active: ActiveSession) -> None:
         with anyio.move_on_after(_GRACE):
             await to_thread.run_sync(active.session.close, abandon_on_cancel=True)
-        active.session.disconnect()  # ends `close` if it still waits for a dead server
+        await run_shielded(active.session.disconnect)  # ends `close` if it still waits for a dead server
 
 
 def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
