@@ -213,11 +213,11 @@ import sys
 from rebaser.cli.app import run
 from rebaser.embedded.spark import Jvm
 
-def begin(jvm):
+def start_in_background(jvm):
     print([name for name in ("rebaser.server", "nats", "pandas", "pyspark") if name in sys.modules])
     raise SystemExit
 
-Jvm.begin = begin
+Jvm.start_in_background = start_in_background
 run(sys.argv[1:])
 """
 

@@ -13,9 +13,6 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 if TYPE_CHECKING:
     from rebaser_client.admin.status import ServerInfo
 
-DEFAULT_LIMIT = 100  # change sets in a table
-NEARLY_FULL = 90.0  # percent of a stream's limit from which on `status` warns
-
 
 def ping(
     server: Annotated[
