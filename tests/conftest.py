@@ -47,6 +47,9 @@ SMALL_FILES = {
     "nats/aio/client.py": {"_get_nkeys_seed", "_read_creds_user_jwt", "_read_creds_user_nkey"},
 }
 
+# Folders of benchmarks, since to watch takes time, and of tests that plan on the loop, which compiles and caches code.
+UNWATCHED = {"benchmarks", "spark"}
+
 IN_TIME = 0.8  # of a test's timeout: the rest is for its fixtures
 
 
@@ -132,7 +135,8 @@ def nothing_blocks_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
     Looking at a file's metadata counts as no such call; structlog does so for each traceback that it shows.
     """
-    if "anyio" not in request.keywords or "bench" in request.keywords:  # to watch takes time
+    folder = request.path.parent.name
+    if "anyio" not in request.keywords or folder in UNWATCHED:
         yield
         return
     with blockbuster_ctx(["rebaser_core", "rebaser_client", "rebaser"]) as found:
