@@ -38,6 +38,8 @@ settings.load_profile("rebaser")
 # Small local files: of a server that starts, of workers, whose part tests do on the loop, and credentials, which
 # nats-py reads whenever it connects.
 SMALL_FILES = {
+    "numba/core/dispatcher.py": {"compile", "_compile_for_args"},  # once on a machine
+    "rebaser/dvu/compiled/loader.py": {"load", "compile_module", "is_cached"},  # once in a process
     "rebaser/dvu/fingerprint.py": {"code"},  # once in a process
     "rebaser/dvu/functions/registry.py": {"registry"},  # once in a process
     "rebaser/dvu/wire/mailbox.py": {"put", "_write", "get", "__call__", "computed_values"},  # a worker's, here in tests

@@ -238,8 +238,8 @@ def test_a_java_that_is_new_enough_will_do(fake_java: FakeJava, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("""echo 'java version "1.8.0_392"' >&2""", "Java 17 or newer and JAVA_HOME=.* has 1:"),
-        ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", "Java 17 or newer and JAVA_HOME=.* has 11:"),
+        ("""echo 'java version "1.8.0_392"' >&2""", "Java 17 or newer, and JAVA_HOME=.* has 1:"),
+        ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", "Java 17 or newer, and JAVA_HOME=.* has 11:"),
         ("exit 3", "has an unknown version"),
     ],
 )
@@ -257,7 +257,7 @@ def test_an_old_java_is_a_setting_to_mend(
 def test_no_java_is_a_setting_to_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
-    with pytest.raises(ConfigError, match="needs Java and there is none in") as caught:
+    with pytest.raises(ConfigError, match="needs Java, and there is none in") as caught:
         check_java()
     assert "\n" not in caught.value.message
 
