@@ -288,7 +288,7 @@ BUGS = (
     bug(
         "an update leaves what came meanwhile and touched nothing uncovered",
         "calm",
-        6,
+        500118,
         DVU,
         "covers = view.sequence if debt else None\n",
         "covers = view.sequence\n",
