@@ -125,7 +125,7 @@ class Thresholds:
     inline_updates: int = _from(10_000)
     """Maximum updates or results that are inline in a commit: encoding more takes tens of milliseconds."""
     inline_table: int = _from(1_000)
-    """Maximum results in columns that are inline: results in a blob stay in columns."""
+    """Maximum results that an inline table may hold. Larger tables go to a blob, still in columns."""
     fold: int = _from(256, 1)
     """Values of the overlay that each fold merges into the columns, in addition to the values it changes itself."""
     settle: int = _from(500, 1)

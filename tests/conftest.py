@@ -145,7 +145,7 @@ def nothing_blocks_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
         for name, function in found.functions.items():
             if name.startswith("os.") and name not in {"os.read", "os.write", "os.sendfile"}:
                 function.deactivate()
-            elif name == "threading.Lock.acquire":  # of the thread that watches the loop, when the server is at its end
+            elif name == "threading.Lock.acquire":  # a server that stops joins its watchdog thread
                 function.can_block_in("rebaser/runtime/watchdog.py", {"watched_loop"})
             elif name.startswith("io."):
                 for file, functions in SMALL_FILES.items():
