@@ -61,23 +61,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Two processes run the whole suite, since much of it waits; one runs tests that are named. `-n` overrules both."""
+    """Three processes run the whole suite, since much of it waits; one runs named tests. `-n` overrules both."""
     option = config.option
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and config.pluginmanager.hasplugin("xdist") and option.numprocesses is None and not option.usepdb:
-        option.numprocesses, option.dist, option.loadscopereorder = 2, "loadfile", False
+        option.numprocesses, option.dist, option.loadscopereorder = 3, "loadfile", False
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file stays together, and so do folders whose tests share what takes long to start."""
+    """A file stays together, and so do files that share what takes long to start: `spark`, halves of `acceptance`."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", maxsplit=1)[0]
-            folder = file.rpartition("/")[0]
-            return folder if folder in ("tests/acceptance", "tests/spark") else file
+            folder, _, name = file.rpartition("/")
+            if folder == "tests/acceptance":
+                return f"{folder}/{'a-d' if name < 'test_e' else 'e-z'}"
+            return folder if folder == "tests/spark" else file
 
     return Scheduling(config, log) if config.option.dist == "loadfile" else None
 

@@ -63,6 +63,7 @@ async def one_that_began(folder: Path) -> str:
     return places()[0]
 
 
+@pytest.mark.long  # a minute; `test_remote` computes without Java, and `test_engine` loses workers
 @pytest.mark.timeout(600)
 async def test_a_server_without_java_uses_a_cluster_and_a_worker_is_killed(
     cluster: Standalone, own_nats: EmbeddedNats, plugin: Path, tmp_path: Path

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import rebaser_client
 from rebaser_client import errors
 
@@ -20,10 +22,15 @@ async def main(client: RebaserClient) -> None:
 """
 
 
-def mypy(program: Path, folder: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where mypy keeps the types of the library, which takes it ten seconds."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def mypy(program: Path, folder: Path, cache: Path) -> list[str]:
     """What it says."""
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary"]
-    cache = folder / "cache"
     done = subprocess.run(
         [*command, f"--cache-dir={cache}", str(program)],
         cwd=folder,
@@ -36,14 +43,14 @@ def mypy(program: Path, folder: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith(program.name) or str(program) in line]
 
 
-def test_a_program_of_a_user_is_well_typed(tmp_path: Path) -> None:
-    assert mypy(ROOT / "tests" / "typing" / "program.py", tmp_path) == []
+def test_a_program_of_a_user_is_well_typed(tmp_path: Path, cache: Path) -> None:
+    assert mypy(ROOT / "tests" / "typing" / "program.py", tmp_path, cache) == []
 
 
-def test_what_is_wrong_is_found(tmp_path: Path) -> None:
+def test_what_is_wrong_is_found(tmp_path: Path, cache: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(WRONG)
-    found = [line.split(":")[1] for line in mypy(program, tmp_path) if ": error:" in line]
+    found = [line.split(":")[1] for line in mypy(program, tmp_path, cache) if ": error:" in line]
     assert found == ["4", "4", "4", "4", "7", "8"]
 
 
