@@ -47,11 +47,11 @@ class Server:
         self._sweeper = Sweeper(context.js, context.subjects, interval, unroutable, on_stream_error)
         self._progress = ProgressReporter(context, self._updates)
         self._owners: dict[ChangeSetKey, Owner] = {}
-        self._next: dict[ChangeSetKey, Task] = {}  # tasks that were delivered while the previous owner was ending
-        self._newer: dict[ChangeSetKey, float] = {}  # until when this server leaves a change set to newer servers
+        self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner was ending
+        self._declined_until: dict[ChangeSetKey, float] = {}  # for change sets that need a newer server
         self._pull: PullConsumer | None = None
-        self._credit = 0  # tasks that were requested and have not arrived
-        self._taken = 0  # how many owners hold a slot
+        self._tasks_requested = 0  # and not delivered yet
+        self._slots_taken = 0
         self._stopping = False
         self._ended = anyio.Event()  # set when an owner ends
         self._progress_at = context.now()
@@ -124,7 +124,7 @@ class Server:
     # -- tasks and slots -------------------------------------------------------------------------------------------
 
     def _accept(self, owners: TaskGroup, message: PullMessage) -> None:
-        self._credit -= 1
+        self._tasks_requested -= 1
         try:
             _, key = self._context.subjects.parse(message.subject)
         except UnprocessableError as error:
@@ -134,10 +134,10 @@ class Server:
         task = Task(key, message, self._context.js)
         owner = self._owners.get(key)
         if owner is not None and owner.ending:
-            self._next[key] = task
+            self._successor_tasks[key] = task
         elif owner is not None:
             owner.adopt(task)
-        elif self._newer.get(key, 0.0) > self._context.now():
+        elif self._declined_until.get(key, 0.0) > self._context.now():
             owners.start_soon(Lease(task, self._context.subjects).give_back, HANDOVER_DELAY)
         else:
             self._start(owners, task)
@@ -156,7 +156,7 @@ class Server:
 
     def _start(self, owners: TaskGroup, task: Task) -> None:
         owner = self._owners[task.key] = Owner(self._context, task, changed=self._slot_changed)
-        self._taken += 1
+        self._slots_taken += 1
         owners.start_soon(self._own, owners, owner)
 
     async def _own(self, owners: TaskGroup, owner: Owner) -> None:
@@ -169,33 +169,33 @@ class Server:
             await owner.lease.give_back(retry_delay(owner.lease.task.message.delivered))
         finally:
             del self._owners[owner.key]
-            self._record_newer(owner)
+            self._update_declined(owner)
             self._ended.set()
             if owner.state.holds_slot:
-                self._taken -= 1
-            task = self._next.pop(owner.key, None)
+                self._slots_taken -= 1
+            task = self._successor_tasks.pop(owner.key, None)
             if task is not None:
                 self._start(owners, task)
             self._fill_slots()
 
-    def _record_newer(self, owner: Owner) -> None:
+    def _update_declined(self, owner: Owner) -> None:
         """Leave the change set to newer servers for a while, if its first request needs a newer version."""
         now = self._context.now()
         if owner.newer_server_wait:
-            self._newer = {key: until for key, until in self._newer.items() if until > now}
-            self._newer[owner.key] = now + owner.newer_server_wait
+            self._declined_until = {key: until for key, until in self._declined_until.items() if until > now}
+            self._declined_until[owner.key] = now + owner.newer_server_wait
         else:
-            self._newer.pop(owner.key, None)
+            self._declined_until.pop(owner.key, None)
 
     def _slot_changed(self, taken: bool) -> None:
-        self._taken += 1 if taken else -1
+        self._slots_taken += 1 if taken else -1
         self._fill_slots()
 
     def _fill_slots(self) -> None:
         """Pull a task for each free slot for which no task has been requested yet."""
-        free = self._context.settings.concurrency - self._taken - self._credit
+        free = self._context.settings.concurrency - self._slots_taken - self._tasks_requested
         if free > 0 and self._pull is not None and not self._stopping:
-            self._credit += free
+            self._tasks_requested += free
             self._pull.add_credit(free)
 
     # -- streams that disappear ------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Server:
         if subjects.requests_stream in streams:
             self._context.deleter.clear()
         if subjects.tasks_stream in streams:
-            self._next.clear()
+            self._successor_tasks.clear()
         for owner in list(self._owners.values()):
             if subjects.commits_stream in streams:
                 owner.log_loss()
@@ -234,10 +234,10 @@ class Server:
                 log.warning("lease_lost", paused=round(now - self._progress_at, 1), owned=len(self._owners))
                 for owner in self._owners.values():
                     owner.stop(Reason.FENCED)
-                self._next.clear()
+                self._successor_tasks.clear()
             self._progress_at = now
             tasks = [owner.lease.task for owner in self._owners.values() if owner.state.phase is not Phase.DONE]
-            for task in [*tasks, *self._next.values()]:
+            for task in [*tasks, *self._successor_tasks.values()]:
                 try:
                     await task.progress()
                 except RebaserError as error:
@@ -274,7 +274,7 @@ class Server:
         self._stopping = True
         if self._pull is not None:
             await self._pull.stop()
-        self._next, waiting = {}, self._next
+        self._successor_tasks, waiting = {}, self._successor_tasks
         with anyio.move_on_after(context.settings.shutdown_grace):
             for task in waiting.values():
                 await task.nak(0)

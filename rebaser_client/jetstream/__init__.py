@@ -18,8 +18,8 @@ from rebaser_client.jetstream.ordered.consumer import OrderedConsumer
 from rebaser_client.jetstream.pull.actions import PullWarning
 from rebaser_client.jetstream.pull.batches import MessageBatch, Messages
 from rebaser_client.jetstream.pull.consumer import Consumer
-from rebaser_client.jetstream.pull.credit import PullConsumer
 from rebaser_client.jetstream.pull.message import PullMessage
+from rebaser_client.jetstream.pull.pull_consumer import PullConsumer
 from rebaser_client.jetstream.stream import Stream
 from rebaser_client.nats.access import Access
 from rebaser_client.nats.connection import Connection

@@ -371,7 +371,7 @@ async def test_a_task_that_waits_for_the_owner_before_to_end_is_kept(js: JetStre
     """Else it is delivered to another server meanwhile, and both own the change set."""
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
-    server._next[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    server._successor_tasks[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     with anyio.fail_after(30):
         async with js.connection.subscribe(reply) as said, anyio.create_task_group() as group:
             group.start_soon(server._progress_loop)
@@ -385,7 +385,7 @@ async def test_a_task_that_waits_for_the_owner_before_to_end_is_given_back_by_a_
     """Else nobody gets it before its ack wait is over."""
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
-    server._next[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    server._successor_tasks[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     with anyio.fail_after(30):
         async with js.connection.subscribe(reply) as said:
             async with anyio.create_task_group() as owners:
@@ -399,14 +399,14 @@ async def test_a_task_that_waits_is_let_go_with_the_leases_of_a_server_that_was_
 ) -> None:
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
-    server._next[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    server._successor_tasks[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     server._progress_at -= 3600.0
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(server._progress_loop)
             await events.wait_for(lambda entry: entry["event"] == "lease_lost")
             group.cancel_scope.cancel()
-    assert not server._next
+    assert not server._successor_tasks
 
 
 @pytest.mark.parametrize(("end", "deaths"), [(partial(Owner.stop, reason=Reason.FENCED), 2), (Owner.lose_task, 1)])

@@ -459,8 +459,8 @@ BUGS = (
         "gentle",
         5,
         SERVER,
-        "            self._next[key] = task\n",
-        "            self._next[key] = task\n            self._credit += 1\n",
+        "            self._successor_tasks[key] = task\n",
+        "            self._successor_tasks[key] = task\n            self._tasks_requested += 1\n",
     ),
 )
 

@@ -74,9 +74,10 @@ class Left:
             for what in (*listened, *_in_connection(connection))
         ]
         servers = [
-            f"{process} has stopped: it has owners of {[str(key) for key in server._owners]}, {server._taken} slots"
+            f"{process} has stopped: "
+            f"it has owners of {[str(key) for key in server._owners]}, {server._slots_taken} slots"
             for process, server in self._servers
-            if process.state is State.RUNNING and server._stopping and (server._owners or server._taken)
+            if process.state is State.RUNNING and server._stopping and (server._owners or server._slots_taken)
         ]
         owners = [
             f"{process} owns {owner.key} no more: its owner has {what}"
@@ -131,14 +132,15 @@ def _in_connection(connection: Connection) -> Iterator[str]:
 
 def _in_server(server: Server) -> Iterator[str]:
     context, owners = server._context, server._owners
-    yield from (f"a task of {key} that nobody took" for key in server._next)
+    yield from (f"a task of {key} that nobody took" for key in server._successor_tasks)
     holders = sum(owner.state.holds_slot for owner in owners.values())
-    if server._taken != holders:
-        yield f"{server._taken} slots taken, by {holders} owners"
-    if server._taken + server._credit < context.settings.concurrency:
-        yield f"{server._taken} slots taken and {server._credit} asked for, of {context.settings.concurrency}"
-    if server._pull is not None and server._pull._state.free + server._pull.outstanding != server._credit:
-        yield f"{server._credit} tasks asked for, and pulls for {server._pull.outstanding}"
+    if server._slots_taken != holders:
+        yield f"{server._slots_taken} slots taken, by {holders} owners"
+    if server._slots_taken + server._tasks_requested < context.settings.concurrency:
+        slots = context.settings.concurrency
+        yield f"{server._slots_taken} slots taken and {server._tasks_requested} asked for, of {slots}"
+    if server._pull is not None and server._pull._state.free + server._pull.outstanding != server._tasks_requested:
+        yield f"{server._tasks_requested} tasks asked for, and pulls for {server._pull.outstanding}"
     if context.deleter._queue:
         yield f"requests to be deleted: {context.deleter._queue}"
     if context.suspect_request_lock.locked() or context.suspect_dvu_lock.locked():
