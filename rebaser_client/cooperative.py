@@ -115,7 +115,7 @@ async def run_offloaded(size: int, function: Callable[..., T], *args: object) ->
 
     If the caller is cancelled, the thread goes on, and its result is dropped.
     """
-    if size <= thresholds.now.here:
+    if size <= thresholds.now.on_loop_max_bytes:
         await cooperate()
         return function(*args)
     try:

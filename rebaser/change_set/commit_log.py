@@ -111,11 +111,11 @@ class CommitLog:
         async with self._viewing:
             while self.state.pinned:  # noqa: ASYNC110 - pinned by an abandoned thread, which cannot set an event
                 await anyio.sleep(PINNED_CHECK)
-            while self.state.merge_overlay(thresholds.now.settle):
+            while self.state.merge_overlay(thresholds.now.overlay_merge_step):
                 await anyio.lowlevel.checkpoint()
             with self.state.view() as view:
                 yield view
-        while self.state.merge_overlay(thresholds.now.settle):
+        while self.state.merge_overlay(thresholds.now.overlay_merge_step):
             await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:
@@ -159,10 +159,12 @@ class CommitLog:
         delta, blob, limits = commit.delta, commit.delta_blob, thresholds.now
         try:
             if blob is None:
-                inline_rows = limits.inline_table if isinstance(delta, ComputedTable) else limits.inline_updates
+                inline_rows = (
+                    limits.inline_table_max_rows if isinstance(delta, ComputedTable) else limits.inline_max_updates
+                )
                 if len(delta) <= inline_rows:
                     headers, payload = encode_commit(commit)
-                    if len(payload) <= min(self._inline_max, limits.inline) or not delta:
+                    if len(payload) <= min(self._inline_max, limits.inline_max_bytes) or not delta:
                         return self._read_back(EncodedCommit(commit, headers, payload, 0))
                 data = await to_thread.run_sync(_encode_delta, commit)
                 blob = BlobRef(await self._blobs.put(data), len(data))

@@ -69,7 +69,7 @@ class RequestReader:
             if updates is None:
                 updates, blob = await self._fetch(request.updates_address or "")
             size = len(message.data) if blob is None else blob.size
-            here = len(updates) <= CHECKED_HERE and size < thresholds.now.decode_here
+            here = len(updates) <= CHECKED_HERE and size < thresholds.now.updates_on_loop_max_bytes
             digest = await _run(here, digest_of, updates, request.from_change_set_id, request.recompute)
             await _run(here, check_definitions, updates)
         except UnprocessableError as error:
@@ -108,7 +108,7 @@ class RequestReader:
             raise TransientError(f"the blob store took longer than {seconds:g} s", code="blob_timeout") from None
         self.room -= len(data)
         blob = BlobRef(address, len(data))
-        if len(data) < thresholds.now.decode_here:
+        if len(data) < thresholds.now.updates_on_loop_max_bytes:
             return decode_updates_blob(data, limits), blob
         try:
             with anyio.fail_after(seconds):

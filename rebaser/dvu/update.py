@@ -78,7 +78,7 @@ async def update(
     while True:
         if isinstance(made, FullGraphPlan):
             if await share_structure(made, engine):
-                packets_only = replace(thresholds.now, whole=NEVER)
+                packets_only = replace(thresholds.now, full_plan_min_values=NEVER)
                 made, packets, computed = await _run(view, small, _start, view, packets_only)
             else:
                 packets, computed = await _run(view, small, _next_wave, made)
@@ -89,7 +89,7 @@ async def update(
         arrived(0, 0)
         of_packets = await engine.evaluate(packets, label=label, arrived=arrived)
         results = [part for parts in of_packets for part in parts]
-        small = small and sum(map(len, results)) <= thresholds.now.little_result
+        small = small and sum(map(len, results)) <= thresholds.now.results_on_loop_max_bytes
         if isinstance(made, FullGraphPlan):
             await _run(view, small, made.absorb, results)
         else:
@@ -139,8 +139,10 @@ def _report(
 def _is_small(view: View) -> bool:
     columns, limits = view.columns, thresholds.now
     return (
-        columns.count + columns.refs_used - columns.dead_refs <= limits.little
-        and all(type(value) is str and len(value) <= limits.little_text for value in columns.other.values())
+        columns.count + columns.refs_used - columns.dead_refs <= limits.plan_on_loop_max_elements
+        and all(
+            type(value) is str and len(value) <= limits.plan_on_loop_max_text_chars for value in columns.other.values()
+        )
         and registry.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # the first plan loads them
     )
 

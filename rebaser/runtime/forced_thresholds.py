@@ -5,7 +5,7 @@ Thresholds choose between code paths with the same results. They are not setting
 `rebaser_core.thresholds.Thresholds`; the other fields keep their defaults:
 
     REBASER_TEST_THRESHOLDS=lowest rebaser dev
-    REBASER_TEST_THRESHOLDS='{"packet_bytes": 1000, "whole": 0, "share": 1099511627776}' rebaser serve …
+    REBASER_TEST_THRESHOLDS='{"packet_bytes": 1000, "full_plan_min_values": 0}' rebaser serve …
 
 It is read once, when `rebaser` is imported: by a server, and by the Python workers of its embedded Spark, which inherit
 the variable. An external Spark does not get it. Tests in one process use `rebaser_core.thresholds.forced`.

@@ -81,7 +81,7 @@ class JetStreamBlobs:
             text = f"blob {address} has {description.size} bytes; at most {max_bytes} are allowed"
             raise UnprocessableError(text, code="too_large")
         data = await self._read(address, description)
-        if len(data) > thresholds.now.hash_here:
+        if len(data) > thresholds.now.hash_on_loop_max_bytes:
             return await anyio.to_thread.run_sync(verify, address, data)
         return verify(address, data)
 
@@ -236,6 +236,6 @@ def _split(data: bytes) -> Iterator[bytes]:
 
 
 async def _address_of(data: bytes) -> str:
-    if len(data) > thresholds.now.hash_here:
+    if len(data) > thresholds.now.hash_on_loop_max_bytes:
         return await anyio.to_thread.run_sync(address_of, data)
     return address_of(data)

@@ -128,7 +128,7 @@ class RequestSender:
             request_id, key.workspace, key.change_set, checked, None, from_change_set, recompute
         )
         headers, payload = encode(request, self._content_type)
-        if len(payload) > min(self._js.connection.max_payload // 2, thresholds.now.inline):
+        if len(payload) > min(self._js.connection.max_payload // 2, thresholds.now.inline_max_bytes):
             blob = encode_updates_blob(checked)
             if len(blob) > self._limits.max_request_bytes:
                 raise TooLarge(len(blob), self._limits.max_request_bytes)

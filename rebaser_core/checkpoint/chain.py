@@ -36,4 +36,4 @@ class Chain:
         """Whether the next checkpoint should be a new base: there are too many deltas, or they exceed half the base."""
         limits, deltas = thresholds.now, sum(part.size for part in self.deltas)
         base = sum(part.size for part in self.base)
-        return not self.base or len(self.deltas) >= limits.deltas or limits.delta_bytes * deltas > base
+        return not self.base or len(self.deltas) >= limits.max_deltas or limits.deltas_bytes_factor * deltas > base

@@ -149,13 +149,13 @@ class PartLoader:
     def _count(self, inputs: NDArray[np.int32], change: int) -> None:
         """Add `change` to the uses of each of `inputs`."""
         uses = self._columns.uses
-        if len(inputs) < thresholds.now.counted:
+        if len(inputs) < thresholds.now.vectorized_count_min_rows:
             np.add.at(uses, inputs, change)
         else:
             uses += change * np.bincount(inputs, minlength=len(uses)).astype(np.int32)
 
 
 def _repeats(rows: NDArray[np.int32], count: int) -> bool:
-    if len(rows) < thresholds.now.counted:
+    if len(rows) < thresholds.now.vectorized_count_min_rows:
         return len(np.unique(rows)) < len(rows)
     return bool(np.bincount(rows, minlength=count).max() > 1)

@@ -158,10 +158,10 @@ def _names(
 
     Copying the whole list at once costs as much as copying a tenth of the ids one by one.
     """
-    if len(named) or thresholds.now.names_share * len(rows) < len(ids):
+    if len(named) or thresholds.now.copy_id_list_divisor * len(rows) < len(ids):
         names = [*_taken(ids, rows), *gone, *_taken(ids, named)]
         return names, np.arange(len(names))
-    names, step = [], 100 * thresholds.now.copied
+    names, step = [], 100 * thresholds.now.copy_step_objects
     for start in range(0, len(ids), step):
         names += ids[start : start + step]
     return names + gone, np.concatenate((rows, len(ids) + np.arange(len(gone))))
@@ -170,7 +170,7 @@ def _names(
 def _taken(items: Sequence[Any] | Mapping[int, Any], rows: NDArray[Any]) -> list[Any]:
     """The elements of `items` for each row."""
     taken: list[Any] = []
-    step = thresholds.now.copied
+    step = thresholds.now.copy_step_objects
     for start in range(0, len(rows), step):
         taken += map(items.__getitem__, rows[start : start + step].tolist())
     return taken

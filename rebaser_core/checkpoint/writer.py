@@ -44,7 +44,7 @@ class CheckpointDraft:
         self._columns = view.columns
         self._changes = view.columns.take_changes()
         changed = self._changes.count
-        self.whole = chain.needs_base or thresholds.now.delta_share * changed > len(state.cells)
+        self.whole = chain.needs_base or thresholds.now.delta_changes_divisor * changed > len(state.cells)
         self.rows = len(state.cells) if self.whole else changed
         self.chain = chain = Chain() if self.whole else chain
         self._attempts = [
@@ -158,7 +158,8 @@ class _File:
             self._sink,
             SCHEMA.with_metadata({schema.PART: write_json(about)}),
             options=pa.ipc.IpcWriteOptions(
-                compression=pa.Codec("zstd", 1) if rows.count > thresholds.now.compressed else None, use_threads=False
+                compression=pa.Codec("zstd", 1) if rows.count > thresholds.now.uncompressed_max_rows else None,
+                use_threads=False,
             ),
         )
         self._rows = rows

@@ -175,7 +175,7 @@ class ChangeSetState:
         if commit.kind is Kind.DVU:
             self._apply_computed(commit)
         else:
-            self.cells.merge_overlay(thresholds.now.fold)
+            self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
             apply, roots = self.cells.apply, self.roots
             for update in commit.delta:
                 if apply(update):  # type: ignore[arg-type] # the delta of any other kind has updates
@@ -210,7 +210,7 @@ class ChangeSetState:
             compute(item.id, item.value, item.fault)  # ignores ids that no longer exist: no reader may create a value
 
     def _merge_all(self) -> None:
-        while self.cells.merge_overlay(thresholds.now.fold):
+        while self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit):
             pass
 
     def _record(self, sequence: int, commit: Commit) -> None:

@@ -150,7 +150,7 @@ class Columns(ValueColumns):
         if self.faults:
             self.faults.pop(row, None)
         self.refs_used += count
-        if count < thresholds.now.arrays:
+        if count < thresholds.now.vectorized_write_min_inputs:
             for place, input_row in enumerate(rows, at):
                 self._refs[place] = input_row
                 self._uses[input_row] += 1
@@ -234,7 +234,9 @@ class Columns(ValueColumns):
         """Rebuild the dependents and compact the inputs, if enough of them have changed. Goes over all definitions."""
         if not self.patterns:
             self.patterns = None
-        if not self.edges.needs_rebuild and self.dead_refs <= max(thresholds.now.refs_lost, self.refs_used // 2):
+        if not self.edges.needs_rebuild and self.dead_refs <= max(
+            thresholds.now.compact_min_dead_inputs, self.refs_used // 2
+        ):
             return
         owners = np.flatnonzero(self.template[: self.count] >= 0)
         places, starts, counts = self.input_places(owners)

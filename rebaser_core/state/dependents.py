@@ -40,20 +40,22 @@ class Edges:
     @property
     def needs_rebuild(self) -> bool:
         """Whether enough edges were added or died since the last `build` to pay for another."""
-        return self.stale or self.chained + self.dead_edges > max(thresholds.now.edges_worn, len(self.targets) // 4)
+        return self.stale or self.chained + self.dead_edges > max(
+            thresholds.now.dependents_rebuild_min_edges, len(self.targets) // 4
+        )
 
     def add(self, row: int, inputs: Sequence[int]) -> None:
         """Add edges from each of `inputs` to `row`, which names them now."""
         if self.stale or not inputs:
             return
         # There was no lookup for a long time: drop the edges, and rebuild them at the next lookup.
-        if self.chained > max(thresholds.now.edges_behind, 2 * len(self.targets)):
+        if self.chained > max(thresholds.now.dependents_drop_min_edges, 2 * len(self.targets)):
             self.stale = True
             self._clear(64)
             return
         self._make_room(max(inputs) + 1, len(inputs))
         at = self.chained
-        if len(inputs) < thresholds.now.arrays:
+        if len(inputs) < thresholds.now.vectorized_write_min_inputs:
             head, next_, appended = self._head, self._next, self._appended
             for place, input_row in enumerate(inputs, at):
                 next_[place] = head[input_row]

@@ -29,8 +29,14 @@ LIMITS = {
     "usual": Thresholds(),
     "lowest": Thresholds.lowest(),
     "highest": Thresholds.highest(),
-    "whole": Thresholds(whole=0, share=NEVER, slow=1.0, named=1, inline_table=0),
-    "cut": Thresholds(packet_bytes=2000, task_work=1, result_bytes=100),
+    "whole": Thresholds(
+        full_plan_min_values=0,
+        full_plan_reach_divisor=NEVER,
+        full_plan_max_python_share=1.0,
+        ids_as_text_min_values=1,
+        inline_table_max_rows=0,
+    ),
+    "cut": Thresholds(packet_bytes=2000, task_min_elements=1, result_bytes=100),
 }
 
 

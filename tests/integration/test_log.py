@@ -388,7 +388,7 @@ async def test_a_checkpoint_that_is_being_encoded_keeps_no_update_waiting(
         over.wait(30)
         return real(draft)
 
-    monkeypatch.setattr(checkpointer, "ROW", thresholds.now.here)  # so that it is encoded in a thread
+    monkeypatch.setattr(checkpointer, "ROW", thresholds.now.on_loop_max_bytes)  # so that it is encoded in a thread
     monkeypatch.setattr(CheckpointDraft, "write", write)
     try:
         with anyio.fail_after(30):
@@ -435,7 +435,7 @@ async def test_a_view_waits_for_the_thread_of_one_that_was_left(open_log: Open) 
         over.set()
 
 
-@pytest.mark.parametrize("count", [thresholds.now.inline_table, thresholds.now.inline_table + 1])
+@pytest.mark.parametrize("count", [thresholds.now.inline_table_max_rows, thresholds.now.inline_table_max_rows + 1])
 async def test_what_an_update_found_stands_in_its_commit_unless_it_is_much(open_log: Open, count: int) -> None:
     log = await open_log().load()
     await log.append(*(Derive(f"v{at}", "sum", {}) for at in range(count)))
@@ -448,7 +448,7 @@ async def test_what_an_update_found_stands_in_its_commit_unless_it_is_much(open_
         await commits.append(commits.draft(Kind.DVU, covers=covers, delta=found))
     last = await log.reader.last(KEY)
     assert last is not None
-    assert (last.delta_blob is None) == (count <= thresholds.now.inline_table)
+    assert (last.delta_blob is None) == (count <= thresholds.now.inline_table_max_rows)
     cells = (await log.reader.load(KEY)).state.cells
     assert cells == commits.state.cells
     assert [cells[f"v{at}"].value for at in (6, 7)] == [numbers[6], True]

@@ -150,7 +150,7 @@ async def test_planning_that_hangs_is_left_to_itself(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr(thresholds, "now", Thresholds(little=0))  # what is little is planned at once
+    monkeypatch.setattr(thresholds, "now", Thresholds(plan_on_loop_max_elements=0))  # what is little is planned at once
     monkeypatch.setattr(rebaser.dvu.update, "plan", lambda *_: over.wait(60))
     try:
         async with serving(js, subjects, Engine(), dvu_timeout=0.05), anyio.create_task_group() as group:

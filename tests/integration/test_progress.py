@@ -62,7 +62,7 @@ async def server(
     js: JetStream, subjects: Subjects, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Server]:
     """Its updates are cut into a packet for each value."""
-    monkeypatch.setattr(thresholds, "now", Thresholds(packet_bytes=1, task_work=1))
+    monkeypatch.setattr(thresholds, "now", Thresholds(packet_bytes=1, task_min_elements=1))
     context = context_of(js, subjects, Settings(server_id="test", progress_every=EVERY), engine)
     made, ready = Server(context), anyio.Event()
     async with anyio.create_task_group() as group:

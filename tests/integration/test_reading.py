@@ -56,7 +56,7 @@ async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch
     monkeypatch.setattr(request_reader, "decode_updates_blob", lambda *_: over.wait(60))
     try:
         with anyio.fail_after(30), pytest.raises(DeferredRequest) as deferred:
-            await reader(bytes(thresholds.now.decode_here)).read(message())
+            await reader(bytes(thresholds.now.updates_on_loop_max_bytes)).read(message())
     finally:
         over.set()
     assert deferred.value.error.code in request_reader.INTERNAL_CODES

@@ -104,7 +104,7 @@ async def test_a_blob_that_does_not_read_back_is_named_by_no_commit(
 async def test_updates_in_a_blob_are_read_back_too(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = await open_log(context, KEY)
     await append(commits, (Set("b", 2),))
-    many = tuple([Set(f"v{at}", at) for at in range(thresholds.now.inline_updates + 1)])
+    many = tuple([Set(f"v{at}", at) for at in range(thresholds.now.inline_max_updates + 1)])
     with monkeypatch.context() as patch:
         patch.setattr(commit_log, "encode_delta", lambda delta: encode_delta(delta[1:]))
         with pytest.raises(UnreadableCommit):

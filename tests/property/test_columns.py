@@ -160,7 +160,7 @@ def test_what_a_pattern_matches_is_known_whatever_came_and_went(
     columns = Cells().columns
     columns.derive(Derive("of/all", "sum", {"x": tuple(map(Match, ["*", "b*", "**", "c"]))}))
     with (
-        forced(Thresholds(matches_noted=noted, matches_kept=kept, ways_slack=slack)),
+        forced(Thresholds(match_cache_max_changes=noted, match_cache_max_rows=kept, pattern_links_max_excess=slack)),
     ):
         for batch in [[("set", id_) for id_ in "bf"], *script]:
             for how, id_ in batch:

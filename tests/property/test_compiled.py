@@ -270,13 +270,13 @@ def every_way(packet: PacketBuilder, patch: pytest.MonkeyPatch, rng: random.Rand
         for those in (Thresholds.lowest(), Thresholds.highest(), Thresholds.drawn(rng)):
             way.setattr(thresholds, "now", those)
             assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
-        few = {"group_most": rng.choice([1, 2, 7, 100]), "group_again": rng.choice([1, 3, 50])}
-        way.setattr(thresholds, "now", replace(ALWAYS, group=rng.choice([1, 2, 5]), **few))
+        few = {"group_max_values": rng.choice([1, 2, 7, 100]), "group_retry_max_values": rng.choice([1, 3, 50])}
+        way.setattr(thresholds, "now", replace(ALWAYS, group_min_values=rng.choice([1, 2, 5]), **few))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
         way.setattr(linker, "link", lambda *_: None)
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
         way.setattr(loader, "_kernel", None)
-        way.setattr(thresholds, "now", replace(thresholds.now, cold=1 << 30))
+        way.setattr(thresholds, "now", replace(thresholds.now, kernel_load_min_elements=1 << 30))
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
         way.setattr(evaluator.Evaluator, "_phase_flags", lambda *_: None)
         assert shown(evaluate_packet(data, PLUG_INS)) == shown(found)
@@ -291,7 +291,13 @@ def shown(results: list[bytes]) -> tuple[list[Any], list[Any]]:
     return values, [fault for part in parts for fault in part.faults]
 
 
-ALWAYS = Thresholds(cold=0, warm=0, formula=0, stretch_longest=1, reorder=1 << 40)
+ALWAYS = Thresholds(
+    kernel_load_min_elements=0,
+    kernel_call_min_elements=0,
+    translate_min_nodes=0,
+    kernel_backoff_max_nodes=1,
+    reorder_elements_per_stop=1 << 40,
+)
 
 
 @pytest.fixture

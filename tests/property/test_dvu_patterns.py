@@ -16,8 +16,10 @@ GLOBS = ["s/*", "s/**", "*/1", "**1", "s/*/1", "d/*", "d/**", "**/e/*", "t/1", "
 
 LIMITS = forcing(
     Thresholds(packet_bytes=1),
-    Thresholds(whole=0, share=1 << 30, slow=1.0),
-    Thresholds(whole=0, share=1 << 30, slow=1.0, interpreted_max=-1),
+    Thresholds(full_plan_min_values=0, full_plan_reach_divisor=1 << 30, full_plan_max_python_share=1.0),
+    Thresholds(
+        full_plan_min_values=0, full_plan_reach_divisor=1 << 30, full_plan_max_python_share=1.0, interpreted_max=-1
+    ),
     Thresholds(interpreted_max=-1),
 )
 

@@ -14,7 +14,7 @@ from tests.support.forcing import forcing
 from tests.support.graphs import Book
 
 IDS = [f"v{at}" for at in range(12)]
-LIMITS = forcing(Thresholds(packet_bytes=150, parallelism=2, task_work=4), Thresholds(packet_bytes=1))
+LIMITS = forcing(Thresholds(packet_bytes=150, parallelism=2, task_min_elements=4), Thresholds(packet_bytes=1))
 
 ids = st.sampled_from(IDS)
 updates: st.SearchStrategy[Update] = st.one_of(
@@ -41,6 +41,6 @@ def test_compiled_or_not_the_packets_are_the_same(edits: list[list[Update]], lim
     for some in edits:
         book.edit(*some)
         with book.state.view() as view:
-            plain = packets(view, replace(limits, whole=NEVER, interpreted_max=NEVER))
-            assert packets(view, replace(limits, whole=NEVER, interpreted_max=-1)) == plain
+            plain = packets(view, replace(limits, full_plan_min_values=NEVER, interpreted_max=NEVER))
+            assert packets(view, replace(limits, full_plan_min_values=NEVER, interpreted_max=-1)) == plain
         book.update()

@@ -93,12 +93,14 @@ def assert_same(left: ChangeSetState, right: ChangeSetState) -> None:
 
 
 # Several of everything, and else.
-some_limits = forcing(Thresholds(part_rows=5, batch_outcomes=2, batch_rows=3, batch_inputs=4, batch_bytes=16, copied=2))
+some_limits = forcing(
+    Thresholds(part_rows=5, batch_outcomes=2, batch_rows=3, batch_inputs=4, batch_bytes=16, copy_step_objects=2)
+)
 
 
 @contextmanager
 def never_compacted() -> Iterator[None]:
-    with forced(replace(thresholds.now, deltas=NEVER, delta_bytes=0, delta_share=0)):
+    with forced(replace(thresholds.now, max_deltas=NEVER, deltas_bytes_factor=0, delta_changes_divisor=0)):
         yield
 
 

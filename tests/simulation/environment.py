@@ -54,7 +54,7 @@ def prepare(limits: Thresholds) -> None:
     """Load what is loaded once for a process, so that no run differs from others because it is the first."""
     registry()
     fingerprint.code()
-    if min(limits.interpreted_max, limits.cold) < USUAL.interpreted_max and loader.load():
+    if min(limits.interpreted_max, limits.kernel_load_min_elements) < USUAL.interpreted_max and loader.load():
         _warm()
 
 

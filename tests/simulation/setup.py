@@ -8,7 +8,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.thresholds import Thresholds
 from tests.support.thresholds import in_few_parts
 
-USUAL = Thresholds(little=0)  # each step of an update takes its time
+USUAL = Thresholds(plan_on_loop_max_elements=0)  # each step of an update takes its time
 PARTS = 6  # of a checkpoint: each is read for some round trips, and nobody may be late where nothing goes wrong
 SMALLEST = 70  # values of a change set, about, whose graph is not grown
 

@@ -55,7 +55,7 @@ WAYS = [
     Way(
         "ways back checked",
         "rebaser.dvu.planning.subgraph:reach",
-        lambda given, _: given[0].columns.edges.dead_edges and given[2].checked,
+        lambda given, _: given[0].columns.edges.dead_edges and given[2].verify_edge_max_inputs,
     ),
     Way("swept as a whole", f"{WHOLE}FullGraphPlan.next_wave", lambda _, found: found),
     Way("a sweep of all", f"{WHOLE}FullGraphPlan.next_wave", lambda given, found: found and given[0]._nodes is None),
@@ -96,32 +96,42 @@ WAYS = [
     Way(
         "a blob decoded here",
         "rebaser.change_set.request_reader:decode_updates_blob",
-        lambda given, _: len(given[0]) < _now().decode_here,
+        lambda given, _: len(given[0]) < _now().updates_on_loop_max_bytes,
     ),
     Way(
         "a blob decoded in a thread",
         "rebaser.change_set.request_reader:decode_updates_blob",
-        lambda given, _: len(given[0]) >= _now().decode_here,
+        lambda given, _: len(given[0]) >= _now().updates_on_loop_max_bytes,
     ),
     Way(
         "a blob hashed here",
         "rebaser_client.blobs.nats:_address_of",
-        lambda given, _: len(given[0]) <= _now().hash_here,
+        lambda given, _: len(given[0]) <= _now().hash_on_loop_max_bytes,
     ),
     Way(
         "a blob hashed in a thread",
         "rebaser_client.blobs.nats:_address_of",
-        lambda given, _: len(given[0]) > _now().hash_here,
+        lambda given, _: len(given[0]) > _now().hash_on_loop_max_bytes,
     ),
-    Way("worked here", "rebaser_client.cooperative:run_offloaded", lambda given, _: given[0] <= _now().here),
-    Way("worked in a thread", "rebaser_client.cooperative:run_offloaded", lambda given, _: given[0] > _now().here),
+    Way(
+        "worked here", "rebaser_client.cooperative:run_offloaded", lambda given, _: given[0] <= _now().on_loop_max_bytes
+    ),
+    Way(
+        "worked in a thread",
+        "rebaser_client.cooperative:run_offloaded",
+        lambda given, _: given[0] > _now().on_loop_max_bytes,
+    ),
     Way("worked in, not all at once", f"{CORE}state.overlay:Cells.merge_overlay", lambda _, more: more),
     # -- the state
-    Way("a definition by arrays", f"{CORE}state.dependents:Edges.add", lambda given, _: len(given[2]) >= _now().arrays),
+    Way(
+        "a definition by arrays",
+        f"{CORE}state.dependents:Edges.add",
+        lambda given, _: len(given[2]) >= _now().vectorized_write_min_inputs,
+    ),
     Way(
         "a definition by a loop",
         f"{CORE}state.dependents:Edges.add",
-        lambda given, _: 0 < len(given[2]) < _now().arrays,
+        lambda given, _: 0 < len(given[2]) < _now().vectorized_write_min_inputs,
     ),
     Way("the way back built anew", f"{CORE}state.dependents:Edges.build"),
     Way("the way back forgotten", f"{CORE}state.dependents:Edges.add", lambda given, _: given[0].stale),
@@ -147,22 +157,22 @@ WAYS = [
     Way(
         "a part compressed",
         f"{CORE}checkpoint.writer:_File.__init__",
-        lambda given, _: given[2].count > _now().compressed,
+        lambda given, _: given[2].count > _now().uncompressed_max_rows,
     ),
     Way(
         "a part not compressed",
         f"{CORE}checkpoint.writer:_File.__init__",
-        lambda given, _: given[2].count <= _now().compressed,
+        lambda given, _: given[2].count <= _now().uncompressed_max_rows,
     ),
     Way(
         "inputs counted over all rows",
         f"{CORE}checkpoint.part_loader:PartLoader._count",
-        lambda given, _: len(given[1]) >= _now().counted,
+        lambda given, _: len(given[1]) >= _now().vectorized_count_min_rows,
     ),
     Way(
         "inputs counted one by one",
         f"{CORE}checkpoint.part_loader:PartLoader._count",
-        lambda given, _: len(given[1]) < _now().counted,
+        lambda given, _: len(given[1]) < _now().vectorized_count_min_rows,
     ),
 ]
 # What the simulation has no Spark for, and the tests that take both ways.

@@ -52,7 +52,7 @@ async def test_an_update_on_spark_is_what_a_naive_evaluator_says(engine: Engine)
 
 async def test_a_large_packet_of_numbers_is_compiled_code_s_in_workers_too(engine: Engine, jvm_pid: int) -> None:
     """And workers are forked from our daemon, which has loaded what they need."""
-    data = graph("islands", Thresholds().cold + 10_000).encode()
+    data = graph("islands", Thresholds().kernel_load_min_elements + 10_000).encode()
     here = await to_thread.run_sync(evaluate_packet, data)
     assert await engine.evaluate([data], label="large") == [here]
     assert any("rebaser.dvu.worker.daemon" in command(pid) for pid in children(jvm_pid))
@@ -306,7 +306,7 @@ def die_unless_apart(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 async def test_a_session_is_renewed_after_so_many_bytes_and_nobody_notices(url: str) -> None:
     sessions = set()
     # So that all that is sent is kept by the Spark server.
-    with forced(Thresholds(relation=0)):
+    with forced(Thresholds(local_relation_max_bytes=0)):
         async with Engine(url, EngineSettings(renew_after_bytes=1, parallelism=1)) as engine:
             for value in range(3):
                 sessions.add((await engine._sessions.session()).session._spark.session_id)
@@ -315,7 +315,7 @@ async def test_a_session_is_renewed_after_so_many_bytes_and_nobody_notices(url: 
 
 
 async def test_a_session_on_which_a_job_still_runs_is_renewed_when_that_has_ended(url: str, events: Events) -> None:
-    with forced(Thresholds(relation=0)), anyio.fail_after(120):
+    with forced(Thresholds(local_relation_max_bytes=0)), anyio.fail_after(120):
         async with Engine(url, EngineSettings(renew_after_bytes=1, parallelism=1)) as engine:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(engine.evaluate, slow(30), label="slow"))

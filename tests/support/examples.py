@@ -244,8 +244,8 @@ def edited(made: ChangeSetState) -> ChangeSetState:
     return made
 
 
-def first_part(worthwhile: int = Thresholds().compressed) -> bytes:
-    with forced(Thresholds(compressed=worthwhile)):
+def first_part(worthwhile: int = Thresholds().uncompressed_max_rows) -> bytes:
+    with forced(Thresholds(uncompressed_max_rows=worthwhile)):
         (data,) = Stored().write(state()).parts
     return data
 

@@ -56,5 +56,5 @@ def as_read(commit: Commit) -> Commit:
     blob = decode_delta(commit.kind, encode_delta(commit.delta))
     assert tuple(blob) == tuple(inline.delta) == tuple(commit.delta)
     limits = thresholds.now
-    most = limits.inline_table if isinstance(commit.delta, ComputedTable) else limits.inline_updates
+    most = limits.inline_table_max_rows if isinstance(commit.delta, ComputedTable) else limits.inline_max_updates
     return replace(inline, delta=blob) if len(commit.delta) > most else inline

@@ -16,9 +16,10 @@ IDS = "abcdefgh"
 
 LIMITS = forcing(
     Thresholds(packet_bytes=1),  # a packet a value: as many waves as levels
-    Thresholds(packet_bytes=150, parallelism=1, task_work=1),  # islands share packets, and do not always fit
-    Thresholds(packet_bytes=400, parallelism=3, task_work=3),
-    Thresholds(whole=0, share=1 << 30, slow=1.0),  # everything over the structure of the whole
+    Thresholds(packet_bytes=150, parallelism=1, task_min_elements=1),  # islands share packets, and do not always fit
+    Thresholds(packet_bytes=400, parallelism=3, task_min_elements=3),
+    # always a full plan
+    Thresholds(full_plan_min_values=0, full_plan_reach_divisor=1 << 30, full_plan_max_python_share=1.0),
 )
 
 

@@ -17,6 +17,6 @@ def in_few_parts(those: Thresholds, size: int, parts: int) -> Thresholds:
         part_bytes=max(those.part_bytes, 64 * 1024),  # a batch of one row takes some KiB
         batch_rows=max(those.batch_rows, least),
         batch_inputs=max(those.batch_inputs, 4 * least),
-        copied=max(those.copied, least),
-        deltas=min(those.deltas, parts),
+        copy_step_objects=max(those.copy_step_objects, least),
+        max_deltas=min(those.max_deltas, parts),
     )

@@ -129,7 +129,7 @@ def test_what_cannot_be_stored_is_the_fault_of_its_value_alone() -> None:
 
 
 def test_of_many_only_those_fail_that_fail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thresholds, "now", Thresholds(group_again=30))
+    monkeypatch.setattr(thresholds, "now", Thresholds(group_retry_max_values=30))
     sizes: list[int] = []
 
     def call(inputs: Any, _: Any) -> Any:
@@ -156,8 +156,8 @@ def test_and_a_fault_where_there_is_no_other_form() -> None:
 
 
 def test_inputs_that_may_be_too_large_together_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Thresholds.highest().group_inputs <= evaluator._MANY_INPUTS
-    monkeypatch.setattr(thresholds, "now", Thresholds(group_inputs=2))
+    assert Thresholds.highest().group_max_inputs <= evaluator._MANY_INPUTS
+    monkeypatch.setattr(thresholds, "now", Thresholds(group_max_inputs=2))
     monkeypatch.setattr(evaluator, "_MANY_INPUTS", 2)
     monkeypatch.setattr(evaluator, "MAX_INPUT_BYTES", 40)
     texts: list[Item] = ["x" * (at % 2 * 40) for at in ALL]
@@ -243,7 +243,7 @@ def test_definitions_that_few_share_are_done_one_by_one() -> None:
 
 def test_definitions_that_just_enough_share_are_done_once() -> None:
     """A second time nothing would come out as it was not before, and what did would be lost."""
-    few = thresholds.now.group
+    few = thresholds.now.group_min_values
     packet, sizes = chained(1, 2 * few)
     packet.templates.append(Template("f", (("x", -1),), {"p": 1}))
     packet.template = [at % 2 for at in range(2 * few)]

@@ -60,7 +60,7 @@ def test_what_requests_asked_for_is_kept_beside_their_outcomes() -> None:
             at, RequestId(f"r{at}"), Outcome.SUCCESS, 1, redrive=at % 2, digest=bytes([at] * 8) if at % 3 else b""
         )
         state.fold(at, Commit("c", at - 1, Kind.REBASE, 0, "o", None, None, (one,)))
-        with forced(Thresholds(delta_share=0, batch_outcomes=2)):
+        with forced(Thresholds(delta_changes_divisor=0, batch_outcomes=2)):
             stored.write(state)
     found = stored.read()
     for read, was in ((found.outcomes, state.outcomes), (found.redriven, state.redriven)):
@@ -72,7 +72,7 @@ def test_deltas_may_follow_an_empty_base() -> None:
     state, stored = ChangeSetState(), Stored()
     stored.write(state)
     edit(state, Set("a", 1))
-    with forced(Thresholds(delta_share=0)):
+    with forced(Thresholds(delta_changes_divisor=0)):
         assert stored.write(state).chain.deltas
     assert parts(stored.read()) == parts(state)
 

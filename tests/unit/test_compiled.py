@@ -71,11 +71,11 @@ def test_where_it_stops_at_every_other_node_it_is_asked_less_and_less(calls: lis
 def test_small_packets_and_machines_without_compiled_code_do_without(
     monkeypatch: pytest.MonkeyPatch, calls: list[int]
 ) -> None:
-    data = numbers(Thresholds().warm // 3 - 1).encode()
+    data = numbers(Thresholds().kernel_call_min_elements // 3 - 1).encode()
     found = evaluate_packet(data)
     monkeypatch.setattr(loader, "_unavailable", False)
     monkeypatch.setattr(loader, "_kernel", None)
-    monkeypatch.setattr(thresholds, "now", Thresholds(cold=0))
+    monkeypatch.setattr(thresholds, "now", Thresholds(kernel_load_min_elements=0))
     monkeypatch.setattr(loader.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("none")))  # type: ignore[attr-defined]
     assert evaluate_packet(data) == found
     assert loader._unavailable

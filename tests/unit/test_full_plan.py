@@ -31,7 +31,7 @@ from rebaser_core.updates import Derive, Remove, Set, Update
 from rebaser_core.values import State, canonical
 from tests.support.graphs import Book, expected, typed
 
-WHOLE = Thresholds(whole=0, share=1 << 30, slow=1.0)
+WHOLE = Thresholds(full_plan_min_values=0, full_plan_reach_divisor=1 << 30, full_plan_max_python_share=1.0)
 COMPILED = replace(WHOLE, interpreted_max=-1)
 
 
@@ -189,7 +189,7 @@ def test_a_cycle_is_left_to_packets() -> None:
 
 
 def test_little_of_a_large_change_set_is_left_to_packets() -> None:
-    limits = replace(WHOLE, share=8)
+    limits = replace(WHOLE, full_plan_reach_divisor=8)
     book = Book([Set(f"x{at}", at) for at in range(100)] + [total(f"y{at}", f"x{at}") for at in range(100)])
     with book.state.view() as view:
         assert isinstance(plan(view, limits), FullGraphPlan)
@@ -200,7 +200,7 @@ def test_little_of_a_large_change_set_is_left_to_packets() -> None:
 
 
 def test_one_value_with_most_of_the_inputs_is_swept_too() -> None:
-    limits = replace(WHOLE, whole=50, share=8)
+    limits = replace(WHOLE, full_plan_min_values=50, full_plan_reach_divisor=8)
     ids = [f"x{at}" for at in range(100)]
     book = Book([*(Set(id_, at) for at, id_ in enumerate(ids)), total("all", *ids), total("one", "x0")])
     update(book, limits, StructureCache(None))
@@ -217,7 +217,7 @@ def test_one_value_with_most_of_the_inputs_is_swept_too() -> None:
 def test_what_python_has_to_compute_is_left_to_packets() -> None:
     book = Book([Set("a", "x"), *(Derive(f"b{at}", "upper", {"value": "a"}) for at in range(10))])
     with book.state.view() as view:
-        assert isinstance(plan(view, replace(WHOLE, slow=0.5)), PacketPlan)
+        assert isinstance(plan(view, replace(WHOLE, full_plan_max_python_share=0.5)), PacketPlan)
 
 
 @pytest.mark.parametrize("others", ["sum", "concat"])
@@ -331,7 +331,7 @@ def test_a_structure_may_come_from_a_blob_store(tmp_path: Path, there: bool) -> 
 
 @pytest.mark.parametrize("interpreted_max", [300, -1])
 def test_what_is_written_names_the_values(interpreted_max: int) -> None:
-    limits, kept = replace(WHOLE, interpreted_max=interpreted_max, named=2), StructureCache(None)
+    limits, kept = replace(WHOLE, interpreted_max=interpreted_max, ids_as_text_min_values=2), StructureCache(None)
     book = Book([total(f"größe {at}", f"x{at // 2}") for at in range(9)] + [Set(f"x{at}", at) for at in range(5)])
     for edited in ([0, 1, 2, 3, 4], [3, 1], [2]):
         book.edit(*[Set(f"x{at}", at + len(edited)) for at in edited])

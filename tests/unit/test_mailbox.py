@@ -17,7 +17,7 @@ from rebaser_core.updates import Derive, Set
 from tests.benchmarks.evaluate import graph
 from tests.support.graphs import Book
 
-LARGE = b"x" * Thresholds().parcel
+LARGE = b"x" * Thresholds().file_transfer_min_bytes
 
 
 def test_a_large_message_is_left_and_taken_and_readable_when_its_folder_is_gone(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_worker_that_is_at_it_while_its_owner_leaves_keeps_nothing_there(
 def test_packets_and_results_are_the_same_by_file_and_through_spark(
     large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thresholds, "now", Thresholds(parcel=large, result_bytes=40_000))
+    monkeypatch.setattr(thresholds, "now", Thresholds(file_transfer_min_bytes=large, result_bytes=40_000))
     packets = [graph("dag", size).encode() for size in (10, 1000, 5000, 20)]
     with mailbox.job_folder("job", tmp_path) as folder:
         rows = session._rows(packets, folder)

@@ -140,12 +140,12 @@ def test_little_work_is_one_packet() -> None:
 
 
 def test_islands_are_dealt_out_to_as_many_packets_as_run_at_once() -> None:
-    assert cut(Book(islands(40, 10)), Thresholds(parallelism=2, task_work=100)) == [[200, 200]]
-    assert cut(Book(islands(40, 10)), Thresholds(parallelism=4, task_work=100)) == [[100, 100, 100, 100]]
+    assert cut(Book(islands(40, 10)), Thresholds(parallelism=2, task_min_elements=100)) == [[200, 200]]
+    assert cut(Book(islands(40, 10)), Thresholds(parallelism=4, task_min_elements=100)) == [[100, 100, 100, 100]]
 
 
 def test_an_island_stays_whole_where_it_fits_into_a_packet() -> None:
-    [wave] = cut(Book(islands(10, 10)), Thresholds(packet_bytes=900, parallelism=1, task_work=10))
+    [wave] = cut(Book(islands(10, 10)), Thresholds(packet_bytes=900, parallelism=1, task_min_elements=10))
     assert sum(wave) == 100
     assert all(count % 10 == 0 for count in wave)
     assert len(wave) > 1
@@ -153,7 +153,7 @@ def test_an_island_stays_whole_where_it_fits_into_a_packet() -> None:
 
 def test_crumbs_get_no_packet_of_their_own() -> None:
     book = Book([*islands(1, 100), *islands(3, 1)[3:]])
-    assert len(cut(book, Thresholds(parallelism=2, task_work=90))[0]) == 1
+    assert len(cut(book, Thresholds(parallelism=2, task_min_elements=90))[0]) == 1
 
 
 def test_an_island_that_does_not_fit_is_cut_along_its_levels() -> None:
@@ -258,7 +258,7 @@ def test_a_random_graph_cut_small_is_what_it_is_whole(seed: int) -> None:
         updates.append(total(f"v{at}", *inputs) if inputs else Set(f"v{at}", dice.choice([at, at / 7, "text" * at])))
     whole, small = Book(updates), Book(updates)
     whole.update()
-    small.update(Thresholds(packet_bytes=dice.choice([700, 1500, 4000]), parallelism=1, task_work=10))
+    small.update(Thresholds(packet_bytes=dice.choice([700, 1500, 4000]), parallelism=1, task_min_elements=10))
     assert small.values() == whole.values()
 
 
@@ -380,7 +380,7 @@ def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
 def test_results_that_are_not_complete_are_refused() -> None:
     book = Book(islands(2, 2))
     with book.state.view() as view:
-        made = plan(view, Thresholds(parallelism=2, task_work=1))
+        made = plan(view, Thresholds(parallelism=2, task_min_elements=1))
         packets = made.next_wave()
         assert len(packets) == 2
         results = [evaluate_packet(packet) for packet in packets]

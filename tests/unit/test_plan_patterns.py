@@ -56,7 +56,13 @@ def by_id(id_: str, *inputs: str | Match) -> Derive:
     return Derive(id_, "by_id", {"x": inputs})
 
 
-@pytest.mark.parametrize("limits", [Thresholds(interpreted_max=-1), Thresholds(whole=0, share=1 << 30, slow=1.0)])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Thresholds(interpreted_max=-1),
+        Thresholds(full_plan_min_values=0, full_plan_reach_divisor=1 << 30, full_plan_max_python_share=1.0),
+    ],
+)
 def test_ids_come_with_values_where_they_are_asked_for(limits: Thresholds) -> None:
     book = Book(
         [
@@ -78,7 +84,9 @@ def test_ids_come_with_values_where_they_are_asked_for(limits: Thresholds) -> No
     assert values["dear"].value == ["p/10"]
     book.edit(Remove("p/2"), Set("p/20", 2))  # the same values
     with book.state.view() as view:
-        assert isinstance(plan(view, limits), full_plan.FullGraphPlan if limits.whole == 0 else PacketPlan)
+        assert isinstance(
+            plan(view, limits), full_plan.FullGraphPlan if limits.full_plan_min_values == 0 else PacketPlan
+        )
     book.update(limits)
     assert book.values()["all"].value == {"p/10": 10, "p/20": 2, "p/3": None}
 
@@ -200,7 +208,12 @@ def test_a_pattern_over_many_is_planned_by_compiled_loops_too(interpreted_max: i
 
 @pytest.mark.parametrize("interpreted_max", [300, -1])
 def test_what_patterns_stand_for_is_swept_over_a_kept_structure(interpreted_max: int) -> None:
-    limits = Thresholds(whole=0, share=1 << 30, slow=1.0, interpreted_max=interpreted_max)
+    limits = Thresholds(
+        full_plan_min_values=0,
+        full_plan_reach_divisor=1 << 30,
+        full_plan_max_python_share=1.0,
+        interpreted_max=interpreted_max,
+    )
     book = at_rest(*(Set(f"p/{at}", at) for at in range(9)), total("all", Match("p/*"), "x"), Set("x", 1))
     columns = book.state.cells.columns
 
@@ -223,7 +236,7 @@ def test_what_patterns_stand_for_is_swept_over_a_kept_structure(interpreted_max:
 
 
 def test_more_inputs_by_pattern_than_may_be_are_left_to_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Thresholds(whole=0, share=1 << 30, slow=1.0)
+    limits = Thresholds(full_plan_min_values=0, full_plan_reach_divisor=1 << 30, full_plan_max_python_share=1.0)
     book = Book([*(Set(f"p/{at}", at) for at in range(4)), listed("all", Match("p/*")), listed("also", Match("p/*"))])
     for name, most in (("MAX_INPUTS", 3), ("MAX_ALL", 7)):
         with monkeypatch.context() as patched, book.state.view() as view:

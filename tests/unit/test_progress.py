@@ -64,13 +64,13 @@ class Engine:
     ("limits", "steps"),
     [
         (Thresholds(), [2, 6]),
-        (Thresholds(packet_bytes=1, task_work=1), [2, 3, 4, 4, 5, 6]),  # two waves of two packets
-        (Thresholds(whole=0, share=1 << 30), [0, 4]),
+        (Thresholds(packet_bytes=1, task_min_elements=1), [2, 3, 4, 4, 5, 6]),  # two waves of two packets
+        (Thresholds(full_plan_min_values=0, full_plan_reach_divisor=1 << 30), [0, 4]),
     ],
 )
 async def test_what_is_done_is_counted(limits: Thresholds, steps: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     # Who depends on each other is known without computing.
-    cycle = [Derive("x", "sum", {"of": "y"}), Derive("y", "sum", {"of": "x"})] if limits.whole else []
+    cycle = [Derive("x", "sum", {"of": "y"}), Derive("y", "sum", {"of": "x"})] if limits.full_plan_min_values else []
     chains = [Derive("c", "sum", {"x": "a"}), Derive("d", "sum", {"x": "c"}), Derive("e", "sum", {"x": "b"})]
     book = Book([Set("a", 1), Set("b", 2), *chains, Derive("f", "sum", {"x": "e"}), *cycle])
     monkeypatch.setattr(thresholds, "now", limits)

@@ -18,7 +18,7 @@ from rebaser.dvu.spark.scheduler import (
 from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser_core.thresholds import Thresholds
 
-FULL, LARGE = Thresholds().lane_calls, Thresholds().lane
+FULL, LARGE = Thresholds().shared_job_max_calls, Thresholds().shared_job_max_bytes
 
 
 @pytest.fixture

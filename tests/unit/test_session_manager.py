@@ -67,10 +67,10 @@ async def test_planning_waits_for_compiled_code_only_once_spark_is_up_unless_the
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keeper.compile)
         await anyio.sleep(0.01)
-        size = limits.interpreted_max_cold if asked else limits.interpreted_max
+        size = limits.interpreted_max_during_start if asked else limits.interpreted_max
         assert loop_loader.loops_for(size, limits.interpreted_max) is not compiled_loops
         assert loaded == []
-        assert loop_loader.loops_for(limits.interpreted_max_cold + 1, limits.interpreted_max) is compiled_loops
+        assert loop_loader.loops_for(limits.interpreted_max_during_start + 1, limits.interpreted_max) is compiled_loops
         keeper.ready.set()
     assert loaded == [False] + [True] * asked
     assert loop_loader.loops_for(limits.interpreted_max + 1, limits.interpreted_max) is compiled_loops

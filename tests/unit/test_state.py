@@ -276,7 +276,7 @@ def test_what_was_brought_in_order_is_left_alone_until_enough_is_worn_again() ->
     for sequence in (1, 2, 3):
         state.fold(sequence, rebase(state, Derive("b", "sum", {"x": ["a", "c", "d"]})))
     columns = state.cells.columns
-    with forced(Thresholds(edges_worn=0, refs_lost=0)):
+    with forced(Thresholds(dependents_rebuild_min_edges=0, compact_min_dead_inputs=0)):
         columns.compact()
         refs, targets = columns.refs, columns.edges.targets
         columns.compact()

@@ -54,7 +54,10 @@ def test_they_are_as_before_once_nobody_forces_them() -> None:
         ("lowest", Thresholds.lowest()),
         ("highest", Thresholds.highest()),
         ("drawn 17", Thresholds.drawn(random.Random("17"))),
-        ('{"named": 1, "slow": 1}', Thresholds(named=1, slow=1)),
+        (
+            '{"packet_bytes": 1, "full_plan_max_python_share": 1}',
+            Thresholds(packet_bytes=1, full_plan_max_python_share=1),
+        ),
     ],
 )
 def test_a_process_begins_with_what_the_environment_says(text: str, expected: Thresholds) -> None:
@@ -75,11 +78,11 @@ def test_a_process_begins_with_what_the_environment_says(text: str, expected: Th
         ("low", "must be lowest"),
         ("drawn", "must be lowest"),
         ("[1]", "must be a JSON object"),
-        ('{"nammed": 1}', "unknown threshold nammed"),
-        ('{"named": 0}', "named must be a number from 1"),
-        ('{"named": 1.5}', "named must be a number"),
-        ('{"named": true}', "named must be a number"),
-        ('{"slow": 2}', "slow must be a number from 0.0 to 1.0"),
+        ('{"packet_bites": 1}', "unknown threshold packet_bites"),
+        ('{"packet_bytes": 0}', "packet_bytes must be a number from 1"),
+        ('{"packet_bytes": 1.5}', "packet_bytes must be a number"),
+        ('{"packet_bytes": true}', "packet_bytes must be a number"),
+        ('{"full_plan_max_python_share": 2}', "full_plan_max_python_share must be a number from 0.0 to 1.0"),
     ],
 )
 def test_what_makes_no_sense_there_is_told(text: str, said: str) -> None:

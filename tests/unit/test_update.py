@@ -65,9 +65,9 @@ async def test_little_work_takes_no_thread(threads: list[str]) -> None:
 @pytest.mark.parametrize(
     "updates",
     [
-        joined(DEFAULT.little),
-        joined(1, times=DEFAULT.little),
-        joined(1, "x" * (DEFAULT.little_text + 1)),
+        joined(DEFAULT.plan_on_loop_max_elements),
+        joined(1, times=DEFAULT.plan_on_loop_max_elements),
+        joined(1, "x" * (DEFAULT.plan_on_loop_max_text_chars + 1)),
         [Set("l", []), *joined(1)],
     ],
     ids=["values", "edges", "text", "structured"],
@@ -80,8 +80,8 @@ async def test_all_other_does(threads: list[str], updates: list[Update]) -> None
 async def test_large_results_are_read_in_a_thread(threads: list[str]) -> None:
     await updated(joined(1))
     threads.clear()
-    count = DEFAULT.little_result // (100 * DEFAULT.little_text) + 2
-    await updated(joined(count, "x" * DEFAULT.little_text, times=100))
+    count = DEFAULT.results_on_loop_max_bytes // (100 * DEFAULT.plan_on_loop_max_text_chars) + 2
+    await updated(joined(count, "x" * DEFAULT.plan_on_loop_max_text_chars, times=100))
     assert threads == ["_next_wave"]
 
 
@@ -107,7 +107,9 @@ class Keeps(Here):
 
 async def swept(monkeypatch: pytest.MonkeyPatch, engine: Keeps, lost: bool = False) -> None:
     """Two updates over a structure; between them the workers forget, if `lost`."""
-    monkeypatch.setattr(thresholds, "now", replace(thresholds.now, whole=0, share=1 << 30))
+    monkeypatch.setattr(
+        thresholds, "now", replace(thresholds.now, full_plan_min_values=0, full_plan_reach_divisor=1 << 30)
+    )
     book = Book([Set("a", 1), *(Derive(f"b{at}", "sum", {"x": "a"}) for at in range(5))])
     for value in (2, 3):
         book.edit(Set("a", value))
@@ -143,7 +145,7 @@ async def test_without_a_store_it_goes_with_the_packet(monkeypatch: pytest.Monke
 
 
 async def test_what_is_too_large_for_that_is_cut_into_packets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thresholds, "now", Thresholds(brought_bytes=0))
+    monkeypatch.setattr(thresholds, "now", Thresholds(structure_in_packet_max_bytes=0))
     engine = Keeps(store=None)
     await swept(monkeypatch, engine)
     assert engine.kinds == [Packet, Packet]

@@ -36,14 +36,14 @@ def link(packet: Packet, functions: FunctionRegistry, max_inputs: int) -> "Linke
     A node with more than `max_inputs` inputs is left to Python.
     """
     count, limits, loaded = len(packet.template), thresholds.now, loader.kernel() is not None
-    if count + len(packet.refs) < (limits.warm if loaded else limits.cold):
+    if count + len(packet.refs) < (limits.kernel_call_min_elements if loaded else limits.kernel_load_min_elements):
         return None
     uses = packet.uses if packet.uses is not None else np.bincount(packet.template, minlength=len(packet.templates))
     from rebaser.dvu.compiled.translate import translate  # noqa: PLC0415 - small packets do not need it
 
     programs = [
         translate(template, functions.functions.get(template.function))
-        if used >= min(limits.formula, count) or used * template.arity >= limits.warm
+        if used >= min(limits.translate_min_nodes, count) or used * template.arity >= limits.kernel_call_min_elements
         else None
         for template, used in zip(packet.templates, uses.tolist(), strict=True)
     ]
@@ -106,7 +106,7 @@ def phase_order(arrays: SweepArrays, flags: Any) -> tuple[Any, Any]:
     refs, count = arrays.packet.refs, len(arrays.packet.template)
     given = (arrays.packet.template, arrays.starts, refs.view(np.uint32), arrays.kinds, flags)
     begin, order = np.zeros(2 * count + 2, np.int32), np.empty(count, np.int32)
-    if loader.kernel() is not None or (count + len(refs) >= thresholds.now.cold and loader.load()):
+    if loader.kernel() is not None or (count + len(refs) >= thresholds.now.kernel_load_min_elements and loader.load()):
         scratch = np.empty(count, np.int32), np.empty(count, np.uint8)
         phases = loader.kernel().sort_into_phases(arrays.base, *given, *scratch, begin, order)
         return order, begin[: phases + 1]

@@ -64,9 +64,10 @@ def plan_full_graph(
     mark[slots[slots >= 0]] = _REACHED
     loops = loops_for(len(structure.refs), limits.interpreted_max)
     reached = int(loops.mark_reached(structure.base, structure.starts, structure.refs, mark))
-    if reached < view.columns.size // limits.share:
+    if reached < view.columns.size // limits.full_plan_reach_divisor:
         nodes = np.flatnonzero(mark[structure.base :] == _REACHED)
-        if (structure.starts[nodes + 1] - structure.starts[nodes]).sum() < limits.many(len(structure.refs)):
+        reached_inputs = (structure.starts[nodes + 1] - structure.starts[nodes]).sum()
+        if reached_inputs < limits.full_plan_min_reached_inputs(len(structure.refs)):
             return None
     plan = FullGraphPlan(view.columns, layout, mark, functions, limits)
     return plan if plan.is_suitable() else None
@@ -106,7 +107,7 @@ class FullGraphPlan:
         self._given: subgraph.Mask | None = None
         self._rows = layout.rows[:base]
         self._count = len(reached)
-        if any(self._by_python) or self.size < limits.whole_all * self._count:
+        if any(self._by_python) or self.size < limits.full_plan_compute_all_min_share * self._count:
             self._nodes, self._count = reached, self.size
             self._given = mark != 0
             self._given[base:] = mark[base:] == _READ
@@ -128,7 +129,7 @@ class FullGraphPlan:
     @property
     def structure_too_large(self) -> bool:
         """Whether the structure would have to go with the packet, and is too large for that."""
-        return self._attaches_structure and len(self._structure.data) > self._limits.brought_bytes
+        return self._attaches_structure and len(self._structure.data) > self._limits.structure_in_packet_max_bytes
 
     @property
     def _attaches_structure(self) -> bool:
@@ -141,19 +142,19 @@ class FullGraphPlan:
 
     def is_suitable(self) -> bool:
         """Whether compiled code does enough of the work, from inputs that can be sent at once."""
-        slow = self._limits.slow
+        slow = self._limits.full_plan_max_python_share
         columns, structure = self._columns, self._structure
         by_python = np.array(self._by_python, np.bool_)
         if self._nodes is not None and by_python[structure.template[self._nodes]].sum() > slow * self._count:
             return False
-        sample = slice(None, None, max(1, len(structure.template) // self._limits.whole_sample))
+        sample = slice(None, None, max(1, len(structure.template) // self._limits.full_plan_sample_nodes))
         rows = self._layout.rows[structure.base :][sample]
         rows = rows if self._nodes is None else rows[self._nodes[sample]]
         not_numbers = (columns.kind[rows] == OTHER) | (columns.state[rows] == ERROR)
         if int(not_numbers.sum()) > slow * len(rows):
             return False
         texts = self._rows[columns.kind[self._rows] == OTHER].tolist()
-        return sum(estimated_size(columns.other[row]) for row in texts) <= self._limits.whole_texts
+        return sum(estimated_size(columns.other[row]) for row in texts) <= self._limits.full_plan_max_text_bytes
 
     def next_wave(self) -> list[bytes]:
         """The packet; none once its results are absorbed. Raises `DvuError` while they are awaited."""
@@ -288,7 +289,7 @@ class FullGraphPlan:
 
     def _ids(self, rows: subgraph.Ints) -> RowIds:
         columns, layout, base = self._columns, self._layout, self._structure.base
-        if len(rows) < self._limits.named:
+        if len(rows) < self._limits.ids_as_text_min_values:
             return RowIds(columns.ids, rows)
         if layout.id_text is None:
             layout.id_text = IdText.of(RowIds(columns.ids, layout.rows[base:]))

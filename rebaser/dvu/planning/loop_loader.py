@@ -34,7 +34,7 @@ def loops_for(size: int, interpreted_max: int) -> Any:
     """The functions of `loops` and `packing_loops` for about `size` positions: compiled above `interpreted_max`."""
     if size <= interpreted_max:
         return _interpreted()
-    if _deferral.active and size <= thresholds.now.interpreted_max_cold:
+    if _deferral.active and size <= thresholds.now.interpreted_max_during_start:
         _deferral.missed = True
         return _interpreted()
     return load()

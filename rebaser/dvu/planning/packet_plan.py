@@ -117,14 +117,14 @@ class PacketPlan:
         """Fill packets with everything that waits for no packet of this wave. The rest becomes `_parts` of the next."""
         limits = self._limits
         work = self._work_left()
-        if not self._are_islands and work < 2 * limits.task_work:
+        if not self._are_islands and work < 2 * limits.task_min_elements:
             packets = self._fill(work, work + 1, one_only=True)
             if packets is not None:
                 return packets
         if not self._are_islands:
             self._parts, self._begin = subgraph.islands(self._graph, self._parts, limits.interpreted_max)
             self._are_islands = True
-        enough = -(-work // min(limits.parallelism, work // limits.task_work + 1))
+        enough = -(-work // min(limits.parallelism, work // limits.task_min_elements + 1))
         return self._fill(work, enough, one_only=False) or []
 
     def _work_left(self) -> int:
@@ -147,7 +147,7 @@ class PacketPlan:
                 (self._parts, self._begin),
                 (graph.ptr, graph.idx, graph.dirty, self._template),
                 self._all_sizes(),
-                (first, limits.packet_bytes, MAX_INPUT_BYTES, enough, work, limits.task_work // 4, one_only),
+                (first, limits.packet_bytes, MAX_INPUT_BYTES, enough, work, limits.task_min_elements // 4, one_only),
                 (self._where, self._place, self._constant_seen, self._seen, self._template_seen),
                 (taken, ends, later, later_begin, heavy, scratch),
             )

@@ -19,17 +19,16 @@ def plan(
     functions = functions or registry()
     columns = view.columns
     subgraph.refresh_indexes(columns)
-    if columns.size < limits.whole:
+    if columns.size < limits.full_plan_min_values:
         return PacketPlan(view, limits, functions)
     roots = subgraph.root_rows(view)
     graph = layout.cached_layout(columns)
     # Building a layout costs more than using one, so it takes a larger share of the graph to be worth it. The search
     # gives up at the share: finding out that an update is large costs as much as finding out that it is small.
-    share = limits.layout_share if graph is None else 2 * limits.share
-    reached = subgraph.reach(view, roots, limits, columns.size // share)
-    if reached is None or subgraph.input_count(columns, reached.rows, limits.interpreted_max) >= limits.many(
-        columns.refs_used
-    ):
+    divisor = limits.layout_reach_divisor if graph is None else 2 * limits.full_plan_reach_divisor
+    reached = subgraph.reach(view, roots, limits, columns.size // divisor)
+    min_inputs = limits.full_plan_min_reached_inputs(columns.refs_used)
+    if reached is None or subgraph.input_count(columns, reached.rows, limits.interpreted_max) >= min_inputs:
         graph = graph or layout.build_layout(columns, limits.interpreted_max)
         starts = np.concatenate((roots, subgraph.recompute_rows(view)))
         full_plan = plan_full_graph(view, graph, starts, functions, limits)

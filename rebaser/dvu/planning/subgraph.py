@@ -187,7 +187,7 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
         (columns.state, columns.template, columns.first_input, columns.templates.arity, columns.refs),
         (edges.offsets, edges.targets, edges.head, edges.next, edges.appended),
         (links.first_link, links.link_pattern, links.next_link, links.pattern_row),
-        limits.checked if edges.dead_edges else -1,
+        limits.verify_edge_max_inputs if edges.dead_edges else -1,
     )
     out = np.empty(count, np.int32)
     out[: len(recomputed)] = recomputed

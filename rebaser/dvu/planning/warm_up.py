@@ -30,7 +30,10 @@ def warm() -> None:
     state.fold(1, Commit("", 0, Kind.REBASE, 0, "", None, 0, delta=edits))
     compiled = Thresholds(interpreted_max=-1)
     with state.view() as view:
-        for limits in (replace(compiled, packet_bytes=1, task_work=1), replace(compiled, whole=0, share=1 << 30)):
+        for limits in (
+            replace(compiled, packet_bytes=1, task_min_elements=1),
+            replace(compiled, full_plan_min_values=0, full_plan_reach_divisor=1 << 30),
+        ):
             made = plan(view, limits)
             while packets := made.next_wave():
                 made.absorb([part for packet in packets for part in evaluate_packet(packet)])

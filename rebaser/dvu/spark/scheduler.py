@@ -91,7 +91,9 @@ class JobScheduler:
 
     def add(self, call: EvaluateCall) -> None:
         """Queue a new call."""
-        call.large = len(call.packets) > 1 or call.size > thresholds.now.lane or call.label in self._slow_labels
+        call.large = (
+            len(call.packets) > 1 or call.size > thresholds.now.shared_job_max_bytes or call.label in self._slow_labels
+        )
         (self._large if call.large else self._small).append(call)
 
     def remove(self, call: EvaluateCall) -> bool:
@@ -156,7 +158,10 @@ class JobScheduler:
             [call] = job.calls
             label = call.label
             self._slow_labels.pop(label, None)
-            if seconds > slow_after or sum(len(part) for parts in call.results for part in parts) > thresholds.now.lane:
+            if (
+                seconds > slow_after
+                or sum(len(part) for parts in call.results for part in parts) > thresholds.now.shared_job_max_bytes
+            ):
                 self._slow_labels[label] = None
                 if len(self._slow_labels) > MAX_SLOW_LABELS:
                     del self._slow_labels[next(iter(self._slow_labels))]
@@ -181,7 +186,7 @@ class JobScheduler:
             return min(job.started_at for job in young) + self._slow_after
 
         # Calls of a burst wait for more of them. Without a burst, and with a full job, there is nothing to wait for.
-        full = waiting >= thresholds.now.lane_calls
+        full = waiting >= thresholds.now.shared_job_max_calls
         in_burst = waiting >= BURST_CALLS or now < self._burst_ends_at
         if from_split or full or not in_burst:
             return -math.inf
@@ -190,7 +195,7 @@ class JobScheduler:
     def _take_small(self) -> list[EvaluateCall]:
         """Remove the calls of the next small job from the front of the queue: as many as fit."""
         queue, room, group = self._small, MAX_SHARED_BYTES, self._small[0].share_group
-        max_calls = thresholds.now.lane_calls
+        max_calls = thresholds.now.shared_job_max_calls
         calls: list[EvaluateCall] = []
         while queue and queue[0].share_group == group and len(calls) < max_calls:
             if calls and queue[0].size > room:

@@ -190,7 +190,7 @@ class Session:
         from pyspark.sql.connect.dataframe import DataFrame  # noqa: PLC0415
         from pyspark.sql.connect.plan import LocalRelation  # noqa: PLC0415
 
-        if rows.nbytes <= thresholds.now.relation:
+        if rows.nbytes <= thresholds.now.local_relation_max_bytes:
             # `createDataFrame` does the same, but asks the server for its settings each time.
             return DataFrame(LocalRelation(rows), self._spark)
         self.sent_bytes += rows.nbytes

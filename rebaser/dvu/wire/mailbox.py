@@ -47,7 +47,7 @@ def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
 
 def put(folder: str, name: str, data: Encoded) -> bool:
     """Write `data` as `name` into `folder` if it is large enough; returns whether `get` finds it there now."""
-    if not folder or len(data) < thresholds.now.parcel:
+    if not folder or len(data) < thresholds.now.file_transfer_min_bytes:
         return False
     return _write(folder, name, data)
 

@@ -47,7 +47,7 @@ def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None])
     order = np.argsort(templates.astype(np.min_scalar_type(len(functions)), copy=False), kind="stable")
     nodes, templates = nodes[order], templates[order]
     cuts = np.concatenate(([0], np.flatnonzero(np.diff(templates)) + 1, [len(nodes)]))
-    sizes, smallest = np.diff(cuts), thresholds.now.group
+    sizes, smallest = np.diff(cuts), thresholds.now.group_min_values
     for start, size in zip(cuts[:-1][sizes >= smallest].tolist(), sizes[sizes >= smallest].tolist(), strict=True):
         _compute_template(state, nodes[start : start + size], int(templates[start]), functions)
     state.compute_each(nodes[np.repeat(sizes < smallest, sizes)].tolist())
@@ -57,11 +57,11 @@ def _compute_template(state: BatchState, nodes: Any, number: int, functions: Seq
     """Compute nodes of the template `number`."""
     template, function = state.packet.templates[number], functions[number]
     arity, limits = template.arity, thresholds.now
-    if function is None or function.vector is None or not 0 < arity <= limits.group_inputs:
+    if function is None or function.vector is None or not 0 < arity <= limits.group_max_inputs:
         state.compute_each(nodes.tolist())
         return
-    for start in range(0, len(nodes), limits.group_most):
-        part = nodes[start : start + limits.group_most]
+    for start in range(0, len(nodes), limits.group_max_values):
+        part = nodes[start : start + limits.group_max_values]
         refs = state.packet.refs[state.starts[part][:, None] + np.arange(arity)]
         due = state.packet.dirty[part] | state.changed[refs].any(1)
         plain = due & (state.kinds[refs] <= OTHER).all(1)
@@ -71,7 +71,7 @@ def _compute_template(state: BatchState, nodes: Any, number: int, functions: Seq
         if not plain.all():
             state.report_progress(len(part) - len(special) - int(plain.sum()))
             part, refs = part[plain], refs[plain]
-        if len(part) < limits.group:
+        if len(part) < limits.group_min_values:
             state.compute_each(part.tolist())
         else:
             _call(state, part, refs, template, function)
@@ -85,7 +85,7 @@ def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function
         inputs = [_column(state, refs[:, position]) for position in range(refs.shape[1])]
         results = checked_results(vector(bind_inputs(template, function, inputs, tuple), template.params), len(nodes))
     except Exception:  # noqa: BLE001 - calls for single values show which one is to blame
-        part = thresholds.now.group_again
+        part = thresholds.now.group_retry_max_values
         if len(nodes) <= part:
             state.compute_each(nodes.tolist())
             return

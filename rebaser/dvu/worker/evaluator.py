@@ -116,7 +116,7 @@ class Evaluator:
             return
         order, phase_starts = linker.phase_order(self, flags)
         done = 0
-        for phase in np.flatnonzero(np.diff(phase_starts) >= thresholds.now.group).tolist():
+        for phase in np.flatnonzero(np.diff(phase_starts) >= thresholds.now.group_min_values).tolist():
             start, end = int(phase_starts[phase]), int(phase_starts[phase + 1])
             self.compute_each(order[done:start].tolist())  # small phases, for instance those of a chain
             if phase % 2:
@@ -135,10 +135,10 @@ class Evaluator:
         if not aside.any() and (linked is None or not self.others):
             return None
         uses = np.bincount(packet.template, minlength=len(functions))
-        if linked is None and not (uses[vector] >= thresholds.now.group).any():
+        if linked is None and not (uses[vector] >= thresholds.now.group_min_values).any():
             return None
         stops = int(uses[aside].sum()) + len(self.others)
-        if stops * thresholds.now.reorder < self.count + len(packet.refs):
+        if stops * thresholds.now.reorder_elements_per_stop < self.count + len(packet.refs):
             return None
         text = np.array([function is not None and function.text for function in functions], np.bool_)
         return (aside * ASIDE + text * TEXT).astype(np.uint8)
@@ -149,7 +149,8 @@ class Evaluator:
         while start < end:
             stopped = start if linked is None else linked.sweep(self, order, start, end)
             # If compiled code stops at every other node, calling it costs more than it saves: call it ever less often.
-            stride = min(stride * 2, limits.stretch_longest) if stopped - start < limits.stretch else 1
+            back_off = stopped - start < limits.kernel_backoff_below_nodes
+            stride = min(stride * 2, limits.kernel_backoff_max_nodes) if back_off else 1
             self.report_progress(stopped - start)
             start = end if linked is None else min(stopped + stride, end)
             self.compute_each(order[stopped:start].tolist() if len(order) else range(stopped, start))

@@ -31,7 +31,7 @@ class IdTree:
         if not heads:
             return
         self._scans += 1
-        if None in heads or self._scans > thresholds.now.heads:
+        if None in heads or self._scans > thresholds.now.id_tree_max_partial_scans:
             known, self._heads = self._heads, None
             self._take_in(id_ for id_ in ids() if id_[: id_.find("/") + 1] not in known)
         else:

@@ -61,7 +61,7 @@ class PatternLinks:
     @property
     def needs_rebuild(self) -> bool:
         """Whether enough links are unused to pay for rebuilding all of them."""
-        return max(self.dead, self._links) > 2 * self.linked + thresholds.now.ways_slack
+        return max(self.dead, self._links) > 2 * self.linked + thresholds.now.pattern_links_max_excess
 
     def reserve(self, rows: int) -> None:
         """Make room for rows 0 to `rows` - 1."""

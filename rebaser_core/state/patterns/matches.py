@@ -94,7 +94,10 @@ class PatternMatches:
             matched = self._cache.get(key)
             if matched is None:
                 continue
-            if len(matched.added) + len(matched.removed) > thresholds.now.matches_noted + len(matched.rows) // 4:
+            if (
+                len(matched.added) + len(matched.removed)
+                > thresholds.now.match_cache_max_changes + len(matched.rows) // 4
+            ):
                 self._forget(key)
             else:
                 cached.append(matched)
@@ -133,7 +136,7 @@ class PatternMatches:
             return matched.rows
         rows = self._look_up(key) if matched is None else _with_changes(self._columns, matched)
         self._forget(key)
-        if self._cached_rows + len(rows) > thresholds.now.matches_kept:
+        if self._cached_rows + len(rows) > thresholds.now.match_cache_max_rows:
             self._cache, self._cached_rows = {}, 0
         self._cache[key] = _Matched(rows)
         self._cached_rows += len(rows)
