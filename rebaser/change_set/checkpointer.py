@@ -16,29 +16,29 @@ SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to r
 ROW = 100  # bytes of a row, roughly
 
 
-def due(commits: CommitLog, smallest: int) -> bool:
-    """Whether the log behind the checkpoint exceeds `smallest` bytes and 1/`SHARE` of the checkpoint."""
+def due(commits: CommitLog, min_bytes: int) -> bool:
+    """Whether the log behind the checkpoint exceeds `min_bytes` bytes and 1/`SHARE` of the checkpoint."""
     checkpoint = commits.state.checkpoint
-    return commits.weight > max(smallest, checkpoint.size // SHARE if checkpoint else 0)
+    return commits.weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
 
 
-async def write(context: Context, commits: CommitLog, *, whole: bool = False) -> None:
+async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:
     """Store the current state, name it in a commit, and purge the part of the log that readers no longer need.
 
-    `whole`: store every part again, even those that are stored already.
+    `full`: store every part again, even those that are stored already.
     """
     before = commits.state.checkpoint
-    await store(context.blobs, commits, whole=whole)
+    await store(context.blobs, commits, full=full)
     if before is not None:
         subjects = context.subjects
         await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=before.sequence + 1)
 
 
-async def store(blobs: BlobStore, commits: CommitLog, *, whole: bool = False) -> None:
-    """Store the current state and name it in a commit. `whole`: see `write`."""
+async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:
+    """Store the current state and name it in a commit. `full`: see `write`."""
     async with commits.view() as view:
         weight = commits.weight
-        draft = CheckpointDraft(commits.state, view, Chain() if whole else commits.chain)
+        draft = CheckpointDraft(commits.state, view, Chain() if full else commits.chain)
         try:
             await run_offloaded(draft.rows * ROW, view.run, draft.copy)
         except BaseException:
@@ -61,7 +61,7 @@ async def store(blobs: BlobStore, commits: CommitLog, *, whole: bool = False) ->
     commits.log.info(
         "checkpoint_written",
         seq=chain.last,
-        whole=draft.whole,
+        base=draft.is_base,
         rows=draft.rows,
         bytes=sum(map(len, written.parts)),
         parts=len(chain.base + chain.deltas),

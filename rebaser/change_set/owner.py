@@ -319,14 +319,14 @@ class Owner(Actor):
         self.group.start_soon(run, argument)
 
     async def _write_checkpoint(self, commits: CommitLog) -> None:
-        whole, self._full_checkpoint_due = self._full_checkpoint_due, False
+        full, self._full_checkpoint_due = self._full_checkpoint_due, False
         try:
             with self.cancelled_with_work():
-                await checkpointer.write(self._context, commits, whole=whole)
+                await checkpointer.write(self._context, commits, full=full)
         except FencedError:
             self.post(Failed(Reason.FENCED))
         except RebaserError as error:
-            self._full_checkpoint_due |= whole
+            self._full_checkpoint_due |= full
             self._context.stream_watch.check_soon()
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:

@@ -35,7 +35,7 @@ class CheckpointDraft:
 
     The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
     run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.
-    `whole`: whether it is a new base.
+    `is_base`: whether it is a new base.
     """
 
     def __init__(self, state: ChangeSetState, view: View, chain: Chain) -> None:
@@ -44,9 +44,9 @@ class CheckpointDraft:
         self._columns = view.columns
         self._changes = view.columns.take_changes()
         changed = self._changes.count
-        self.whole = chain.needs_base or thresholds.now.delta_changes_divisor * changed > len(state.cells)
-        self.rows = len(state.cells) if self.whole else changed
-        self.chain = chain = Chain() if self.whole else chain
+        self.is_base = chain.needs_base or thresholds.now.delta_changes_divisor * changed > len(state.cells)
+        self.rows = len(state.cells) if self.is_base else changed
+        self.chain = chain = Chain() if self.is_base else chain
         self._attempts = [
             [tried.sequence, tried.count, tried.first_ms, tried.deaths] for tried in state.attempts.values()
         ]
@@ -69,7 +69,7 @@ class CheckpointDraft:
         """Encode the checkpoint; `copy` must have run."""
         view, rows = self._view, self._copied
         assert rows is not None  # noqa: S101 - `copy` has run
-        layer = "base" if self.whole else "delta"
+        layer = "base" if self.is_base else "delta"
         parts: list[bytes] = []
         chain = replace(self.chain, last=view.sequence)
         at = 0
@@ -83,7 +83,7 @@ class CheckpointDraft:
                 data = out.close()
             part = PartRef(address_of(data), len(data))
             parts.append(data)
-            if self.whole:
+            if self.is_base:
                 chain = replace(chain, base=(*chain.base, part))
             else:
                 chain = replace(chain, deltas=(*chain.deltas, part))
@@ -96,7 +96,7 @@ class CheckpointDraft:
         columns = view.columns
         count = columns.count
         index = columns.index
-        if self.whole:
+        if self.is_base:
             rows = np.flatnonzero((columns.state[:count] != 0) | (columns.uses[:count] != 0))
             return rows, [id_ for id_ in view.roots if id_ not in index], rows[:0]
         touched, gone = self._changes.touched, []

@@ -128,7 +128,7 @@ async def test_what_owners_hold_of_lost_checkpoints_is_stored_again(own_nats: Em
     ):
         js = JetStream(connection)
         async with writing(client, "a") as writers:
-            await left.wait_for("checkpoint_written", whole=True)
+            await left.wait_for("checkpoint_written", base=True)
         written = left.count("checkpoint_written")
         await js.delete_stream(BLOBS)
         await settled(js, BLOBS, left)

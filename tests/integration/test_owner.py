@@ -107,7 +107,7 @@ async def test_a_checkpoint_waits_for_the_update_that_is_due_and_not_for_one_tha
         assert (await client.state("ws", "cs")).owes
 
 
-async def test_a_whole_checkpoint_that_could_not_be_written_is_tried_again(
+async def test_a_full_checkpoint_that_could_not_be_written_is_tried_again(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it replaces is gone: until it stands nobody else can read the change set."""
@@ -115,11 +115,11 @@ async def test_a_whole_checkpoint_that_could_not_be_written_is_tried_again(
     written = anyio.Event()
     write = rebaser.change_set.checkpointer.write
 
-    async def fail_at_first(context: Context, commits: CommitLog, *, whole: bool = False) -> None:
-        tries.append(whole)
+    async def fail_at_first(context: Context, commits: CommitLog, *, full: bool = False) -> None:
+        tries.append(full)
         if len(tries) == 1:
             raise TransientError("the blob store is away")
-        await write(context, commits, whole=whole)
+        await write(context, commits, full=full)
         written.set()
 
     async with serving(js, subjects, Engine()) as server:

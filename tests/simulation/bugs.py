@@ -19,10 +19,10 @@ COMMIT_LOG = "rebaser.change_set.commit_log"
 LIFECYCLE = "rebaser.change_set.lifecycle"
 OWNER = "rebaser.change_set.owner"
 PROCESSOR = "rebaser.change_set.processor"
-PROBATION = "rebaser.change_set.poison"
+POISON = "rebaser.change_set.poison"
 DVU = "rebaser.change_set.serial_dvu"
 DECIDE = "rebaser_core.decide"
-TASKS = "rebaser.change_set.lease"
+LEASE = "rebaser.change_set.lease"
 SWEEPER = "rebaser.sweeper.sweeper"
 SERVER = "rebaser.server"
 CLIENT = "rebaser_client.client"
@@ -239,7 +239,7 @@ BUGS = (
         "a try of a request that may be poison is not recorded",
         "harsh",
         9,
-        PROBATION,
+        POISON,
         "    await _write(commits, replace(before, deaths=before.deaths + 1))\n",
         "",
     ),
@@ -247,7 +247,7 @@ BUGS = (
         "a request that hangs its only server is never given up",
         "harsh",
         501765,
-        PROBATION,
+        POISON,
         "        if not hung():\n",
         "        if True:\n",
     ),
@@ -255,7 +255,7 @@ BUGS = (
         "a request is given up when one server died of it",
         "harsh",
         9,
-        PROBATION,
+        POISON,
         "if before.deaths >= self._context.settings.max_deaths:",
         "if before.deaths:",
     ),
@@ -340,7 +340,7 @@ BUGS = (
         "the last look does not wait until the task is gone",
         "gentle",
         49,
-        TASKS,
+        LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
     ),

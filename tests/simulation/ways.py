@@ -140,8 +140,8 @@ WAYS = [
     Way("ids of some heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads),
     Way("ids of all heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads is None),
     # -- checkpoints
-    Way("a base", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: given[0].whole),
-    Way("a delta", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: not given[0].whole),
+    Way("a base", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: given[0].is_base),
+    Way("a delta", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: not given[0].is_base),
     Way(
         "a checkpoint of one file",
         f"{CORE}checkpoint.writer:CheckpointDraft.write",

@@ -6,9 +6,9 @@ from rebaser.dvu.spark.scheduler import (
     BURST_CALLS,
     BURST_LINGER,
     BURST_PAUSE,
+    MAX_FAST_JOBS,
     MAX_LARGE_JOBS,
     MAX_SHARED_BYTES,
-    MAX_YOUNG_JOBS,
     SECOND_JOB_CALLS,
     SLOW_AFTER,
     EvaluateCall,
@@ -132,7 +132,7 @@ def test_large_jobs_leave_a_place_to_the_small(lanes: JobScheduler, places: int,
 
 
 def test_few_small_jobs_run_at_once(lanes: JobScheduler) -> None:
-    for _ in range(MAX_YOUNG_JOBS):
+    for _ in range(MAX_FAST_JOBS):
         add(lanes)
         assert begun(lanes, 0)
     waiting = add(lanes, 2)

@@ -78,9 +78,9 @@ class LinkedPrograms:
         self._scratch = loader.kernel().scratch()
 
     def sweep(self, arrays: SweepArrays, order: Any, start: int, end: int) -> int:
-        """Compute nodes from place `start` to before `end` in `order`; an empty `order` means the order of the packet.
+        """Compute nodes from index `start` to before `end` in `order`; an empty `order` means the order of the packet.
 
-        Returns the place of the first node that is left to Python, or `end`.
+        Returns the index of the first node that is left to Python, or `end`.
         """
         packet = arrays.packet
         stopped: int = loader.kernel().sweep(

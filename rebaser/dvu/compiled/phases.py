@@ -1,10 +1,10 @@
 """Reorders a packet into phases: numbers in long stretches for compiled code, everything else in batches.
 
-A node is *aside* if compiled code cannot compute it: it has no program, or it has text among its inputs. Odd phases
-hold the nodes aside, even phases all other nodes. Phase 0 holds the nodes that depend on no node aside, phase 1 the
-nodes aside that depend on no other node aside, phase 2 the other nodes that depend on phase 1, and so on. So a chain of
-numbers is one stretch, however long, and texts computed from the values of that chain are one batch. Nodes of the same
-odd phase do not depend on each other.
+A *Python node* is one that compiled code cannot compute: it has no program, or it has text among its inputs. Odd phases
+hold the Python nodes, even phases all other nodes. Phase 0 holds the nodes that depend on no Python node, phase 1 the
+Python nodes that depend on no other Python node, phase 2 the other nodes that depend on phase 1, and so on. So a chain
+of numbers is one stretch, however long, and texts computed from the values of that chain are one batch. Nodes of the
+same odd phase do not depend on each other.
 
 Invariant: inputs come before dependents, as in the order of the packet. So the results do not change by a byte.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from rebaser.dvu.wire.column import DIGEST, OTHER, UNKNOWN
 
-ASIDE, TEXT = 1, 2  # flags of a template: it has no program; its results are text
+BY_PYTHON, TEXT = 1, 2  # flags of a template: Python computes it; its results are text
 
 
 def sort_into_phases(
@@ -41,13 +41,13 @@ def sort_into_phases(
             else:
                 textual = textual or kinds[ref] == OTHER
         flag = flags[shape[node]]
-        aside = textual or (flag & ASIDE) != 0
-        if aside:
+        by_python = textual or (flag & BY_PYTHON) != 0
+        if by_python:
             number += 1
         phase[node] = number
         last = max(last, number)
         old = kinds[base + node]
-        text[node] = old == OTHER or old == DIGEST or (old == UNKNOWN and aside and (flag & TEXT) != 0)
+        text[node] = old == OTHER or old == DIGEST or (old == UNKNOWN and by_python and (flag & TEXT) != 0)
         begin[number + 1] += 1
     for index in range(last + 1):
         begin[index + 1] += begin[index]

@@ -39,7 +39,7 @@ _REACHED, _READ = 1, 2  # marks by slot: computed; only read by what is computed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Changes:
-    """Arrays with room for the rows that changed and their new values; `others` is by place."""
+    """Arrays with room for the rows that changed and their new values; `others` is by index."""
 
     rows: subgraph.Ints
     kinds: npt.NDArray[np.uint8]
@@ -221,35 +221,35 @@ class FullGraphPlan:
     def _absorb_part(self, part: Results) -> None:
         columns, values, start = self._columns, part.values, self._changed
         rows, kinds, bits = (array[start:] for array in (self._changes.rows, self._changes.kinds, self._changes.bits))
-        places = np.empty(len(part.nodes), np.int32)
-        found, not_numbers = loops_for(len(places), self._limits.interpreted_max).changed_results(
+        indexes = np.empty(len(part.nodes), np.int32)
+        found, not_numbers = loops_for(len(indexes), self._limits.interpreted_max).changed_results(
             (part.nodes, self._structure.base, self._layout.rows, values.kinds, values.bits),
             (columns.state, columns.kind, columns.bits),
             (OK, OTHER, INT),
-            *(places, rows, kinds, bits),
+            *(indexes, rows, kinds, bits),
         )
         if not_numbers:
             node_faults = iter(part.faults)
             changed = np.ones(found, np.bool_)
             to_compare = np.flatnonzero(kinds[:found] >= OTHER).tolist()
             changed[to_compare] = [
-                self._differs(int(rows[index]), int(places[index]), part, node_faults) for index in to_compare
+                self._differs(int(rows[index]), int(indexes[index]), part, node_faults) for index in to_compare
             ]
             keep = np.flatnonzero(changed)
             found = len(keep)
-            rows[:found], kinds[:found], bits[:found], places = rows[keep], kinds[keep], bits[keep], places[keep]
+            rows[:found], kinds[:found], bits[:found], indexes = rows[keep], kinds[keep], bits[keep], indexes[keep]
             for index in np.flatnonzero(kinds[:found] == OTHER).tolist():
-                self._changes.others[start + index] = values.others[int(places[index])]
+                self._changes.others[start + index] = values.others[int(indexes[index])]
         self._changed += found
 
-    def _differs(self, row: int, place: int, part: Results, node_faults: Iterator[NodeFault]) -> bool:
-        """Whether the text, list, map or fault at `place` of `part` differs from what `row` holds. `node_faults` are
+    def _differs(self, row: int, index: int, part: Results, node_faults: Iterator[NodeFault]) -> bool:
+        """Whether the text, list, map or fault at `index` of `part` differs from what `row` holds. `node_faults` are
         the faults of the part that come next."""
         columns = self._columns
-        if part.values.kinds[place] == OTHER:
+        if part.values.kinds[index] == OTHER:
             comparable = columns.state[row] == OK and columns.kind[row] == OTHER
-            return not (comparable and same(columns.other[row], part.values.others[place]))  # type: ignore[arg-type]
-        slot = self._structure.base + int(part.nodes[place])
+            return not (comparable and same(columns.other[row], part.values.others[index]))  # type: ignore[arg-type]
+        slot = self._structure.base + int(part.nodes[index])
         self._faults[slot] = fault = self._fault(row, next(node_faults))
         if columns.state[row] == ERROR and columns.faults.get(row) == fault:
             return False
@@ -282,10 +282,10 @@ class FullGraphPlan:
         changes, count = self._changes, self._changed
         rows, kinds, bits = changes.rows[:count], changes.kinds[:count], changes.bits[:count]
         failed = np.flatnonzero(kinds == FAULT)
-        faults_by_place = {place: self._changed_faults[int(rows[place])] for place in failed.tolist()}
+        faults_by_index = {index: self._changed_faults[int(rows[index])] for index in failed.tolist()}
         if len(failed):
             kinds[failed] = NULL
-        return ComputedTable(self._ids(rows), kinds, bits, changes.others, faults_by_place, rows, self._columns)
+        return ComputedTable(self._ids(rows), kinds, bits, changes.others, faults_by_index, rows, self._columns)
 
     def _ids(self, rows: subgraph.Ints) -> RowIds:
         columns, layout, base = self._columns, self._layout, self._structure.base

@@ -37,8 +37,8 @@ def reach(roots, given, columns, edges, links, checked, limit, mark, out):
     """Write the derived rows that `roots` are or reach into `out`, and mark them.
 
     The caller has written and marked the first `given` rows of `out`; the rows that they reach are found as well. A
-    derived root counts as woken. Returns two numbers: the rows that are given or directly woken by a root, and all rows
-    in `out`. As soon as there are more than `limit` rows, the first number is -1.
+    derived root counts as a direct dependent. Returns two numbers: the given rows and direct dependents of roots, and
+    all rows in `out`. As soon as there are more than `limit` rows, the first number is -1.
 
     `columns` are `state, template, first_input, arity, refs`. `edges` are those of `rebaser_core.state.dependents`:
     offsets and targets of the sorted edges, head, next and target of those appended since. An edge may be dead:
@@ -57,7 +57,7 @@ def reach(roots, given, columns, edges, links, checked, limit, mark, out):
             found += 1
     if found > limit:
         return -1, found
-    woken = found
+    direct = found
     step = 0
     while step < len(roots) + found:
         row = roots[step] if step < len(roots) else out[step - len(roots)]
@@ -89,8 +89,8 @@ def reach(roots, given, columns, edges, links, checked, limit, mark, out):
                 row, link = _next_pattern(link, pattern, before, pattern_row, mark)
         step += 1
         if step == len(roots):
-            woken = found
-    return woken, found
+            direct = found
+    return direct, found
 
 
 def input_counts(rows, columns, pattern_of, pattern_size, counts, patterns):
@@ -298,12 +298,12 @@ def mark_reached(base, starts, refs, mark):
     reached = 0
     for node in range(len(starts) - 1):
         slot = base + node
-        woken = mark[slot] == 1
+        is_reached = mark[slot] == 1
         edge = starts[node]
-        while not woken and edge < starts[node + 1]:
-            woken = mark[refs[edge]] == 1
+        while not is_reached and edge < starts[node + 1]:
+            is_reached = mark[refs[edge]] == 1
             edge += 1
-        if not woken:
+        if not is_reached:
             continue
         mark[slot] = 1
         reached += 1
@@ -323,24 +323,28 @@ def concatenate(text, ends, pieces, out):
     return filled
 
 
-def changed_results(results, stored, kinds_of_interest, places, rows, new_kinds, new_bits):
-    """Write the results that differ from the stored values: their places among the results, rows, kinds and bits.
+def changed_results(results, stored, kinds_of_interest, indexes, rows, new_kinds, new_bits):
+    """Write the results that differ from the stored values: their indexes among the results, rows, kinds and bits.
     Returns how many, and how many of them are of kind `plain` or above; those are taken whatever is stored.
 
     `results` are `nodes, base, row_of, kinds, bits`: result `i` is that of slot `base + nodes[i]`, whose row is
-    `row_of[slot]`. `stored` are `state, kind, num` by row. `kinds_of_interest` are `settled, plain, whole`: a stored
-    value counts if its state is `settled`, and the bits of kinds below `whole` carry no meaning.
+    `row_of[slot]`. `stored` are `state, kind, num` by row. `kinds_of_interest` are `settled, plain, with_bits`: a
+    stored value counts if its state is `settled`, and the bits of kinds below `with_bits` carry no meaning.
     """
     nodes, base, row_of, kinds, bits = results
     state, kind, num = stored
-    settled, plain, whole = kinds_of_interest
+    settled, plain, with_bits = kinds_of_interest
     found = not_plain = 0
     for index in range(len(nodes)):
         row = row_of[base + nodes[index]]
-        same = kinds[index] == kind[row] and state[row] == settled and (kinds[index] < whole or bits[index] == num[row])
+        same = (
+            kinds[index] == kind[row]
+            and state[row] == settled
+            and (kinds[index] < with_bits or bits[index] == num[row])
+        )
         if kinds[index] >= plain or not same:
             not_plain += kinds[index] >= plain
-            places[found] = index
+            indexes[found] = index
             rows[found] = row
             new_kinds[found] = kinds[index]
             new_bits[found] = bits[index]

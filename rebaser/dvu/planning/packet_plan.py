@@ -38,7 +38,7 @@ _TEMPLATE_BYTES = 64
 
 @dataclass(slots=True)
 class _InFlight:
-    """A packet that Spark computes: its positions by place, and the codes of its constants."""
+    """A packet that Spark computes: its positions in order, and the codes of its constants."""
 
     nodes: subgraph.Ints
     codes: subgraph.Ints
@@ -58,7 +58,7 @@ class PacketPlan:
         self._new = NewValues.none(count)
         self._loops = loops_for(count + len(graph.idx), limits.interpreted_max)
         self._where = np.full(count, _WAITING, np.int32)
-        self._place = np.zeros(count, np.int32)  # in its packet
+        self._index_in_packet = np.zeros(count, np.int32)  # by position
         self._seen = np.zeros(count, np.int32)
         self._constant_seen = np.zeros(constants, np.int32)
         self._sizes: Any = None
@@ -140,25 +140,25 @@ class PacketPlan:
         graph, limits, count = self._graph, self._limits, len(self._parts)
         scratch = np.empty(len(graph.idx), np.int32)
         while True:
-            taken, later, heavy = (np.empty(count, np.int32) for _ in range(3))
+            taken, later, oversized = (np.empty(count, np.int32) for _ in range(3))
             ends, later_begin = np.zeros(count + 2, np.int32), np.zeros(count + 2, np.int32)
             first = self._last_number + 1
-            packets, islands_left, heavy_count, gave_up = self._loops.fill(
+            packets, islands_left, oversized_count, gave_up = self._loops.fill(
                 (self._parts, self._begin),
                 (graph.ptr, graph.idx, graph.dirty, self._template),
                 self._all_sizes(),
                 (first, limits.packet_bytes, MAX_INPUT_BYTES, enough, work, limits.task_min_elements // 4, one_only),
-                (self._where, self._place, self._constant_seen, self._seen, self._template_seen),
-                (taken, ends, later, later_begin, heavy, scratch),
+                (self._where, self._index_in_packet, self._constant_seen, self._seen, self._template_seen),
+                (taken, ends, later, later_begin, oversized, scratch),
             )
             self._last_number += int(packets)
-            if not heavy_count and not gave_up:
+            if not oversized_count and not gave_up:
                 break
             # Nothing of it counts. Inputs that are too large to send become faults, and it is filled again.
             self._where[taken[: ends[packets - 1]] if packets else taken[:0]] = _WAITING
             if gave_up:
                 return None
-            for position in heavy[:heavy_count].tolist():
+            for position in oversized[:oversized_count].tolist():
                 self._settle_fault(position, self._too_large(position))
         self._begin = later_begin[: islands_left + 1]
         self._parts = later[: self._begin[-1]]
@@ -187,7 +187,7 @@ class PacketPlan:
         counts = graph.ptr[nodes + 1] - graph.ptr[nodes]
         refs, codes = np.empty(int(counts.sum()), np.int32), np.empty(int(counts.sum()), np.int32)
         constants = self._loops.packet_inputs(
-            *(nodes, graph.ptr, graph.idx, self._where, number, self._place),
+            *(nodes, graph.ptr, graph.idx, self._where, number, self._index_in_packet),
             *(np.full(len(graph.outside), -1, np.int32), np.full(len(graph.rows), -1, np.int32), refs, codes),
         )
         self._in_flight[number] = _InFlight(nodes, codes[:constants])

@@ -65,26 +65,26 @@ def _take_back(taken, start, end, where):
 def fill(islands, graph, weights, limits, packing, out):
     """Fill the packets of a wave, numbered from `first` on, with the positions that wait for no packet of the wave.
 
-    A packet holds up to `budget` bytes. It is full once it has `enough` nodes and edges, unless at most `crumbs` of the
-    `left` nodes and edges remain. Positions whose inputs are settled and take more than `largest` bytes become `heavy`;
-    if there are any, the other results do not count. With `one_only`, the function gives up if one packet is not
-    enough.
+    A packet holds up to `budget` bytes. It is full once it has `enough` nodes and edges, unless at most `small_rest` of
+    the `left` nodes and edges remain. Positions whose inputs are settled and take more than `largest` bytes become
+    `oversized`; if there are any, the other results do not count. With `one_only`, the function gives up if one packet
+    is not enough.
 
-    Returns how many packets, islands left and heavy positions there are, and whether the function gave up.
+    Returns how many packets, islands left and oversized positions there are, and whether the function gave up.
     """
     parts, begin = islands  # island i is parts[begin[i]:begin[i + 1]], in topological order
     ptr, idx, dirty, template = graph
     constant_weight, weight, template_weight = weights  # in bytes
-    first, budget, largest, enough, left, crumbs, one_only = limits
-    # By position: its packet (0 settled, -1 waiting) and its place there. By constant, position, template: the last
+    first, budget, largest, enough, left, small_rest, one_only = limits
+    # By position: its packet (0 settled, -1 waiting) and its index there. By constant, position, template: the last
     # packet that counted it. All of it is kept from wave to wave.
-    where, place, constant_seen, seen, template_seen = packing
+    where, index_in_packet, constant_seen, seen, template_seen = packing
     # The positions of all packets, and where each packet ends; islands of what is left, and where each begins.
-    taken, ends, later, later_begin, heavy, counted = out
+    taken, ends, later, later_begin, oversized, counted = out
     packet, packet_size, nodes, work = first, 0, 0, 0
-    filled = deferred = islands_left = heavy_count = 0
+    filled = deferred = islands_left = oversized_count = 0
     for island in range(len(begin) - 1):
-        if work >= enough and left > crumbs:
+        if work >= enough and left > small_rest:
             ends[packet - first] = filled
             packet, packet_size, nodes, work = packet + 1, 0, 0, 0
         left -= _work_of(parts, begin[island], begin[island + 1], ptr)
@@ -102,7 +102,7 @@ def fill(islands, graph, weights, limits, packing, out):
                 if template_seen[template[node]] != packet:
                     template_seen[template[node]] = packet
                     packet_size += template_weight[template[node]]
-                where[node], place[node], taken[filled] = packet, nodes, node
+                where[node], index_in_packet[node], taken[filled] = packet, nodes, node
                 filled, nodes, packet_size = filled + 1, nodes + 1, packet_size + size
                 work += 1 + ptr[node + 1] - ptr[node]
                 continue
@@ -113,12 +113,12 @@ def fill(islands, graph, weights, limits, packing, out):
             elif not inside and not dirty[node]:
                 where[node] = 0  # none of its inputs changed
             elif size > largest:
-                heavy[heavy_count] = node
-                heavy_count += 1
+                oversized[oversized_count] = node
+                oversized_count += 1
             else:  # the packet is full
                 if one_only:
                     ends[packet - first] = filled
-                    return packet - first + 1, islands_left, heavy_count, True
+                    return packet - first + 1, islands_left, oversized_count, True
                 index -= 1
                 if shares_packet:  # the island leaves the packet to those before it, and begins one of its own
                     _take_back(taken, filled_before, filled, where)
@@ -131,23 +131,23 @@ def fill(islands, graph, weights, limits, packing, out):
     if nodes:
         ends[packet - first] = filled
         packet += 1
-    return packet - first, islands_left, heavy_count, False
+    return packet - first, islands_left, oversized_count, False
 
 
-def packet_inputs(nodes, ptr, idx, where, packet, place, constant_slot, slot, refs, constants):
+def packet_inputs(nodes, ptr, idx, where, packet, index_in_packet, constant_slot, slot, refs, constants):
     """Write the inputs of the `nodes` of a packet into `refs`, as slots, and its constants into `constants`. Returns
     how many constants there are.
 
     A constant of the packet is a constant `k` of the graph, as `-k - 1`, or a settled position. `constant_slot` and
     `slot` are all -1, before and after.
     """
-    inside = 1 << 30  # added to places, as the number of constants is not known yet
+    inside = 1 << 30  # added to indexes in the packet, as the number of constants is not known yet
     filled = known = 0
     for node in nodes:
         for edge in range(ptr[node], ptr[node + 1]):
             source = idx[edge]
             if source >= 0 and where[source] == packet:
-                refs[filled] = inside + place[source]
+                refs[filled] = inside + index_in_packet[source]
             elif source < 0:
                 if constant_slot[-source - 1] < 0:
                     constant_slot[-source - 1] = known

@@ -80,8 +80,8 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
     template, begin = columns.template[rows], np.zeros(len(size), np.int64)
     if not len(patterned):
         return Expansion(pattern_of, begin, size, rows[:0], counts, template, [], {})
-    places, starts, arity = columns.input_places(rows[patterned])
-    link = pattern_of[columns.refs[places]]
+    positions, starts, arity = columns.input_places(rows[patterned])
+    link = pattern_of[columns.refs[positions]]
     inputs = np.flatnonzero(link < 0)  # those that are patterns, and the numbers of the patterns
     numbers = -1 - link[inputs]
     used = np.unique(numbers)

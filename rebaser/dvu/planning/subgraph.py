@@ -60,10 +60,13 @@ class Subgraph:
 
 @dataclass(slots=True)
 class Reached:
-    """Derived rows that roots are or reach, the first `woken` of them directly. `mark[row]` is 1 for them."""
+    """Derived rows that roots are or reach. The first `direct` of them are roots or direct dependents of roots.
+
+    `mark[row]` is 1 for each.
+    """
 
     rows: Ints
-    woken: int
+    direct: int
     mark: npt.NDArray[np.uint8]
 
 
@@ -141,7 +144,7 @@ def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = Non
     loops.reverse_edges(ptr, idx, waiting, sptr, sidx)
     order, cycles = _topological_order(loops, sptr, sidx, waiting)
     dirty = np.zeros(count, np.uint8)
-    dirty[: reached.woken] = 1
+    dirty[: reached.direct] = 1
     if expansion is None:
         return Subgraph(rows, ptr, idx, outside, sptr, sidx, dirty, order, cycles, columns.template[rows], [], {})
     definitions = (expansion.template, expansion.widened, expansion.faults)
@@ -200,9 +203,9 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
     for work, limit in attempts:
         mark = np.zeros(count, np.uint8)
         mark[recomputed] = 1
-        woken, found = loops_for(work, interpreted_max).reach(roots, len(recomputed), *graph, limit, mark, out)
-        if woken >= 0:
-            return Reached(out[:found].copy(), woken, mark)
+        direct, found = loops_for(work, interpreted_max).reach(roots, len(recomputed), *graph, limit, mark, out)
+        if direct >= 0:
+            return Reached(out[:found].copy(), direct, mark)
     return None
 
 

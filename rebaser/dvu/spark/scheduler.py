@@ -1,7 +1,7 @@
 """Decides which calls share the next Spark job, and when it may start. Pure: no clock, no I/O.
 
 Invariants: a call that is large, or whose label was slow, never shares a job and never takes the place of a small one.
-A small job may start while fewer than two small jobs are young (not yet slow), whatever else runs. Calls of a split job
+A small job may start while fewer than two small jobs are fast (not slow yet), whatever else runs. Calls of a split job
 never share a job with others again. Large jobs leave one of Spark's task slots to small ones, if there are at least
 two.
 
@@ -22,8 +22,8 @@ from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
-SLOW_AFTER = 1.0  # seconds, plus four times the usual: a small job that takes longer is slow, and no longer young
-MAX_YOUNG_JOBS = 2  # small jobs that may be young at once
+SLOW_AFTER = 1.0  # seconds, plus four times the usual: a small job that takes longer is slow
+MAX_FAST_JOBS = 2  # small jobs that run at once and are not slow yet
 MAX_LARGE_JOBS = 2  # at once
 MAX_SHARED_BYTES = 4 * 1024 * 1024  # of the packets that share a job
 BURST_CALLS = 8  # this many calls that wait, or share a job, are a burst: more calls are about to arrive
@@ -170,20 +170,20 @@ class JobScheduler:
     def _slow_after(self) -> float:
         return SLOW_AFTER + 4 * self._usual_seconds
 
-    def _young_jobs(self, now: float) -> list[Job]:
+    def _fast_jobs(self, now: float) -> list[Job]:
         return [job for job in self._running if not job.large and now - job.started_at < self._slow_after]
 
     def _small_job_due(self, now: float) -> float:
         """When the next small job should start if no other ends before; `-inf` for at once."""
         first, last, waiting = self._small[0], self._small[-1], len(self._small)
         from_split = first.share_group != 0  # it waits for no further calls, because it shares with none of them
-        young = self._young_jobs(now)
+        fast = self._fast_jobs(now)
 
-        # A job must wait while there are enough young ones, until the first of them is no longer young.
-        beside_burst = any(len(job.calls) >= BURST_CALLS for job in young)
+        # A job must wait while there are enough fast ones, until the first of them is slow.
+        beside_burst = any(len(job.calls) >= BURST_CALLS for job in fast)
         worth_second_job = from_split or waiting >= SECOND_JOB_CALLS
-        if len(young) >= MAX_YOUNG_JOBS or (beside_burst and not worth_second_job):
-            return min(job.started_at for job in young) + self._slow_after
+        if len(fast) >= MAX_FAST_JOBS or (beside_burst and not worth_second_job):
+            return min(job.started_at for job in fast) + self._slow_after
 
         # Calls of a burst wait for more of them. Without a burst, and with a full job, there is nothing to wait for.
         full = waiting >= thresholds.now.shared_job_max_calls

@@ -20,7 +20,7 @@ import numpy as np
 
 from rebaser.dvu import faults
 from rebaser.dvu.compiled import linker
-from rebaser.dvu.compiled.phases import ASIDE, TEXT
+from rebaser.dvu.compiled.phases import BY_PYTHON, TEXT
 from rebaser.dvu.functions.registry import FunctionRegistry
 from rebaser.dvu.wire.column import CONSTANT_ITEMS, DIGEST, FALSE, FAULT, FLOAT, INT, NULL, OTHER, TRUE, Column
 from rebaser.dvu.wire.equality import fault_digest, unchanged
@@ -131,20 +131,20 @@ class Evaluator:
         better."""
         packet, functions = self.packet, self._functions
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
-        aside = vector if linked is None else ~np.array(linked.covers, np.bool_)
-        if not aside.any() and (linked is None or not self.others):
+        by_python = vector if linked is None else ~np.array(linked.covers, np.bool_)
+        if not by_python.any() and (linked is None or not self.others):
             return None
         uses = np.bincount(packet.template, minlength=len(functions))
         if linked is None and not (uses[vector] >= thresholds.now.group_min_values).any():
             return None
-        stops = int(uses[aside].sum()) + len(self.others)
+        stops = int(uses[by_python].sum()) + len(self.others)
         if stops * thresholds.now.reorder_elements_per_stop < self.count + len(packet.refs):
             return None
         text = np.array([function is not None and function.text for function in functions], np.bool_)
-        return (aside * ASIDE + text * TEXT).astype(np.uint8)
+        return (by_python * BY_PYTHON + text * TEXT).astype(np.uint8)
 
     def _compute_range(self, linked: "linker.LinkedPrograms | None", order: Any, start: int, end: int) -> None:
-        """Compute the nodes from place `start` to before `end` in `order`, with compiled code where that pays."""
+        """Compute the nodes from index `start` to before `end` in `order`, with compiled code where that pays."""
         stride, limits = 1, thresholds.now
         while start < end:
             stopped = start if linked is None else linked.sweep(self, order, start, end)

@@ -107,8 +107,8 @@ def sweep(
     at, end, base, order, template, starts, refs, dirty, kinds, ints, floats, float_bits, changed, entries, code,
     max_inputs, file_kinds, file_ints, file_floats, parts,
 ):  # fmt: skip
-    """Compute the nodes from place `at` to before `end` that are dirty or have a changed input. Places are those in
-    `order` or, if it is empty, in the packet. Returns the place of the first node that is left to Python, or `end`.
+    """Compute the nodes from index `at` to before `end` that are dirty or have a changed input. Indexes are those
+    in `order` or, if it is empty, in the packet. Returns the index of the first node that is left to Python, or `end`.
 
     By node: `template`, `dirty`, and its inputs `refs[starts[node]:starts[node + 1]]`, as slots. Node `i` is slot
     `base + i`. By slot: `kinds`; `ints`; `floats`, NaN for what is no double, with `float_bits` as a view of the same
@@ -123,12 +123,12 @@ def sweep(
     while at < end:
         node = np.int64(order[at]) if ordered else at
         first, last = starts[node], starts[node + 1]
-        woken = dirty[node] != 0
+        is_dirty = dirty[node] != 0
         edge = first
-        while not woken and edge < last:
-            woken = changed[refs[edge]] != 0
+        while not is_dirty and edge < last:
+            is_dirty = changed[refs[edge]] != 0
             edge += 1
-        if not woken:
+        if not is_dirty:
             at += 1
             continue
         slot = base + node
