@@ -144,12 +144,8 @@ class ChangeSetState:
 
     def value(self, id_: str, stale: set[str]) -> Value | None:
         """The value of `id_` as a reader sees it, given the result of `stale()`; None if it does not exist."""
-        cell = self.cells.get(id_)
-        if cell is None:
-            return None
-        if id_ in stale:
-            return Value(cell.value, State.STALE, None)
-        return Value(cell.value, cell.state, cell.fault)
+        value = self.cells.value(id_)
+        return Value(value.value, State.STALE, None) if value is not None and id_ in stale else value
 
     def values(self) -> dict[str, Value]:
         """All values by id. Derived values that are not up to date have the state `stale`."""

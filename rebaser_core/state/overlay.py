@@ -81,6 +81,15 @@ class Cells(Mapping[str, Cell]):
         columns = self.columns
         return Cell(columns.value(row), STATES[columns.state[row]], columns.faults.get(row), columns.definition(row))
 
+    def value(self, id_: str) -> Value | None:
+        """The value of `id_` as stored; None if `id_` does not exist. Unlike `get`, this makes no definition."""
+        if id_ in self._overlay:
+            cell = self._overlay[id_]
+            return None if cell is None else Value(cell.value, cell.state, cell.fault)
+        columns = self.columns
+        row = columns.find(id_)
+        return Value(columns.value(row), STATES[columns.state[row]], columns.faults.get(row)) if row >= 0 else None
+
     def iter_values(self) -> Iterator[tuple[str, Value]]:
         """All ids and values. Cheaper than `items`, which would make the definitions of the cells."""
         columns, over = self.columns, self._overlay
