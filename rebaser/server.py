@@ -15,6 +15,7 @@ from rebaser import __version__
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner, retry_delay
+from rebaser.change_set.replies import inbox_allowed
 from rebaser.dvu.functions import registry
 from rebaser.embedded.spark import Jvm
 from rebaser.runtime.context import Context, open_context
@@ -331,7 +332,15 @@ async def _serve(settings: Settings, ready: Callable[[], None], warm: Callable[[
 
 
 async def _answer_pings(context: Context, server: Server) -> None:
+    """Answer each ping that has an inbox. The inbox is chosen by the sender, as for requests (see `replies`)."""
     async with context.connection.subscribe(context.subjects.ping) as pings:
         async for ping in pings:
-            if ping.reply:
+            if not ping.reply:
+                continue
+            if not inbox_allowed(ping.reply, context.settings.inbox_prefix):
+                log.warning("ping_refused", inbox=ping.reply[:80])
+                continue
+            try:
                 await context.connection.publish(ping.reply, dumps(JSON, server.describe()))
+            except RebaserError as error:  # for instance, the connection was lost since the ping arrived
+                log.warning("ping_not_answered", reason=error.message)

@@ -1,0 +1,65 @@
+"""What a ping may cost a server: anybody who may ping chooses where the answer goes."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from rebaser.server import Server, _answer_pings
+from rebaser.settings import Settings
+from rebaser_client.admin.status import ping
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream import JetStream
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+from tests.conftest import Events
+from tests.support.contexts import context_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+
+class Engine:
+    state = "ready"
+
+
+@pytest.fixture
+async def answering(js: JetStream, subjects: Subjects) -> AsyncIterator[None]:
+    context = context_of(js, subjects, Settings(server_id="test"), Engine())
+    async with anyio.create_task_group() as group:
+        group.start_soon(_answer_pings, context, Server(context))
+        with anyio.fail_after(60):
+            while not await ping(js.connection, subjects, 0.2):
+                pass
+        yield
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("answering")
+async def test_an_answer_goes_to_an_inbox_only(js: JetStream, subjects: Subjects, events: Events) -> None:
+    key = ChangeSetKey("ws", "cs")
+    elsewhere = (subjects.requests(key), f"$JS.API.STREAM.PURGE.{subjects.commits_stream}", "_INBOX.>", "_INBOX..a", "a")
+    for inbox in elsewhere:
+        await js.connection.publish(subjects.ping, b"", reply=inbox)
+    with anyio.fail_after(60):
+        assert [server.id for server in await ping(js.connection, subjects)] == ["test"]
+    assert [event["inbox"] for event in events.named("ping_refused")] == list(elsewhere)
+    assert (await js.stream_info(subjects.requests_stream)).messages == 0
+
+
+@pytest.mark.usefixtures("answering")
+async def test_an_answer_that_cannot_be_sent_ends_no_server(
+    js: JetStream, subjects: Subjects, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, publish = js.connection, js.connection.publish
+
+    async def cut_off(subject: str, *rest: Any, **more: Any) -> None:
+        if subject == "_INBOX.first":
+            raise NotConnectedError("there is no connection to NATS")
+        await publish(subject, *rest, **more)
+
+    monkeypatch.setattr(connection, "publish", cut_off)
+    await publish(subjects.ping, b"", reply="_INBOX.first")
+    with anyio.fail_after(60):
+        assert [server.id for server in await ping(connection, subjects)] == ["test"]
+    assert len(events.named("ping_not_answered")) == 1
