@@ -38,7 +38,13 @@ async def answering(js: JetStream, subjects: Subjects) -> AsyncIterator[None]:
 @pytest.mark.usefixtures("answering")
 async def test_an_answer_goes_to_an_inbox_only(js: JetStream, subjects: Subjects, events: Events) -> None:
     key = ChangeSetKey("ws", "cs")
-    elsewhere = (subjects.requests(key), f"$JS.API.STREAM.PURGE.{subjects.commits_stream}", "_INBOX.>", "_INBOX..a", "a")
+    elsewhere = (
+        subjects.requests(key),
+        f"$JS.API.STREAM.PURGE.{subjects.commits_stream}",
+        "_INBOX.>",
+        "_INBOX..a",
+        "a",
+    )
     for inbox in elsewhere:
         await js.connection.publish(subjects.ping, b"", reply=inbox)
     with anyio.fail_after(60):
