@@ -173,6 +173,29 @@ async def test_a_new_connection_asks_at_once_for_what_was_said_to_the_old_one(
     assert len(answers) == 1
 
 
+async def test_a_new_connection_asks_once(
+    client: RebaserClient,
+    js: JetStream,
+    queue: OrderedConsumer,
+    proxy: Proxy,
+    looks: Looks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not for as long as the request is queued: that would keep the client and NATS busy."""
+    monkeypatch.setattr(resender, "PATIENCE", 10 * BOUND)
+    with anyio.fail_after(BOUND):
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, client, [])
+            first = await anext(queue)
+            await until(lambda: bool(client._resender._queues))
+            await proxy.cut()
+            await looks.reach(1)
+            for _ in range(20):  # round trips: another look would take two
+                await js.get(first.stream, first.stream_sequence)
+            group.cancel_scope.cancel()
+    assert looks.count == 1
+
+
 async def test_what_servers_may_have_forgotten_is_not_sent_again(
     client: RebaserClient,
     js: JetStream,

@@ -9,7 +9,7 @@ from rebaser_core.decide import DecidedBatch, QueuedRequest, decide, decided_thr
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.updates import Derive, Recompute, Remove, Set
+from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 
 EPOCH = Applied("created", 0)
 
@@ -25,7 +25,7 @@ def commit(state: ChangeSetState, decided: DecidedBatch) -> ChangeSetState:
     return state
 
 
-def ask(sequence: int, request_id: str, *updates: Set | Remove, source: str | None = None) -> QueuedRequest:
+def ask(sequence: int, request_id: str, *updates: Update, source: str | None = None) -> QueuedRequest:
     return QueuedRequest(sequence, RequestId(request_id), updates, source)
 
 
@@ -161,6 +161,15 @@ def test_edits_of_another_change_set_conflict_where_what_they_remove_is_gone() -
     assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.CONFLICTS]
     assert decided.decisions[2].message == "no longer here: x"
     assert decided.delta == (Set("x", 1), Remove("x"))
+
+
+def test_edits_of_another_change_set_may_remove_what_they_made_themselves() -> None:
+    made: list[tuple[Update, ...]] = [(Set("x", 1),), (Unset("x"),), (Derive("x", "sum", {"a": "z"}),)]
+    requests = [ask(at, f"r{at}", *edits, Remove("x"), source="other") for at, edits in enumerate(made, 1)]
+    decided = decide(ChangeSetState(), EPOCH, requests)
+    assert [one.outcome for one in decided.decisions] == [Outcome.SUCCESS] * 3
+    twice = ask(1, "a", Set("x", 1), Remove("x"), Remove("x"), source="other")
+    assert [one.outcome for one in decide(ChangeSetState(), EPOCH, [twice]).decisions] == [Outcome.CONFLICTS]
 
 
 def test_another_stream_or_one_that_went_back_is_a_new_epoch() -> None:

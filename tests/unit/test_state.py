@@ -10,7 +10,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState, View
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
-from rebaser_core.values import Fault, State
+from rebaser_core.values import Fault, Json, State, canonical
 
 
 def rebase(state: ChangeSetState, *updates: Update, requests: tuple[Decision, ...] = (), at_ms: int = 0) -> Commit:
@@ -207,6 +207,18 @@ def test_a_view_keeps_its_graph_while_commits_are_folded() -> None:
     with state.view() as view:
         assert dependents(view, "a") == ["d"]
         assert dependents(view, "z") == ["b"]
+
+
+@pytest.mark.parametrize("again", [1.0, True, "1"])
+def test_a_parameter_that_changes_only_its_type_beside_a_view_is_another_definition(again: Json) -> None:
+    state = ChangeSetState()
+    state.fold(1, rebase(state, Set("a", 1), Derive("b", "sum", {"x": "a"}, {"p": 1})))
+    with state.view():
+        state.fold(2, rebase(state, Derive("b", "sum", {"x": "a"}, {"p": again})))
+    assert not state.merge_overlay(2)
+    definition = state.cells["b"].definition
+    assert definition is not None
+    assert canonical(definition.params["p"]) == canonical(again)
 
 
 def test_a_thread_keeps_what_it_works_on_until_it_ends() -> None:
