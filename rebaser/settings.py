@@ -70,10 +70,14 @@ class Settings(BaseSettings):
     # Concurrency
     concurrency: int = Field(1000, ge=1, le=100_000, description="Change sets that this server works on at once.")
     overflow_pending: int | None = Field(
-        None, ge=1, description="Take change sets only while at least this many wait for a server."
+        None,
+        ge=1,
+        description="Act as a spare server: take change sets only while at least this many of them wait for a server.",
     )
     overflow_ack_pending: int | None = Field(
-        None, ge=1, description="Take change sets only while servers hold at least this many."
+        None,
+        ge=1,
+        description="Act as a spare server: take change sets only while all servers together own at least this many.",
     )
     # Small enough that clients process the answers of one commit while the server makes the next one.
     batch_max_requests: int = Field(32, ge=1, le=10_000, description="Maximum number of requests in one commit.")
@@ -93,7 +97,10 @@ class Settings(BaseSettings):
     )
     # The change sets of a killed server are taken over within 10 s: this time, the load, and delays of the machine.
     ack_wait: float = Field(
-        6.0, ge=0.5, le=3600, description="NATS gives the tasks of a silent server to another server after this time."
+        6.0,
+        ge=0.5,
+        le=3600,
+        description="The change sets of a server go to others once it has been silent for this time.",
     )
     ping_interval: float = Field(
         5.0,

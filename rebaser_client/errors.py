@@ -29,15 +29,15 @@ class NotSecure(NotConnectedError):  # noqa: N818 - as above
 
 
 class NotAllowed(RebaserError):  # noqa: N818 - as above
-    """NATS accepted the credentials, but they lack the right to `operation` on `subject`. Nothing was sent."""
+    """NATS accepted the credentials, but they do not allow `operation` on `subject`. Nothing was sent."""
 
     default_code = "not_allowed"
 
     def __init__(self, operation: Operation, subject: str) -> None:
-        right = "publish to" if operation == "publish" else "subscribe to"
+        action = "publish to" if operation == "publish" else "subscribe to"
         super().__init__(
-            f"NATS does not allow this user to {right} {subject}: "
-            "give it that right (deploy/docs/operating.md lists them)"
+            f"NATS does not allow this user to {action} {subject}: "
+            "grant that permission (deploy/docs/operating.md lists all of them)"
         )
         self.operation = operation
         self.subject = subject
@@ -90,8 +90,8 @@ class TooLarge(UnprocessableError):  # noqa: N818 - a state of the request
     default_code = "too_large"
 
     def __init__(self, size: int, limit: int | None) -> None:
-        allowed = "than the request stream accepts" if limit is None else f"than {limit:,} bytes"
-        super().__init__(f"the request has {size:,} bytes, more {allowed}; split it into several requests")
+        allowed = "NATS accepts" if limit is None else f"the {limit:,} allowed"
+        super().__init__(f"the request has {size:,} bytes, more than {allowed}; split it into several requests")
         self.size = size
         self.limit = limit
 

@@ -104,7 +104,8 @@ class PoisonDetector:
         before = commits.state.attempts.get(sequence) or Attempt(sequence, 0, self._context.now_ms())
         applied = commits.state.applied
         if before.deaths >= self._context.settings.max_deaths:
-            reason = f"each of the {before.deaths} servers that attempted it died, hung or broke"
+            servers = "1 server" if before.deaths == 1 else f"{before.deaths} servers"
+            reason = f"{servers} died, hung or failed while processing it"
             rejection = self._rejection(message, reason, before)
             self._poison_ids.add(rejection.request_id)
             yield Suspicion({sequence: rejection})

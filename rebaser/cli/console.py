@@ -128,9 +128,14 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
+def write_row(*cells: str) -> None:
+    """Write a row of a table for programs: one line, cells separated by tabs, control characters escaped."""
+    sys.stdout.write("\t".join(map(safe, cells)) + "\n")
+
+
 def table(
     titles: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[str | tuple[str, ...]]],
     *,
     right: Sequence[int] = (),
     title: str = "",
@@ -139,13 +144,14 @@ def table(
     """Write a table to a terminal; elsewhere one row per line, cells separated by tabs.
 
     `right`: indexes of right-aligned columns. `headings`: write the title, the column names and a final empty line even
-    if stdout is not a terminal, for a command that shows several tables. Control characters in cells are escaped.
+    if stdout is not a terminal, for a command that shows several tables. Control characters in cells are escaped. A
+    tuple is a cell of several lines.
     """
     if not out().is_terminal:
         if headings:
             sys.stdout.write(f"{title}\n" + "\t".join(titles) + "\n")
         for row in rows:
-            sys.stdout.write("\t".join(safe(cell) for cell in row) + "\n")
+            write_row(*(" ".join(_lines(cell)) for cell in row))
         if headings:
             sys.stdout.write("\n")
         return
@@ -157,8 +163,12 @@ def table(
     for position, name in enumerate(titles):
         grid.add_column(name, justify="right" if position in right else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(safe(cell)) for cell in row))
+        grid.add_row(*(Text("\n".join(map(safe, _lines(cell)))) for cell in row))
     out().print(grid)
+
+
+def _lines(cell: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (cell,) if isinstance(cell, str) else cell
 
 
 def progress(description: str, total: int | None, *, counted: bool = False) -> "Progress":

@@ -33,21 +33,33 @@ def _option(name: str, kind: Any, help_text: str, metavar: str) -> inspect.Param
 
 ACCESS_OPTIONS = [
     _option("nats_creds", Path | None, "NATS credentials file.", "FILE"),
-    _option("nats_nkey", Path | None, "File with an nkey seed.", "FILE"),
+    _option("nats_nkey", Path | None, "File that holds the seed of an nkey.", "FILE"),
     _option("nats_user", str | None, "NATS user name.", "NAME"),
     _option(
         "nats_password",
         str | None,
-        "Password of that user. Others on this machine can see it here, but not in the variable.",
+        "Password of the NATS user. Prefer the variable: other users of this machine can see options.",
         "WORD",
     ),
     _option(
-        "nats_token", str | None, "NATS token. Others on this machine can see it here, but not in the variable.", "WORD"
+        "nats_token",
+        str | None,
+        "NATS token. Prefer the variable: other users of this machine can see options.",
+        "WORD",
     ),
-    _option("nats_tls_ca", Path | None, "CA certificates to trust for NATS. Default: those of the system.", "FILE"),
-    _option("nats_tls_cert", Path | None, "Client certificate to present to NATS.", "FILE"),
-    _option("nats_tls_key", Path | None, "Key of the client certificate, unless it is in the same file.", "FILE"),
-    _option("nats_tls_hostname", str | None, "Host name in the certificate of NATS, if it is not its address.", "NAME"),
+    _option(
+        "nats_tls_ca",
+        Path | None,
+        "CA certificates that may sign the certificate of NATS. Default: those of the system.",
+        "FILE",
+    ),
+    _option("nats_tls_cert", Path | None, "Client certificate for NATS.", "FILE"),
+    _option(
+        "nats_tls_key", Path | None, "Key of the client certificate, unless the certificate file holds it.", "FILE"
+    ),
+    _option(
+        "nats_tls_hostname", str | None, "Host name in the certificate of NATS, if it differs from the address.", "NAME"
+    ),
 ]
 ACCESS_VALUES: ContextVar[dict[str, object]] = ContextVar("ACCESS_VALUES", default={})  # noqa: B039 - never mutated
 """The values of `ACCESS_OPTIONS` for the command that runs, by setting."""

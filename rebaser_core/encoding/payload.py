@@ -123,7 +123,7 @@ def read_unchecked(source: BytesIO, limits: Limits) -> object:
     except cbor2.CBORDecodeError as error:
         if "nesting depth" in str(error):
             raise UnprocessableError(f"nested deeper than {depth}", code="too_deep") from None
-        raise malformed(f"unsupported or invalid CBOR: {str(error.__cause__ or error)[:200]}") from None
+        raise malformed(f"cannot read the CBOR: {str(error.__cause__ or error)[:200]}") from None
 
 
 def malformed(message: str) -> UnprocessableError:
@@ -187,7 +187,7 @@ def _loads_json(payload: bytes, limits: Limits) -> object:
     try:
         value = _JSON_DECODER.decode(payload.decode())
     except ValueError as error:
-        raise malformed(f"unsupported or invalid JSON: {str(error)[:200]}") from None
+        raise malformed(f"cannot read the JSON: {str(error)[:200]}") from None
     check_tree(value, surrogates=b"\\u" in payload)
     return value
 

@@ -57,7 +57,7 @@ async def test_a_request_that_kills_its_owners_is_dead_and_its_neighbours_are_ap
         [letter] = await letters(client)
         assert (letter.request_id, letter.code, letter.attempts) == (ids[2], "poison", 2)
         assert letter.server == survivor.name
-        with pytest.raises(RequestRejected, match="died, hung or broke"):  # its client asks again
+        with pytest.raises(RequestRejected, match="died, hung or failed"):  # its client asks again
             await client.enqueue_updates_with_reply("poison", "main", [Set("KILL", 1)], request_id=ids[2])
         # What makes the server fail again and again without an end to it counts as well.
         ids += await send(client, "main", "BREAK", "five")

@@ -14,7 +14,7 @@ def demo(
     spark: Spark = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        typer.Option(envvar="REBASER_LOG_LEVEL", help="Least important event to log."),
+        typer.Option(envvar="REBASER_LOG_LEVEL", help="Lowest level that is logged."),
     ] = "warning",
 ) -> int:
     """Take a tour with real data, in about a minute.

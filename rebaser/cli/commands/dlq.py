@@ -104,10 +104,12 @@ def list_(
         for letter in letters:
             console.write_json(_object(letter))
         return exit_code
-    console.table(
-        ("died", "workspace", "change set", "request", "code", "tries", "redriven", "server", "reason"),
-        [
-            (
+    if console.out().is_terminal:
+        titles, rows = ("died (UTC)", "request", "reason"), [_terminal_row(letter) for letter in letters]
+        console.table(titles, rows, title=f"Dead letters: {len(letters):,}")
+    else:
+        for letter in letters:
+            console.write_row(
                 _time(letter.dead_at_ms),
                 letter.key.workspace,
                 letter.key.change_set,
@@ -118,12 +120,19 @@ def list_(
                 letter.server,
                 letter.reason,
             )
-            for letter in letters
-        ],
-        right=(5, 6),
-        title=f"Dead letters: {len(letters):,}",
-    )
     return exit_code
+
+
+def _terminal_row(letter: "DeadLetter") -> tuple[tuple[str, ...], ...]:
+    """Return a row of three cells, each with two lines, so that the table fits into 80 columns."""
+    date, _, time = _time(letter.dead_at_ms).partition("T")
+    attempts = "1 attempt" if letter.attempts == 1 else f"{letter.attempts:,} attempts"
+    redriven = f", redriven {letter.redrive:,}x" if letter.redrive else ""
+    return (
+        (date, time[:8]),
+        (f"{letter.key.workspace}/{letter.key.change_set}", letter.request_id),
+        (f"{letter.code} ({attempts}{redriven})", letter.reason),
+    )
 
 
 @dlq.command(
@@ -311,7 +320,7 @@ class BulkAction:
             raise usage_error(f"{self.matched:,} dead letters match; add --yes to {self.verb} all of them")
         ask = partial(typer.confirm, f"{self.verb} {self.matched:,} dead letters?", err=True)
         if not await to_thread.run_sync(ask, abandon_on_cancel=True):
-            raise CommandFailed(f"nothing was {self.done_verb}")
+            raise CommandFailed(f"not confirmed: nothing was {self.done_verb}")
 
     def end(self) -> int:
         if self.json:

@@ -125,7 +125,7 @@ class DoctorRun:
         examination, name = self.examination, f"{self.key.workspace} {self.key.change_set}"
         if examination.newer:
             raise CommandFailed(
-                f"only a newer version can read this log ({examination.newer}); it is not damaged: "
+                f"this log is not damaged, but only a newer version of Rebaser can read it ({examination.newer}); "
                 "run `rebaser doctor` of the newest version"
             )
         if not examination.damaged or self.repaired or self.repair:

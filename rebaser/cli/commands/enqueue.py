@@ -59,10 +59,14 @@ def enqueue(
         ),
     ] = None,
     wait: Annotated[
-        WaitUntil, typer.Option(help="End when the edits are sent, applied, or all derived values are up to date.")
+        WaitUntil,
+        typer.Option(
+            help="End when the edits are sent, when they are applied, or when all derived values are up to date."
+        ),
     ] = WaitUntil.APPLIED,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for each answer, and with a file for room in a full queue.")
+        float,
+        typer.Option(min=0.1, help="Seconds to wait for each answer, and with --file also for room in a full queue."),
     ] = 60.0,
     batch: Annotated[
         int, typer.Option(min=1, max=100_000, help="Maximum number of updates of a file in one request.")
@@ -70,7 +74,9 @@ def enqueue(
     content_type: Annotated[str, typer.Option(metavar="cbor|json", help="Encoding of requests and answers.")] = "cbor",
     unchecked: Annotated[
         bool,
-        typer.Option("--unchecked", help="Also send formulas of a file with syntax errors; their values are errors."),
+        typer.Option(
+            "--unchecked", help="With --file: also send formulas with syntax errors; their values become errors."
+        ),
     ] = False,
     request_id: Annotated[
         str | None,
@@ -106,7 +112,7 @@ def enqueue(
     if not edits and file is None:
         raise usage_error("no edits: give --set, --derive, --unset, --remove or --file")
     if fail_on_error and wait is not WaitUntil.DERIVED:
-        raise usage_error("needs --wait derived: errors are known only then", "--fail-on-error")
+        raise usage_error("requires --wait derived: errors are not known earlier", "--fail-on-error")
     if request_id is not None:
         _check_request_id(request_id, file)
     with open_source(file, checked=not unchecked) as source:
@@ -141,7 +147,7 @@ def _content_type(text: str) -> str:
 
 def _check_request_id(request_id: str, file: str | None) -> None:
     if file is not None:
-        raise usage_error("cannot be used with --file, which may be sent as more than one request", "--request-id")
+        raise usage_error("cannot be used with --file, because a file may be sent as several requests", "--request-id")
     try:
         check_token(request_id, "request id")
     except UnprocessableError as error:

@@ -37,8 +37,8 @@ def get(
 ) -> int:
     """Show the values of a change set.
 
-    On a terminal, it prints a table of at most 500 values. Elsewhere it prints one value per line: id, state, value and
-    error (and definition), separated by tabs. With --json, it prints one object per line.
+    On a terminal, it prints a table of at most 500 values. Elsewhere it prints one value per line: id, state, value,
+    error and, with --with-definitions, the definition, separated by tabs. With --json, it prints one object per line.
 
     In a pattern, * matches any characters except /, and ** any characters. The exit code is 1 if an id does not exist
     or a pattern matches nothing.
@@ -46,7 +46,7 @@ def get(
     from rebaser.cli.runner import run_async
 
     if json and updates:
-        raise usage_error("--json and --updates are different formats; choose one")
+        raise usage_error("choose one of --json and --updates")
     key = checked_key(workspace, change_set)
     loaded: list[ChangeSetState] = []
     code = run_async(partial(_load, nats, prefix, key.workspace, key.change_set, loaded))

@@ -22,18 +22,22 @@ if TYPE_CHECKING:
 
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
-    typer.Option(envvar="REBASER_LOG_LEVEL", help="Least important event to log.", show_default="info"),
+    typer.Option(envvar="REBASER_LOG_LEVEL", help="Lowest level that is logged.", show_default="info"),
 ]
 LogFormat = Annotated[
     Literal["auto", "console", "json"] | None,
-    typer.Option(envvar="REBASER_LOG_FORMAT", help="auto: console on a terminal, json elsewhere.", show_default="auto"),
+    typer.Option(
+        envvar="REBASER_LOG_FORMAT",
+        help="Format of log events. auto: console on a terminal, json elsewhere.",
+        show_default="auto",
+    ),
 ]
 Spark = Annotated[
     str | None,
     typer.Option(
         envvar="REBASER_SPARK",
         metavar="URL",
-        help="local[*] (embedded), or a Spark Connect server: sc://host:port.",
+        help="local[*] for the embedded Spark, or a Spark Connect server: sc://host:port.",
         show_default="local[*]",
     ),
 ]
@@ -88,7 +92,7 @@ AckWait = Annotated[
     typer.Option(
         envvar="REBASER_ACK_WAIT",
         metavar="SECONDS",
-        help="Give the tasks of a server that is silent for this long to another.",
+        help="Give the change sets of a server to others once it has been silent for this long.",
         show_default="6",
     ),
 ]
@@ -98,7 +102,7 @@ OverflowPending = Annotated[
         envvar="REBASER_OVERFLOW_PENDING",
         metavar="N",
         min=1,
-        help="Take tasks only while N or more change sets wait for a server.",
+        help="Act as a spare server: take change sets only while at least N of them wait for a server.",
         show_default="always",
     ),
 ]
@@ -108,7 +112,7 @@ OverflowAckPending = Annotated[
         envvar="REBASER_OVERFLOW_ACK_PENDING",
         metavar="N",
         min=1,
-        help="Take tasks only while servers own N or more change sets.",
+        help="Act as a spare server: take change sets only while all servers together own at least N.",
         show_default="always",
     ),
 ]
@@ -117,7 +121,7 @@ SweepInterval = Annotated[
     typer.Option(
         envvar="REBASER_SWEEP_INTERVAL",
         metavar="SECONDS",
-        help="Look for unowned change sets with work this often.",
+        help="How often to look for change sets that have work but no server.",
         show_default="10",
     ),
 ]
@@ -129,7 +133,7 @@ Durability = Annotated[
     Literal["memory", "fast", "safe"] | None,
     typer.Option(
         envvar="REBASER_DURABILITY",
-        help="What data survives. memory: crashes of servers. fast: crashes of any process. safe: power loss, too.",
+        help="What the data survives. memory: crashes of servers. fast: crashes of any process. safe: power loss, too.",
         show_default="fast for new streams",
     ),
 ]
@@ -160,7 +164,7 @@ def serve(
     A server owns change sets, applies their requests and keeps their derived values up to date. Any number of servers
     share the work. On SIGTERM or Ctrl-C, a server gives its change sets to the others at once.
 
-    Settings that have no option are read from the environment: see rebaser/settings.py.
+    Some settings have no option, only an environment variable: see deploy/docs/reference/settings.md.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark
@@ -212,7 +216,7 @@ def dev(
     durability: Durability = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        typer.Option(envvar="REBASER_LOG_LEVEL", help="Least important event to log."),
+        typer.Option(envvar="REBASER_LOG_LEVEL", help="Lowest level that is logged."),
     ] = "warning",
     log_format: LogFormat = None,
 ) -> int:
@@ -220,8 +224,8 @@ def dev(
 
     Ctrl-C stops all of them. Data in the folder --data is kept for the next run.
 
-    It prints `ready nats=URL` when it accepts requests, and `warm spark=…` when Spark has started: derived values of
-    earlier requests wait for that.
+    It prints `ready nats=URL` when it accepts requests, and `warm spark=…` when Spark has started. Until then, no
+    derived value is computed.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark

@@ -49,7 +49,8 @@ def tail(
     replay: Annotated[
         Literal["instant", "original"],
         typer.Option(
-            help="original: print messages as far apart in time as they were stored.", allow_from_autoenv=False
+            help="instant: print stored messages at once. original: at the intervals at which they were stored.",
+            allow_from_autoenv=False,
         ),
     ] = "instant",
     json: Json = False,
@@ -67,9 +68,9 @@ def tail(
     from rebaser.cli.runner import run_async
 
     if requests + commits + dlq > 1:
-        raise usage_error("--requests, --commits and --dlq are different streams; choose one")
+        raise usage_error("choose one of --requests, --commits and --dlq")
     if sum((all_, last, new, since is not None, from_seq is not None)) > 1:
-        raise usage_error("--all, --last, --new, --since and --from-seq are different starts; choose one")
+        raise usage_error("choose one of --all, --last, --new, --since and --from-seq")
     if workspace is not None and change_set is not None:
         checked_key(workspace, change_set)
     elif workspace is not None:

@@ -65,7 +65,7 @@ def _set(text: str) -> Set:
         value = loads(ContentType.JSON, raw.encode())
     except (UnprocessableError, UnicodeEncodeError) as error:
         suggestion = f"--set {shlex.quote(id_)}={shlex.quote(json.dumps(raw, ensure_ascii=False))}"
-        message = f"{raw!r} is not a JSON value: {error}; text needs quotes inside the argument: {suggestion}"
+        message = f"{raw!r}: {error}; if it is text, quote it: {suggestion}"
         raise usage_error(message, "--set") from None
     return Set(id_, value)  # type: ignore[arg-type]  # `parse_update` checks it
 
