@@ -115,19 +115,19 @@ async def one_round(url: str, options: argparse.Namespace) -> dict[str, dict[str
             await client.enqueue_updates_with_reply("bench", key, [Set("n", 1)], request_id=request_id)
             return 0
 
-        await closed_loop(call, f"alone-{name}", 1, min(1.0, options.seconds / 3))
-        out["alone"] = await closed_loop(call, f"alone-{name}", 1, options.seconds)
+        await closed_loop(call, [f"alone-{name}"], 1, min(1.0, options.seconds / 3))
+        out["alone"] = await closed_loop(call, [f"alone-{name}"], 1, options.seconds)
         async with flooding(url, f"flood-{name}", options.flood) as running:
-            out["beside"] = await closed_loop(call, f"beside-{name}", 1, options.seconds)
+            out["beside"] = await closed_loop(call, [f"beside-{name}"], 1, options.seconds)
             before = await running.count()
-            out["share"] = await closed_loop(call, f"share-{name}", options.in_flight, options.seconds)
+            out["share"] = await closed_loop(call, [f"share-{name}"], options.in_flight, options.seconds)
             other = await running.count() - before
         out["beside"] |= await meanwhile(client, sent, f"beside-{name}", f"flood-{name}")
         out["share"]["share"] = round(out["share"]["requests"] / (out["share"]["requests"] + other), 3)
         if options.backlog:
             filling = asyncio.create_task(fill(client, f"filled-{name}", options.backlog))
             try:
-                out["backlog"] = await closed_loop(call, f"backlog-{name}", 1, options.seconds)
+                out["backlog"] = await closed_loop(call, [f"backlog-{name}"], 1, options.seconds)
             finally:
                 await filling
             await call(f"filled-{name}")  # answered when all before it are

@@ -52,6 +52,7 @@ async def create_streams(nc: Client) -> None:
     for name, subjects in (("FLOOR_TASKS", "ft.*"), ("FLOOR_COMMITS", "fc.*")):
         config = {"name": name, "subjects": [subjects], "retention": "limits", "storage": "file", "discard": "new"}
         config |= {"num_replicas": 1, "duplicate_window": 120_000_000_000, "max_msgs": -1, "max_bytes": -1}  # type: ignore[dict-item]
+        config |= {"max_consumers": 100_000}  # type: ignore[dict-item] # one for each key; the default is 1000
         await nc.request(f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
 
 
