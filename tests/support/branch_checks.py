@@ -1,0 +1,219 @@
+"""What users expect of branches, computed from whole states and from what both sides agreed on, not from `changes`.
+
+`Checks` follows a `World`: pass it each request. Each broken expectation is an `AssertionError`.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.branches import Book, Commit, Definitions, RefusedError, World
+
+EDITS = ("edit", "apply", "revert")
+
+
+@dataclass
+class Pending:
+    """An apply that the branch has not replayed yet: what the target took is agreed on from then on."""
+
+    applied: int  # position of the branch
+    commit: int  # position of the target
+    taken: Definitions
+
+
+@dataclass
+class Agreed:
+    """By id: the last definition that a branch and its target had in common. An id that is absent: nothing."""
+
+    definitions: Definitions = field(default_factory=dict)
+    pending: list[Pending] = field(default_factory=list)
+
+
+class Checks:
+    """Carries out requests in a world, and checks each result."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.agreed: dict[str, list[tuple[int, Agreed]]] = {}  # by branch: the positions from which each holds
+
+    def request(self, method: str, **arguments: Any) -> Commit | str:
+        """Return the commit, or the code of the refusal."""
+        world = self.world
+        name = world.queue[0][0] if method == "settle" and world.queue else arguments.get("name", "")
+        old = deepcopy(world.books[name][-1]) if name in world.books else Book(status="deleted")
+        try:
+            commit: Commit = getattr(world, method)(**arguments)
+        except RefusedError as refused:
+            return str(refused)
+        try:
+            self._check(name, old, commit, arguments)
+        except RefusedError as refused:
+            raise AssertionError(f"a {commit.kind} of what does not exist: {refused}") from refused
+        self._check_law()
+        return commit
+
+    def _check(self, name: str, old: Book, commit: Commit, arguments: dict[str, Any]) -> None:
+        book = self.world.book(name)
+        if commit.kind == "mark":
+            assert old.status != "deleted", "a deleted set is marked"
+        elif commit.kind == "create":
+            self._check_create(name, old, book, commit)
+        else:
+            assert old.status == "open" or not old.sequence, f"a {commit.kind} in a set that is {old.status}"
+            assert commit.before == {id_: old.cells.get(id_) for id_ in commit.delta}, "not what stood before"
+            check: Any = getattr(self, f"_check_{commit.kind}")
+            check(name, old, book, commit, arguments)
+
+    def _now(self, name: str, at: int | None = None) -> Agreed:
+        return [agreed for sequence, agreed in self.agreed[name] if at is None or sequence <= at][-1]
+
+    def _changed(self, name: str, sequence: int) -> Agreed:
+        agreed = deepcopy(self._now(name))
+        self.agreed[name].append((sequence, agreed))
+        return agreed
+
+    def _check_law(self) -> None:
+        """To undo the changes of a branch gives its target at the base."""
+        for name in self.world.books:
+            book = self.world.book(name)
+            if book.target is None or book.status == "deleted":
+                continue
+            base = self.world.book(book.target, book.base).cells
+            for id_ in base.keys() | book.cells.keys() | book.changes.keys():
+                assert book.theirs(id_) == base.get(id_), f"law: {id_} of {name}"
+
+    def _check_create(self, name: str, old: Book, book: Book, commit: Commit) -> None:
+        assert old.status == "deleted", "created twice"
+        assert commit.source is not None
+        parent, at = commit.source
+        origin = self.world.book(parent, at)
+        assert book.cells == origin.cells
+        if book.target == parent:
+            assert not book.changes, "inherited changes"
+            assert not book.conflicts, "inherited conflicts"
+            agreed = Agreed(dict(origin.cells))
+        else:
+            assert book.changes == origin.changes
+            inherited = self._now(parent, at)
+            agreed = Agreed(dict(inherited.definitions))
+        self.agreed.setdefault(name, []).append((commit.sequence, agreed))
+
+    def _check_edit(self, name: str, old: Book, book: Book, commit: Commit, arguments: dict[str, Any]) -> None:
+        at = arguments["at"]
+        assert all(book.cells.get(id_) == definition for id_, definition in commit.delta.items())
+        if at is not None and name in self.world.logs:
+            for later in self.world.commits(name, at, old.sequence):
+                assert not later.delta.keys() & commit.delta.keys(), "an edit of what its author never saw"
+            told = [old.conflicts[id_].told for id_ in commit.delta if id_ in old.conflicts]
+            assert max([old.birth, *told]) <= at, "an edit of a conflict, or a set, that its author never saw"
+        if book.target is not None:
+            agreed = self._changed(name, commit.sequence)
+            for id_ in old.conflicts.keys() - book.conflicts.keys():
+                assert at is not None, "a blind edit settled a conflict"
+                agreed.definitions[id_] = old.theirs(id_)
+
+    def _check_apply(self, name: str, old: Book, book: Book, commit: Commit, arguments: dict[str, Any]) -> None:
+        assert commit.source is not None
+        source, position = commit.source
+        asked = arguments["at"]
+        patched = self.world.book(source, position if asked is None else min(asked, position))
+        base = self.world.book(name, patched.base)
+        assert base.birth == old.birth, "an apply to a successor of its target"
+        known = self._now(source, position)
+        patch: Definitions = {}
+        for id_ in patched.cells.keys() | base.cells.keys():
+            here, theirs = patched.cells.get(id_), base.cells.get(id_)
+            left = known.definitions.get(id_)
+            assert here in (left, theirs) or theirs == left, f"{id_} was applied in a conflict"
+            if here != theirs:
+                patch[id_] = here
+                assert book.cells.get(id_) == here, f"{id_} was not applied"
+                before = old.cells.get(id_)
+                assert before in (theirs, here), f"{id_} was overwritten, which the branch never saw"
+        for earlier in known.pending:
+            for id_, taken in earlier.taken.items():
+                if old.cells.get(id_) == taken != patched.cells.get(id_):
+                    assert book.cells.get(id_) == patched.cells.get(id_), f"{id_} was not taken back"
+        others = {id_ for id_ in book.cells.keys() | old.cells.keys() if id_ not in patch}
+        assert all(book.cells.get(id_) == old.cells.get(id_) for id_ in others), "more was applied"
+        if arguments["strict"]:
+            assert book.cells == patched.cells, "a strict apply is not what the branch showed"
+        if book.target is not None:
+            assert old.conflicts == book.conflicts, "an apply settled a conflict"
+            self._changed(name, commit.sequence)
+        self._changed(source, commit.sequence).pending.append(Pending(position, commit.sequence, patch))
+
+    def _check_revert(self, name: str, old: Book, book: Book, commit: Commit, arguments: dict[str, Any]) -> None:
+        before = self.world.book(name, arguments["first"] - 1).cells
+        after = self.world.book(name, min(arguments["last"], old.sequence)).cells
+        for id_ in before.keys() | after.keys() | book.cells.keys():
+            stood, left, now = before.get(id_), after.get(id_), old.cells.get(id_)
+            if stood == left:
+                assert book.cells.get(id_) == now, f"{id_} was reverted, which had not changed"
+            else:
+                assert now in (stood, left), f"{id_} was reverted, which was edited again"
+                assert book.cells.get(id_) == stood, f"{id_} was not reverted"
+        if book.target is not None:
+            assert old.conflicts == book.conflicts, "a revert settled a conflict"
+            self._changed(name, commit.sequence)
+
+    def _check_replay(self, name: str, old: Book, book: Book, commit: Commit, arguments: dict[str, Any]) -> None:
+        del arguments
+        assert commit.source is not None
+        target, upto = commit.source
+        agreed = self._changed(name, commit.sequence)
+        seen = [one for one in agreed.pending if one.commit <= upto and target == old.target]
+        for one in seen:
+            agreed.definitions |= one.taken
+            agreed.pending.remove(one)
+        self._check_status(name, old, commit, seen)
+        moved: set[str] = set()
+        if target == old.target:
+            assert self.world.book(target, upto).birth <= old.base, "a replay of a successor of its target"
+            moved = {id_ for one in self.world.commits(target, old.base, upto) for id_ in one.delta}
+        else:
+            now, stood = self.world.book(target, upto).cells, self.world.book(str(old.target), old.base).cells
+            moved = {id_ for id_ in now.keys() | stood.keys() if now.get(id_) != stood.get(id_)}
+        theirs = self.world.book(target, upto).cells
+        for id_ in theirs.keys() | old.cells.keys() | moved | old.conflicts.keys() | book.conflicts.keys():
+            if id_ in moved or id_ in old.conflicts:
+                self._check_replayed(id_, old, book, commit, agreed, theirs.get(id_), moved=id_ in moved)
+            else:
+                assert book.cells.get(id_) == old.cells.get(id_), f"{id_} was replayed, which had not changed"
+                assert id_ not in book.conflicts, f"{id_} is in conflict, though it did not change"
+
+    def _check_replayed(
+        self, id_: str, old: Book, book: Book, commit: Commit, agreed: Agreed, theirs: Any, *, moved: bool
+    ) -> None:
+        """`theirs`: the target's definition. `moved`: whether the target defined it meanwhile."""
+        here, left, now = old.cells.get(id_), agreed.definitions.get(id_), book.cells.get(id_)
+        if here == left:  # not edited
+            assert now == theirs, f"{id_} was not replayed"
+            assert id_ not in book.conflicts, f"{id_} is in conflict, though nobody edited it here"
+            agreed.definitions[id_] = theirs
+        elif commit.strategy == "theirs" and (theirs != left or id_ in old.conflicts):
+            assert now == theirs, f"{id_} is not theirs"
+            assert id_ not in book.conflicts, f"{id_} is still in conflict"
+            agreed.definitions[id_] = theirs
+        else:
+            assert now == here, f"{id_} was overwritten, which was edited here"
+            if commit.strategy == "ours" or (moved and theirs in (here, left)):
+                assert id_ not in book.conflicts, f"{id_} is still in conflict"
+                agreed.definitions[id_] = theirs
+            elif moved:
+                assert id_ in book.conflicts, f"{id_} is not in conflict"
+                assert book.conflicts[id_].base == left, f"{id_} left {left}"
+            else:
+                assert (id_ in book.conflicts) == (id_ in old.conflicts)
+
+    def _check_status(self, name: str, old: Book, commit: Commit, seen: list[Pending]) -> None:
+        """A branch is applied once all of its own edits are."""
+        assert commit.source is not None
+        kept = {one.sequence for one in self.world.logs.get(commit.source[0], []) if one.keep}
+        applies = [one for one in seen if one.commit not in kept and one.applied >= old.birth]
+        done = False
+        if applies:
+            behind = self.world.commits(name, applies[-1].applied, old.sequence)
+            own = [one for one in behind if (one.kind in EDITS and one.delta) or one.strategy != "record"]
+            done = applies[-1] is seen[-1] and not own
+        assert (commit.status == "applied") == done, "applied" if done else "not applied"

@@ -1,0 +1,407 @@
+"""Branches of change sets on plain dictionaries: a model of the rules that the product has to follow.
+
+A world holds change sets by name, each with a log. One counter numbers the commits of all logs, as one stream does. A
+definition is any value, or None where nothing is defined. Only `World` decides and folds; `checks` compares what it did
+with what users expect, which is computed in another way.
+
+Each rule has a name, and a world may be told to break some of them. A test breaks one after the other, and sees that
+the checks notice.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+Definition: TypeAlias = int | None
+Definitions: TypeAlias = dict[str, Definition]
+Strategy = Literal["record", "ours", "theirs"]
+
+RULES = {
+    "a base moves with its commit": "a replay moves `base` to the position up to which it read the target",
+    "the first change keeps the base": "an edit of an id that is changed already keeps the recorded base",
+    "what stood before is taken before": "the before-images of a commit are those of the state in front of it",
+    "blind edits settle nothing": "an edit settles a conflict only if its author saw the conflict (`at`)",
+    "edits see what came later": "an edit with `at` is refused if one of its ids, or a conflict on it, is newer",
+    "equal to its base is not edited": "an id whose definition here equals its base takes the target's",
+    "a conflict ends when its sides agree": "a conflict ends when the target returns to the base that both sides left",
+    "conflicts outlive replays": "a second replay keeps the base of a conflict that exists",
+    "theirs takes conflicts": "the strategies settle the conflicts that exist, not only what the target changed",
+    "taken ids leave conflicts": "an id whose definition a replay takes is neither changed nor in conflict",
+    "own applies are agreed": "the base of an id that the target took from here is what stood here then",
+    "a closed set takes no edit": "a closed set accepts neither edits nor replays",
+    "a source is rebased between applies": "an apply is stale if its source has not replayed its last one",
+    "an apply is read at its position": "an apply takes the definitions of the position that it names",
+    "applied means all of it": "a branch is `applied` only if it has no own edit behind the position",
+    "a name made anew is another set": "an apply of a predecessor settles nothing; no base is below the target's birth",
+    "a create begins a log": "a change set that is created on a tombstone has nothing of the old one",
+    "applies meet what they expect": "an apply that would overwrite what its source never saw is a conflict",
+    "conflicts are not applied": "a branch with conflicts cannot be applied",
+    "strict means unmoved": "a strict apply is refused if the target was edited behind the base",
+}
+
+
+class RefusedError(Exception):
+    """The request was refused; its text is the error code."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """`base`: the definition that both sides left. `told`: sequence of the replay that recorded the conflict."""
+
+    base: Definition
+    told: int
+
+
+@dataclass
+class Book:
+    """What the log of one change set says at one position."""
+
+    birth: int = 0
+    sequence: int = 0
+    cells: Definitions = field(default_factory=dict)
+    edited: dict[str, int] = field(default_factory=dict)  # by id: the commit that last defined it
+    last_edit: int = 0
+    own: int = 0  # the newest commit with an edit of its own, or the create
+    target: str | None = None
+    base: int = 0  # position of the target
+    changes: Definitions = field(default_factory=dict)  # by id: its definition at the base
+    conflicts: dict[str, Conflict] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)  # by source: the newest apply of it
+    status: Literal["open", "applied", "abandoned", "deleted"] = "open"
+    protected: bool = False
+
+    def theirs(self, id_: str) -> Definition:
+        """The definition of the target at the base: the law of branches."""
+        return self.changes.get(id_, self.cells.get(id_))
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One entry of a log. `source`: the position that was applied, or up to which the target was replayed."""
+
+    sequence: int
+    kind: Literal["create", "edit", "apply", "revert", "replay", "mark"]
+    delta: Definitions = field(default_factory=dict)
+    before: Definitions = field(default_factory=dict)
+    settled: frozenset[str] = frozenset()
+    source: tuple[str, int] | None = None
+    bases: Definitions = field(default_factory=dict)
+    conflicts: Definitions = field(default_factory=dict)
+    strategy: Strategy = "record"
+    status: Literal["open", "applied", "abandoned", "deleted"] | None = None
+    protected: bool | None = None
+    keep: bool = False
+
+
+class World:
+    """All change sets. Methods return the commit that they appended, or raise `RefusedError` and change nothing."""
+
+    def __init__(self, broken: frozenset[str] = frozenset(), *, checkpoints: bool = True) -> None:
+        assert broken <= RULES.keys()
+        self.broken = broken
+        self.checkpoints = checkpoints
+        self.last = 0
+        self.logs: dict[str, list[Commit]] = {}
+        self.books: dict[str, list[Book]] = {}  # one for each commit
+        self.queue: list[tuple[str, int, int]] = []  # branches to settle: their name, the apply, the applied position
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def holds(self, rule: str) -> bool:
+        assert rule in RULES
+        return rule not in self.broken
+
+    def book(self, name: str, at: int | None = None) -> Book:
+        """What the log says at its end, or at position `at`. Raises `RefusedError` if there is no such change set."""
+        books = [book for book in self.books.get(name, []) if at is None or book.sequence <= at]
+        if not books:
+            raise RefusedError("no_such_change_set")
+        return books[-1]
+
+    def commits(self, name: str, after: int, until: int) -> list[Commit]:
+        return [commit for commit in self.logs[name] if after < commit.sequence <= until]
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def edit(self, name: str, delta: Definitions, at: int | None = None) -> Commit:
+        """Edit. `at`: the position that the author saw; None: none."""
+        book = self.book(name) if name in self.logs else Book()
+        self._must_be_open(book)
+        if book.protected:
+            raise RefusedError("protected")
+        settled: frozenset[str] = frozenset()
+        if at is not None:
+            defined = [book.edited.get(id_, 0) if id_ in book.cells else book.last_edit for id_ in delta]
+            told = [book.conflicts[id_].told for id_ in delta if id_ in book.conflicts]
+            if self.holds("edits see what came later") and max([book.birth, *defined, *told]) > at:
+                raise RefusedError("moved")
+        if at is not None or not self.holds("blind edits settle nothing"):
+            settled = frozenset(delta) & book.conflicts.keys()
+        return self._append(name, book, Commit(0, "edit", delta, self._before(book, delta), settled))
+
+    def create(self, name: str, parent: str, at: int | None = None, *, sibling: bool = False) -> Commit:
+        """Create a branch of `parent`, or with `sibling` a branch of its target with all of its changes."""
+        if name == parent:
+            raise RefusedError("self")
+        origin = self.book(parent, at)
+        if origin.status == "deleted" or (sibling and origin.target in (None, name)):
+            raise RefusedError("no_such_change_set")
+        old = self.books[name][-1] if name in self.books else Book(status="deleted")
+        if old.status != "deleted":
+            raise RefusedError("exists")
+        book = Book(cells=dict(origin.cells), edited=dict(origin.edited), taken={})
+        book.target, book.base = (origin.target, origin.base) if sibling else (parent, origin.sequence)
+        if sibling:
+            book.changes, book.conflicts = dict(origin.changes), dict(origin.conflicts)
+        if not self.holds("a create begins a log"):
+            book.changes |= old.changes
+            book.conflicts |= old.conflicts
+        book.birth = book.own = book.last_edit = self.last + 1
+        return self._append(name, book, Commit(0, "create", source=(parent, origin.sequence)))
+
+    def rebase(
+        self, name: str, strategy: Strategy = "record", upto: int | None = None, *, onto: bool = False
+    ) -> Commit:
+        """Replay the target's commits. `onto`: move to the target of the target, which is closed."""
+        book = self.book(name)
+        self._must_be_open(book)
+        if book.target is None or book.protected:
+            raise RefusedError("no_target" if book.target is None else "protected")
+        target, source = book.target, self.book(book.target, upto)
+        if onto:
+            if source.status == "open" or source.target in (None, name):
+                raise RefusedError("target_is_open")
+            target = str(source.target)
+            source = self.book(target)
+        elif self.holds("a name made anew is another set") and source.birth > book.base:
+            raise RefusedError("moved")
+        if source.status == "deleted":
+            raise RefusedError("deleted")
+        behind = source.sequence - book.base
+        if not onto and (behind < 0 or (behind == 0 and strategy == "record")):
+            raise RefusedError("nothing_new")
+        if onto:
+            ids = book.cells.keys() | source.cells.keys() | book.changes.keys()
+            theirs = {id_: source.cells.get(id_) for id_ in ids if book.theirs(id_) != source.cells.get(id_)}
+            apply = None
+        else:
+            commits = self.commits(target, book.base, source.sequence)
+            theirs = {id_: definition for commit in commits for id_, definition in commit.delta.items()}
+            apply = self._own_apply(name, book, commits)
+        commit = self._merge_theirs(name, book, theirs, strategy, apply)
+        if apply is not None and not apply.keep and self._all_applied(book, apply):
+            commit = replace(commit, status="applied")
+        changed = replace(deepcopy(book), target=target)
+        if self.holds("a base moves with its commit"):
+            changed.base = source.sequence
+        return self._append(name, changed, replace(commit, source=(target, source.sequence), strategy=strategy))
+
+    def apply(
+        self, name: str, source: str, at: int | None = None, *, strict: bool = False, keep: bool = False
+    ) -> Commit:
+        """Apply the changes of the branch `source`, as of position `at`."""
+        book, now = self.book(name), self.book(source)
+        self._must_be_open(book)
+        self._must_be_open(now)
+        named = self.book(source, at)
+        patched = named if self.holds("an apply is read at its position") else now
+        if named.birth != now.birth:
+            raise RefusedError("purged")
+        if patched.target != name:
+            raise RefusedError("not_its_target")
+        if patched.conflicts and self.holds("conflicts are not applied"):
+            raise RefusedError("unresolved")
+        if self.holds("a name made anew is another set") and book.birth > patched.base:
+            raise RefusedError("moved")
+        if self.holds("a source is rebased between applies") and book.taken.get(source, 0) > patched.base:
+            raise RefusedError("stale")
+        if strict and self.holds("strict means unmoved") and book.last_edit > patched.base:
+            raise RefusedError("moved")
+        delta: Definitions = {}
+        for id_, base in patched.changes.items():
+            ours, theirs = book.cells.get(id_), patched.cells.get(id_)
+            if theirs not in (base, ours):
+                if ours != base and self.holds("applies meet what they expect"):
+                    raise RefusedError("conflicts")
+                delta[id_] = theirs
+        changed = deepcopy(book)
+        changed.taken[source] = self.last + 1
+        before = self._before(book, delta)
+        commit = self._append(
+            name, changed, Commit(0, "apply", delta, before, source=(source, named.sequence), keep=keep)
+        )
+        self.queue.append((source, commit.sequence, named.sequence))
+        return commit
+
+    def settle(self) -> Commit:
+        """Take the oldest request from the queue: a branch replays its target up to an apply of it."""
+        if not self.queue:
+            raise RefusedError("nothing_new")
+        name, upto, position = self.queue.pop(0)
+        if self.holds("a name made anew is another set") and self.book(name).birth > position:
+            raise RefusedError("nothing_new")
+        return self.rebase(name, upto=upto)
+
+    def revert(self, name: str, first: int, last: int) -> Commit:
+        """Take back what the commits `first` to `last` of the own log changed."""
+        book = self.book(name)
+        self._must_be_open(book)
+        if book.protected or first <= book.birth:
+            raise RefusedError("protected" if book.protected else "purged")
+        stood: Definitions = {}
+        left: Definitions = {}
+        for commit in self.commits(name, first - 1, last):
+            stood = {**commit.before, **stood}
+            left |= commit.delta
+        delta: Definitions = {}
+        for id_, after in left.items():
+            ours, before = book.cells.get(id_), stood[id_]
+            if before not in (after, ours):
+                if ours != after:
+                    raise RefusedError("conflicts")
+                delta[id_] = before
+        return self._append(name, book, Commit(0, "revert", delta, self._before(book, delta)))
+
+    def mark(
+        self,
+        name: str,
+        status: Literal["open", "abandoned", "deleted"] | None = None,
+        protected: bool | None = None,
+    ) -> Commit:
+        """Close, open or delete a change set, or protect it."""
+        book = self.book(name)
+        if book.status == "deleted" or (status == "deleted" and book.protected):
+            raise RefusedError("deleted" if book.status == "deleted" else "protected")
+        if status == "deleted" and self.holds("a create begins a log"):
+            book = Book(birth=self.last + 1, target=book.target)
+        return self._append(name, book, Commit(0, "mark", status=status, protected=protected))
+
+    def checkpoint(self, name: str) -> None:
+        """Drop what a checkpoint does not store: changes that equal their base. No result may depend on it."""
+        if self.checkpoints:
+            book = self.book(name)
+            book.changes = {id_: base for id_, base in book.changes.items() if base != book.cells.get(id_)}
+
+    # -- deciding --------------------------------------------------------------------------------------------------
+
+    def _must_be_open(self, book: Book) -> None:
+        if book.status == "deleted" or (book.status != "open" and self.holds("a closed set takes no edit")):
+            raise RefusedError("closed" if book.status != "deleted" else "deleted")
+
+    def _before(self, book: Book, delta: Mapping[str, Definition]) -> Definitions:
+        if not self.holds("what stood before is taken before"):
+            return dict(delta)
+        return {id_: book.cells.get(id_) for id_ in delta}
+
+    def _own_apply(self, name: str, book: Book, commits: list[Commit]) -> Commit | None:
+        """The newest of `commits` that applied this branch, not one that had its name before."""
+        for commit in reversed(commits):
+            if commit.kind == "apply" and commit.source is not None and commit.source[0] == name:
+                own = commit.source[1] >= book.birth or not self.holds("a name made anew is another set")
+                return commit if own else None
+        return None
+
+    def _all_applied(self, book: Book, apply: Commit) -> bool:
+        assert apply.source is not None
+        return book.own <= apply.source[1] or not self.holds("applied means all of it")
+
+    def _merge_theirs(
+        self, name: str, book: Book, theirs: Definitions, strategy: Strategy, apply: Commit | None
+    ) -> Commit:
+        """Compare what the target has now (`theirs`) with what stands here, by the base that both had."""
+        agreed: Definitions = {}
+        if apply is not None and self.holds("own applies are agreed"):
+            assert apply.source is not None
+            patched = self.book(name, apply.source[1])
+            ids = [id_ for id_, base in patched.changes.items() if base != patched.cells.get(id_)]
+            agreed = {id_: patched.cells.get(id_) for id_ in ids}
+        theirs = dict(theirs)
+        if self.holds("theirs takes conflicts"):
+            for id_, conflict in book.conflicts.items():
+                untouched = book.cells.get(id_) == conflict.base and self.holds("equal to its base is not edited")
+                if strategy != "record" or untouched:
+                    theirs.setdefault(id_, book.theirs(id_))
+        commit = Commit(0, "replay")
+        for id_, their in theirs.items():
+            here, known = book.cells.get(id_), book.conflicts.get(id_)
+            base = agreed[id_] if id_ in agreed else book.theirs(id_)
+            if self._unedited(book, id_, base):
+                (commit.delta if their != here else commit.bases)[id_] = their
+            elif their == here:
+                commit.bases[id_] = their
+            elif strategy == "theirs" and (their != base or known):
+                commit.delta[id_] = their
+            elif strategy == "ours" or (id_ in agreed and their == base):
+                commit.bases[id_] = their
+            elif their != base:
+                commit.bases[id_] = their
+                left = base if known is None or not self.holds("conflicts outlive replays") else known.base
+                if their != left or not self.holds("a conflict ends when its sides agree"):
+                    commit.conflicts[id_] = left
+        return replace(commit, before=self._before(book, commit.delta))
+
+    def _unedited(self, book: Book, id_: str, base: Definition) -> bool:
+        here, known = book.cells.get(id_), book.conflicts.get(id_)
+        if not self.holds("equal to its base is not edited"):
+            return id_ not in book.changes
+        return here == (base if known is None else known.base)
+
+    # -- folding ---------------------------------------------------------------------------------------------------
+
+    def _append(self, name: str, book: Book, commit: Commit) -> Commit:
+        """Append `commit` to the log of `name`, whose state in front of it is `book`."""
+        self.last += 1
+        commit = replace(commit, sequence=self.last)
+        book = deepcopy(book)
+        book.birth = book.birth or self.last
+        book.sequence = self.last
+        if commit.kind == "replay":
+            self._fold_replay(book, commit)
+        elif commit.kind in ("edit", "apply", "revert"):
+            self._fold_edit(book, commit)
+        if commit.status is not None:
+            book.status = commit.status
+        if commit.protected is not None:
+            book.protected = commit.protected
+        self.logs.setdefault(name, []).append(commit)
+        self.books.setdefault(name, []).append(book)
+        return commit
+
+    def _fold_edit(self, book: Book, commit: Commit) -> None:
+        for id_ in commit.delta if book.target is not None else ():
+            if not self.holds("the first change keeps the base"):
+                book.changes[id_] = commit.before[id_]
+            book.changes.setdefault(id_, commit.before[id_])
+            if id_ in commit.settled:
+                book.conflicts.pop(id_, None)
+        self._fold_delta(book, commit)
+        book.own = commit.sequence if commit.delta else book.own
+
+    def _fold_replay(self, book: Book, commit: Commit) -> None:
+        self._fold_delta(book, commit)
+        for id_ in commit.delta:
+            book.changes.pop(id_, None)
+            if self.holds("taken ids leave conflicts"):
+                book.conflicts.pop(id_, None)
+        for id_, their in commit.bases.items():
+            book.changes[id_] = their
+            if their == book.cells.get(id_):
+                del book.changes[id_]
+            if id_ in commit.conflicts:
+                book.conflicts[id_] = Conflict(commit.conflicts[id_], commit.sequence)
+            else:
+                book.conflicts.pop(id_, None)
+        if commit.strategy != "record":
+            book.own = commit.sequence
+
+    def _fold_delta(self, book: Book, commit: Commit) -> None:
+        for id_, definition in commit.delta.items():
+            if definition is None:
+                book.cells.pop(id_, None)
+                book.edited.pop(id_, None)
+            else:
+                book.cells[id_] = definition
+                book.edited[id_] = commit.sequence
+        if commit.delta:
+            book.last_edit = commit.sequence
