@@ -18,12 +18,17 @@ def bench(
     change_sets: Annotated[int, typer.Option(min=1, max=10_000, help="Number of change sets under load at once.")] = 4,
     in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Requests in flight for each change set.")] = 16,
     requests: Annotated[
-        int, typer.Option(min=1, max=10_000_000, help="Total number of requests that wait until they are applied.")
+        int,
+        typer.Option(
+            min=1, max=10_000_000, help="Number of requests in the first phase, which waits until each is applied."
+        ),
     ] = 4000,
     derived: Annotated[
         int,
         typer.Option(
-            min=0, max=1_000_000, help="Then, number of requests that wait until derived values are up to date."
+            min=0,
+            max=1_000_000,
+            help="Number of requests in the second phase, which waits until derived values are up to date.",
         ),
     ] = 40,
     seconds: Annotated[float, typer.Option(min=1, help="Stop sending requests after this long.")] = 60.0,
@@ -37,7 +42,7 @@ def bench(
     It creates change sets, sends requests with one update each, and prints requests per second and the latency of
     answers: first until a request is applied, then until the derived total of the change set is up to date. Finally, it
     reads logs and values back and checks that every request was applied once and in order and that every value is
-    exact. The exit code is 1 if not.
+    exact. If one of these checks fails, the exit code is 1.
     """
     from rebaser.cli.commands.bench_load import LoadPlan, run_load
     from rebaser.cli.options import checked_key

@@ -151,7 +151,7 @@ def show(
 ) -> int:
     """Show dead letters in full.
 
-    This is the reason, the headers, and the request as far as it can be read.
+    It prints the reason, the headers, and the request as far as it can be read.
     """
     selection = LetterSelection(workspace, change_set, code, id_)
     selection.check()

@@ -25,7 +25,7 @@ def ping(
 ) -> int:
     """Check whether servers are alive and ready.
 
-    The exit code is 1 if none is ready, for health checks.
+    For health checks: the exit code is 1 if no server is ready.
     """
     from rebaser.cli.runner import run_async
 

@@ -20,7 +20,10 @@ def recompute(
         str | None, typer.Option(metavar="F", help="Only values of this function. Default: all derived values.")
     ] = None,
     wait: Annotated[
-        WaitUntil, typer.Option(help="End when the request is sent, applied, or all derived values are up to date.")
+        WaitUntil,
+        typer.Option(
+            help="End when the request is sent, when it is applied, or when all derived values are up to date."
+        ),
     ] = WaitUntil.APPLIED,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")] = 60.0,
     json: Json = False,
@@ -29,8 +32,8 @@ def recompute(
 ) -> int:
     """Compute the derived values of a change set again.
 
-    Use it after the code of a function has changed: nothing else has values computed again that are up to date. The
-    values show as stale until they are computed. If one turns out different, the values that depend on it are computed
+    Use it after the code of a function has changed: values that are up to date are not computed again otherwise. Until
+    they are computed, the values show as stale. If one turns out different, the values that depend on it are computed
     again, too.
     """
     from rebaser.cli.runner import run_async

@@ -33,7 +33,7 @@ def status(
         typer.Option(
             metavar="SECONDS",
             min=0.1,
-            help="Also watch the acks of tasks for this long. Servers need REBASER_ACK_SAMPLE.",
+            help="Also watch the acks of tasks for this long. Servers must run with REBASER_ACK_SAMPLE.",
         ),
     ] = None,
     *,
