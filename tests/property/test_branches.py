@@ -97,3 +97,8 @@ def test_each_rule_is_needed(rule: str) -> None:
         except AssertionError:
             return
     pytest.fail(f"nothing broke without {rule!r}")
+
+
+def test_an_older_position_is_applied_after_a_later_replay_told_a_conflict() -> None:
+    """The target took what stood at that position, so an edit behind it is an edit, and no conflict of before."""
+    run(1000672)

@@ -324,9 +324,10 @@ class World:
                     theirs.setdefault(id_, book.theirs(id_))
         commit = Commit(0, "replay")
         for id_, their in theirs.items():
-            here, known = book.cells.get(id_), book.conflicts.get(id_)
+            # The target took the definition of the position that it applied, so an older conflict on it is over.
+            here, known = book.cells.get(id_), None if id_ in agreed else book.conflicts.get(id_)
             base = agreed[id_] if id_ in agreed else book.theirs(id_)
-            if self._unedited(book, id_, base):
+            if self._unedited(book, id_, base if known is None else known.base):
                 (commit.delta if their != here else commit.bases)[id_] = their
             elif their == here:
                 commit.bases[id_] = their
@@ -342,10 +343,9 @@ class World:
         return replace(commit, before=self._before(book, commit.delta))
 
     def _unedited(self, book: Book, id_: str, base: Definition) -> bool:
-        here, known = book.cells.get(id_), book.conflicts.get(id_)
         if not self.holds("equal to its base is not edited"):
             return id_ not in book.changes
-        return here == (base if known is None else known.base)
+        return book.cells.get(id_) == base
 
     # -- folding ---------------------------------------------------------------------------------------------------
 
