@@ -6,10 +6,9 @@ The descriptions of the fields are the source of the reference page of settings.
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from rebaser_core.errors import ConfigError
 from rebaser_core.limits import COMMIT_LIMITS, Limits
@@ -18,6 +17,8 @@ from rebaser_core.topology import TopologyOptions
 if TYPE_CHECKING:
     from rebaser_client.jetstream import Access
 
+PREFIX = "rebaser_"  # of environment variables, in any case
+LIMIT_PREFIX = f"{PREFIX}limits__"
 LOWEST_LIMIT = 8
 ACCESS = (
     "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
@@ -25,10 +26,10 @@ ACCESS = (
 )  # fmt: skip
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Times are in seconds, sizes in bytes. `Settings()` reads the environment; arguments override it."""
 
-    model_config = SettingsConfigDict(env_prefix="REBASER_", env_nested_delimiter="__", extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     # Addresses and names
     nats_url: str = Field(
@@ -200,6 +201,19 @@ class Settings(BaseSettings):
         description="Bounds on requests, each with a variable of its own: REBASER_LIMITS__MAX_DEPTH and so on.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _add_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        limits: dict[str, str] = {}
+        for variable, value in os.environ.items():
+            name = variable.lower()
+            if name.startswith(LIMIT_PREFIX):
+                limits[name.removeprefix(LIMIT_PREFIX)] = value
+            elif name.startswith(PREFIX):
+                found[name.removeprefix(PREFIX)] = value
+        return found | ({"limits": limits} if limits else {}) | given
+
     @field_validator("limits", mode="before")
     @classmethod
     def _check_limits(cls, limits: object) -> object:
@@ -256,9 +270,7 @@ def load_settings(**given: object) -> Settings:
     Raises `ConfigError` with a one-line message.
     """
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-    except SettingsError as error:
-        raise ConfigError(f"a setting in the environment cannot be read: {error}") from None
+        return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
         name = "__".join(str(part) for part in first["loc"])

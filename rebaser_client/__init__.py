@@ -7,36 +7,40 @@ the log of a change set), `admin` (streams, status, dead letters), and `spark` (
 This package imports `rebaser_core`, and nothing of `rebaser`.
 """
 
-from rebaser_client.admin.dead_letters import DeadLetter, DeadLetterBox
-from rebaser_client.admin.status import Overview
-from rebaser_client.client import RebaserClient, Wait
-from rebaser_client.errors import (
-    ClientClosedError,
-    NotAllowed,
-    NotAuthorized,
-    NotConnectedError,
-    NotReadyError,
-    NotSecure,
-    QueueFull,
-    RequestConflicts,
-    RequestIdReused,
-    RequestRejected,
-    RequestTimeout,
-    TooLarge,
-)
-from rebaser_client.jetstream import Access
-from rebaser_client.log.entries import Entry, Newest
-from rebaser_client.options import ClientOptions
-from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
-from rebaser_core.encoding.payload import ContentType
-from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
-from rebaser_core.ids import RequestId
-from rebaser_core.limits import Limits
-from rebaser_core.messages import Conflict, Conflicts, DvuProgress, EnqueueUpdatesResponse, Failure, Success
-from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.state.selection import Item
-from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
-from rebaser_core.values import Fault, Json, JsonInput, State, Value
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rebaser_client.admin.dead_letters import DeadLetter, DeadLetterBox
+    from rebaser_client.admin.status import Overview
+    from rebaser_client.client import RebaserClient, Wait
+    from rebaser_client.errors import (
+        ClientClosedError,
+        NotAllowed,
+        NotAuthorized,
+        NotConnectedError,
+        NotReadyError,
+        NotSecure,
+        QueueFull,
+        RequestConflicts,
+        RequestIdReused,
+        RequestRejected,
+        RequestTimeout,
+        TooLarge,
+    )
+    from rebaser_client.jetstream import Access
+    from rebaser_client.log.entries import Entry, Newest
+    from rebaser_client.options import ClientOptions
+    from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
+    from rebaser_core.encoding.payload import ContentType
+    from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
+    from rebaser_core.ids import RequestId
+    from rebaser_core.limits import Limits
+    from rebaser_core.messages import Conflict, Conflicts, DvuProgress, EnqueueUpdatesResponse, Failure, Success
+    from rebaser_core.state.change_set import ChangeSetState
+    from rebaser_core.state.selection import Item
+    from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
+    from rebaser_core.values import Fault, Json, JsonInput, State, Value
 
 __all__ = [
     "Access",
@@ -94,3 +98,57 @@ __all__ = [
     "Value",
     "Wait",
 ]
+
+_NAMES = {
+    "rebaser_client.admin.dead_letters": ("DeadLetter", "DeadLetterBox"),
+    "rebaser_client.admin.status": ("Overview",),
+    "rebaser_client.client": ("RebaserClient", "Wait"),
+    "rebaser_client.errors": (
+        "ClientClosedError",
+        "NotAllowed",
+        "NotAuthorized",
+        "NotConnectedError",
+        "NotReadyError",
+        "NotSecure",
+        "QueueFull",
+        "RequestConflicts",
+        "RequestIdReused",
+        "RequestRejected",
+        "RequestTimeout",
+        "TooLarge",
+    ),
+    "rebaser_client.jetstream": ("Access",),
+    "rebaser_client.log.entries": ("Entry", "Newest"),
+    "rebaser_client.options": ("ClientOptions",),
+    "rebaser_core.commit": ("Commit", "Computed", "Decision", "Kind", "Outcome"),
+    "rebaser_core.encoding.payload": ("ContentType",),
+    "rebaser_core.errors": (
+        "ConfigError",
+        "RebaserError",
+        "TransientError",
+        "UnprocessableError",
+        "UnsupportedVersion",
+    ),
+    "rebaser_core.ids": ("RequestId",),
+    "rebaser_core.limits": ("Limits",),
+    "rebaser_core.messages": ("Conflict", "Conflicts", "DvuProgress", "EnqueueUpdatesResponse", "Failure", "Success"),
+    "rebaser_core.state.change_set": ("ChangeSetState",),
+    "rebaser_core.state.selection": ("Item",),
+    "rebaser_core.updates": ("Derive", "Match", "Recompute", "Remove", "Set", "Unset", "Update"),
+    "rebaser_core.values": ("Fault", "Json", "JsonInput", "State", "Value"),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Import `name` from its module when it is first used (PEP 562)."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

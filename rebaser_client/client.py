@@ -25,9 +25,8 @@ from rebaser_client.requests.backpressure import Backpressure
 from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
-from rebaser_core.decide import REQUEST_ID_REUSED
 from rebaser_core.encoding.envelope import CBOR, ContentType
-from rebaser_core.errors import UnprocessableError
+from rebaser_core.errors import REQUEST_ID_REUSED, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success, decode

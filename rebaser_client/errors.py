@@ -2,10 +2,9 @@
 
 from typing import ClassVar, Literal, TypeAlias
 
-from rebaser_core.decide import REQUEST_ID_REUSED
-from rebaser_core.errors import Disposition, RebaserError, TransientError, UnprocessableError
+from rebaser_core.errors import REQUEST_ID_REUSED, Disposition, RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success
+from rebaser_core.response import Conflicts, EnqueueUpdatesResponse, Failure, Success
 
 Operation: TypeAlias = Literal["publish", "subscribe"]
 

@@ -1,13 +1,16 @@
 """Sends the library's log events to the logging of the application, or nowhere if the application configured none.
 
 If the application configured structlog, events go there, with their fields. Otherwise they go to the standard
-`logging`, one line for each event, under the logger `rebaser_client`.
+`logging`, one line for each event, under the logger `rebaser_client`. The record has the event and its fields as the
+attributes `event` and `fields`.
+
+Invariant: this module does not import structlog, which takes longer than the rest of the client. An application that
+did not import it has not configured it.
 """
 
 import logging
+import sys
 from typing import Any, Self
-
-import structlog
 
 from rebaser_core.ids import ChangeSetKey
 
@@ -24,7 +27,7 @@ class Logger:
         self._name = name
         self._fields = fields
         self._plain = logging.getLogger(name)
-        self._structured: Any = structlog.get_logger(name)
+        self._structured: Any = None
 
     def bind(self, **fields: Any) -> Self:
         """Return a logger that adds `fields` to each event."""
@@ -55,13 +58,19 @@ class Logger:
 
     def _emit(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
         fields = self._fields | fields
-        if structlog.is_configured():  # checked at each event: applications configure logging after their imports
+        structlog: Any = sys.modules.get("structlog")
+        # Checked at each event, because applications configure logging after their imports. While another thread
+        # imports structlog, the module exists without its functions.
+        if structlog is not None and getattr(structlog, "is_configured", bool)():
+            if self._structured is None:
+                self._structured = structlog.get_logger(self._name)
             if exc_info:
                 fields["exc_info"] = True
             self._structured.log(level, event, **fields)
         elif self._plain.isEnabledFor(level):
             words = [event, *(f"{name}={value!r}" for name, value in fields.items())]
-            self._plain.log(level, "%s", " ".join(words), exc_info=exc_info, stacklevel=3)
+            extra = {"event": event, "fields": fields}
+            self._plain.log(level, "%s", " ".join(words), exc_info=exc_info, stacklevel=3, extra=extra)
 
 
 def get_logger(name: str) -> Logger:

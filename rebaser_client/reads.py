@@ -1,28 +1,40 @@
-"""The read-only operations of the client: values, definitions, commits, progress, status."""
+"""The read-only operations of the client: values, definitions, commits, progress, status.
 
+Invariant: NumPy, which states need, is imported when the first state is read, and not on the event loop.
+"""
+
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
 from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_client.log.entries import Entry, EntryKind, EntryReplay, EntryStart, read_entries
-from rebaser_client.log.reader import LogReader
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.messages import DvuProgress, decode
-from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.selection import Item, select_items, select_values
 from rebaser_core.subjects import Subjects
 from rebaser_core.values import Value
+
+if TYPE_CHECKING:
+    from rebaser_client.log.reader import LogReader
+    from rebaser_core.state.change_set import ChangeSetState
+
+STATES = "rebaser_client.log.reader"  # the module that loads states
 
 
 class ReadOperations:
@@ -35,7 +47,9 @@ class ReadOperations:
         self._js = JetStream(connection)
         self._subjects = subjects
         self._limits = limits
-        self._reader = LogReader(self._js, subjects, blobs)
+        self._blobs = blobs
+        self._reader = CommitReader(self._js, subjects, blobs)
+        self._states: LogReader | None = None
         self._coverage = CoverageWaiter(self._reader, group)
 
     async def exists(self, workspace: str, change_set: str) -> bool:
@@ -81,10 +95,20 @@ class ReadOperations:
         """
         return select_items(await self.state(workspace, change_set), match, after=after, limit=limit)
 
-    async def state(self, workspace: str, change_set: str) -> ChangeSetState:
+    async def state(self, workspace: str, change_set: str) -> "ChangeSetState":
         """Return the folded state as of the newest commit: values, their definitions, and the debt."""
         with translate_missing_stream():
-            return (await self._reader.load(ChangeSetKey.of(workspace, change_set))).state
+            key = ChangeSetKey.of(workspace, change_set)
+            return (await (await self._state_reader()).load(key)).state
+
+    async def _state_reader(self) -> "LogReader":
+        if self._states is None:
+            if STATES not in sys.modules:
+                await to_thread.run_sync(import_module, STATES)
+            from rebaser_client.log.reader import LogReader  # noqa: PLC0415 - see the module docstring
+
+            self._states = self._states or LogReader(self._js, self._subjects, self._blobs)
+        return self._states
 
     async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncGenerator[Commit, None]:
         """Yield commits with their deltas as they are appended: those after log sequence `after`, or from now on.

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rebaser_core.commit import Applied, BlobRef, Decision, Outcome
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
-REQUEST_ID_REUSED = "request_id_reused"  # the error code of a request that reuses the id of another
 MAX_MESSAGE = 1000  # characters of a recorded error message
 MAX_CONFLICTS = 100  # conflicts that a reply names, so that it fits in a message
 

@@ -5,7 +5,9 @@ in `code` (stable, for programs) and in the message (for people).
 """
 
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Final
+
+REQUEST_ID_REUSED: Final = "request_id_reused"  # the code of a request that reuses the id of another
 
 
 class Disposition(Enum):

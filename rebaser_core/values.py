@@ -6,12 +6,11 @@ Unicode text, arrays, and maps with text keys. Two values are the same if both t
 
 import math
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, Union
-
-import numpy as np
 
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
@@ -107,9 +106,10 @@ class _Converter:
             raise UnprocessableError(f"value is larger than {self._limits.max_value_bytes} bytes", code="too_large")
         if type(value) in _SIMPLE or depth > self._limits.max_depth:
             return value
-        if isinstance(value, np.generic):
+        np: Any = sys.modules.get("numpy")  # a program that has a scalar of NumPy has imported it; others need not
+        if isinstance(value, getattr(np, "generic", ())):
             convertible = isinstance(value, (np.number, np.bool_, np.str_)) and not isinstance(value, np.timedelta64)
-            return value.item() if convertible else value
+            return value.item() if convertible else value  # type: ignore[attr-defined]
         if isinstance(value, str):
             return str.__str__(value)
         if isinstance(value, (int, float)):

@@ -1,7 +1,7 @@
 """Defines the commands and their help, and turns the result of every command into an exit code.
 
-Invariant: this module and the modules it imports at the top are quick to import. Each command imports what it needs
-when it runs.
+Invariant: this module and the modules it imports at the top are quick to import. The module of a command is imported
+when the command is chosen, or its help is wanted; it imports what it needs when it runs.
 """
 
 import os
@@ -12,25 +12,14 @@ import typer
 
 from rebaser import __version__
 from rebaser.cli import console
-from rebaser.cli.commands.bench import bench
-from rebaser.cli.commands.demo import demo
-from rebaser.cli.commands.dlq import dlq
-from rebaser.cli.commands.doctor import doctor
-from rebaser.cli.commands.enqueue import enqueue
-from rebaser.cli.commands.functions import functions
-from rebaser.cli.commands.get import get
-from rebaser.cli.commands.list import list_
-from rebaser.cli.commands.ping import ping
-from rebaser.cli.commands.recompute import recompute
-from rebaser.cli.commands.serve import dev, serve
-from rebaser.cli.commands.status import status
-from rebaser.cli.commands.tail import tail
 from rebaser.cli.env_vars import unknown_variables
 from rebaser.cli.errors import DONE, FAILED, INTERRUPTED, explain, is_broken_pipe, silence_output
+from rebaser.cli.lazy_group import Function, LazyGroup
 from rebaser.cli.options import examples, with_access
 
 app = typer.Typer(
     name="rebaser",
+    cls=LazyGroup,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "REBASER"},
@@ -70,20 +59,35 @@ def _root(
         console.note(f"warning: {line}")
 
 
-app.command(
-    epilog=examples(
+@LazyGroup.command(
+    "dev",
+    examples(
         "rebaser dev",
         "rebaser dev --port 4333 --data /tmp/rebaser",
-    )
-)(dev)
-app.command(
-    epilog=examples(
+    ),
+)
+def _dev() -> Function:
+    from rebaser.cli.commands.serve import dev
+
+    return dev
+
+
+@LazyGroup.command(
+    "serve",
+    examples(
         "rebaser serve --nats nats://nats:4222 --spark sc://spark:15002",
         "REBASER_NATS_URL=nats://a:4222,nats://b:4222 rebaser serve --concurrency 200",
-    )
-)(with_access(serve))
-app.command(
-    epilog=examples(
+    ),
+)
+def _serve() -> Function:
+    from rebaser.cli.commands.serve import serve
+
+    return with_access(serve)
+
+
+@LazyGroup.command(
+    "enqueue",
+    examples(
         "rebaser enqueue shop draft --set price=9.5 --set qty=3 --derive total='price * qty' --wait derived",
         "rebaser enqueue shop draft --derive 'cart/total=`cart/1/price` * 2'",
         "rebaser enqueue shop draft --input p='cart/*/price' --derive 'cart/dear=p.filter(price, price > 9)'",
@@ -97,79 +101,158 @@ app.command(
         '{"op": "derive", "id": "total", "function": "sum", "inputs": {"values": {"match": "cart/*/price"}}}',
         '{"op": "unset", "id": "cart/1/price"}',
         '{"op": "remove", "id": "cart/1/price"}',
-    )
-)(with_access(enqueue))
-app.command(
-    epilog=examples(
+    ),
+)
+def _enqueue() -> Function:
+    from rebaser.cli.commands.enqueue import enqueue
+
+    return with_access(enqueue)
+
+
+@LazyGroup.command(
+    "recompute",
+    examples(
         "rebaser recompute shop draft --function company.tax --wait derived",
         "rebaser recompute shop draft",
-    )
-)(with_access(recompute))
-app.command(
-    epilog=examples(
+    ),
+)
+def _recompute() -> Function:
+    from rebaser.cli.commands.recompute import recompute
+
+    return with_access(recompute)
+
+
+@LazyGroup.command(
+    "get",
+    examples(
         "rebaser get shop draft",
         "rebaser get shop draft total 'cart/*/price' --with-definitions",
         "rebaser get shop draft --json | jq 'select(.state == \"error\")'",
         "rebaser get shop draft --updates > updates.jsonl",
-    )
-)(with_access(get))
-app.command(
+    ),
+)
+def _get() -> Function:
+    from rebaser.cli.commands.get import get
+
+    return with_access(get)
+
+
+@LazyGroup.command(
     "list",
-    epilog=examples(
+    examples(
         "rebaser list",
         "rebaser list shop",
         "rebaser list shop --json | jq -r .changeSetId",
     ),
-)(list_)
-app.command(
-    epilog=examples(
+)
+def _list() -> Function:
+    from rebaser.cli.commands.list import list_
+
+    return list_
+
+
+@LazyGroup.command(
+    "tail",
+    examples(
         "rebaser tail --follow",
         "rebaser tail shop draft --since 10m --json | jq .requests",
         "rebaser tail --requests --all",
         "rebaser tail --dlq --last",
-    )
-)(with_access(tail))
-app.command(
-    epilog=examples(
+    ),
+)
+def _tail() -> Function:
+    from rebaser.cli.commands.tail import tail
+
+    return with_access(tail)
+
+
+@LazyGroup.command(
+    "status",
+    examples(
         "rebaser status",
         "rebaser status --values --limit 20 --after shop/draft",
         "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt)'",
-    )
-)(with_access(status))
-app.command(
-    epilog=examples(
+    ),
+)
+def _status() -> Function:
+    from rebaser.cli.commands.status import status
+
+    return with_access(status)
+
+
+@LazyGroup.command(
+    "ping",
+    examples(
         "rebaser ping",
         'rebaser ping --server "$REBASER_SERVER_ID" --timeout 5',
-    )
-)(with_access(ping))
-app.command(
-    epilog=examples(
+    ),
+)
+def _ping() -> Function:
+    from rebaser.cli.commands.ping import ping
+
+    return with_access(ping)
+
+
+@LazyGroup.command(
+    "functions",
+    examples(
         "rebaser functions",
         "rebaser functions --json | jq -r .name",
         "rebaser functions --servers",
-    )
-)(functions)
-app.add_typer(dlq)
-app.command(
-    epilog=examples(
+    ),
+)
+def _functions() -> Function:
+    from rebaser.cli.commands.functions import functions
+
+    return functions
+
+
+@LazyGroup.command(
+    "doctor",
+    examples(
         "rebaser doctor                                      # check the installation",
         "rebaser doctor shop draft                           # check the log of a change set",
         "rebaser doctor shop draft --repair                  # show what a repair would do and lose",
         "rebaser doctor shop draft --repair --yes --save /tmp/damaged",
-    )
-)(with_access(doctor))
-app.command(
-    epilog=examples(
+    ),
+)
+def _doctor() -> Function:
+    from rebaser.cli.commands.doctor import doctor
+
+    return with_access(doctor)
+
+
+@LazyGroup.command(
+    "demo",
+    examples(
         "rebaser demo",
         "rebaser demo --data /tmp/rebaser-demo",
-    )
-)(demo)
-app.command(
-    epilog=examples(
+    ),
+)
+def _demo() -> Function:
+    from rebaser.cli.commands.demo import demo
+
+    return demo
+
+
+@LazyGroup.command(
+    "bench",
+    examples(
         "rebaser bench",
         "rebaser bench --change-sets 1 --in-flight 64 --requests 20000 --json",
-    )
-)(with_access(bench))
+    ),
+)
+def _bench() -> Function:
+    from rebaser.cli.commands.bench import bench
+
+    return with_access(bench)
+
+
+@LazyGroup.group("dlq")
+def _dlq() -> typer.Typer:
+    from rebaser.cli.commands.dlq import dlq
+
+    return dlq
 
 
 def run(arguments: list[str]) -> int:

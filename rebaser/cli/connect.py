@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rebaser.doctor.examination import Stores
     from rebaser.settings import Settings
     from rebaser_client import RebaserClient
-    from rebaser_client.admin.status import ServerInfo
+    from rebaser_client.admin.servers import ServerInfo
 
 
 def connect_client(
@@ -70,8 +70,8 @@ async def ping_servers(nats: str, prefix: str, server: str | None, timeout: floa
     """
     from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings
-    from rebaser_client.admin.status import ping
-    from rebaser_client.jetstream import Connection
+    from rebaser_client.admin.servers import ping
+    from rebaser_client.nats.connection import Connection
     from rebaser_core.subjects import Subjects
 
     settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())

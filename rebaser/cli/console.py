@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+TERMINAL_VARIABLES = frozenset({"FORCE_COLOR", "TTY_COMPATIBLE"})  # with which rich takes a pipe for a terminal
+
 
 @cache
 def out() -> "Console":
@@ -28,6 +30,11 @@ def out() -> "Console":
 def err() -> "Console":
     """Standard error."""
     return _console()(stderr=True, highlight=False, soft_wrap=True)
+
+
+def is_terminal() -> bool:
+    """Whether stdout is a terminal, or the environment says so. rich is imported only if it may be one."""
+    return (sys.stdout.isatty() or not TERMINAL_VARIABLES.isdisjoint(os.environ)) and out().is_terminal
 
 
 @cache
@@ -147,7 +154,7 @@ def table(
     if stdout is not a terminal, for a command that shows several tables. Control characters in cells are escaped. A
     tuple is a cell of several lines.
     """
-    if not out().is_terminal:
+    if not is_terminal():
         if headings:
             sys.stdout.write(f"{title}\n" + "\t".join(titles) + "\n")
         for row in rows:

@@ -1,19 +1,21 @@
 """Configures logging: events go to stderr, as lines for people or as JSON.
 
-Invariant: no event goes to stdout, which is for results, and no traceback shows local variables.
+Invariant: no event goes to stdout, which is for results, and no traceback shows local variables. structlog, which
+imports rich, is imported only by commands that log, and by others when there is an error to show.
 """
 
 import logging
 import os
 import sys
-
-import structlog
+from typing import Any
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 def configure(level: str, format_: str) -> None:
     """Configure structlog. `format_`: `console`, `json`, or `auto`: `console` on a terminal, `json` elsewhere."""
+    import structlog
+
     as_json = format_ == "json" or (format_ == "auto" and not sys.stderr.isatty())
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -33,3 +35,28 @@ def configure(level: str, format_: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def show_errors() -> None:
+    """Show the errors that the client logs, unless logging is configured already.
+
+    structlog is configured when the first error is logged.
+    """
+    structlog: Any = sys.modules.get("structlog")
+    if structlog is None:
+        logging.getLogger("rebaser_client").addHandler(_FirstError(logging.ERROR))
+    elif not structlog.is_configured():
+        configure("error", "console")  # structlog's own default would write to stdout
+
+
+class _FirstError(logging.Handler):
+    """Configures structlog, and passes the event on to it. Later events go there directly."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        import structlog
+
+        logging.getLogger("rebaser_client").removeHandler(self)
+        configure("error", "console")
+        event, fields = getattr(record, "event", record.getMessage()), getattr(record, "fields", {})
+        exc_info = {"exc_info": record.exc_info} if record.exc_info else {}
+        structlog.get_logger(record.name).log(record.levelno, event, **fields, **exc_info)

@@ -13,7 +13,6 @@ from importlib.util import find_spec
 
 import anyio
 import anyio.abc
-import structlog
 
 from rebaser.cli import logs
 from rebaser_client.task_groups import flat_task_group
@@ -27,8 +26,7 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
 
     With `daemon`, SIGTERM is the normal way to stop, and the exit code is 0.
     """
-    if not structlog.is_configured():
-        logs.configure("error", "console")  # structlog's own default would write to stdout
+    logs.show_errors()
     code = anyio.run(
         partial(_supervised, work), backend="asyncio", backend_options={"use_uvloop": find_spec("uvloop") is not None}
     )

@@ -16,7 +16,8 @@ from rebaser.doctor.log_message import Classification, LogMessage, classify_mess
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import JetStream, OrderedConsumer
-from rebaser_client.log.reader import DAMAGED, LASTING_CODES, LogReader
+from rebaser_client.log.commits import DAMAGED
+from rebaser_client.log.reader import LASTING_CODES, LogReader
 from rebaser_core.blob_address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit
 from rebaser_core.dead_letter import claimed_id

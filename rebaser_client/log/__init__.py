@@ -1,7 +1,7 @@
 """Reads the logs of change sets.
 
-`reader` loads the state of a change set: the newest checkpoint, then the tail of the log. `coverage` waits until a DVU
-has covered a commit. `entries` lists the messages of a stream for people and tools.
+`commits` reads commits. `reader` loads the state of a change set: the newest checkpoint, then the tail of the log.
+`coverage` waits until a DVU has covered a commit. `entries` lists the messages of a stream for people and tools.
 
 For clients, servers, the doctor and the Spark data source. This package imports `rebaser_client.jetstream`, `blobs`,
 `cooperative`, `errors`, `logs` and `backoff`, and `rebaser_core`.

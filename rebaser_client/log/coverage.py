@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 
 from rebaser_client.backoff import Backoff
 from rebaser_client.errors import ClientClosedError, NotAllowed
-from rebaser_client.log.reader import LogReader
+from rebaser_client.log.commits import CommitReader
 from rebaser_client.logs import get_logger
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
@@ -41,7 +41,7 @@ class _Follower:
 class CoverageWaiter:
     """Runs its followers in `group`."""
 
-    def __init__(self, reader: LogReader, group: TaskGroup) -> None:
+    def __init__(self, reader: CommitReader, group: TaskGroup) -> None:
         self._reader = reader
         self._group = group
         self._followers: dict[ChangeSetKey, _Follower] = {}

@@ -5,34 +5,31 @@ that a decision depends on go to the stream leader.
 """
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import anyio
 
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate, run_offloaded
-from rebaser_client.jetstream import JetStream, OrderedConsumer, StoredMessage
+from rebaser_client.jetstream import JetStream, StoredMessage
+from rebaser_client.log.commits import DAMAGED, MAX_BLOB, CommitReader
 from rebaser_client.logs import get_logger
 from rebaser_core.checkpoint import Chain, open_checkpoint
 from rebaser_core.commit import CheckpointRef, Commit
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import decode_commit, decode_delta
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.subjects import Subjects
 
 log = get_logger(__name__)
 
 COMMIT_OVERHEAD = 512  # bytes that stand for the cost of reading a commit, in addition to its size
-MAX_BLOB = 2**31  # bytes
 MAX_CONCURRENT_TAILS = 8  # because NATS drops a connection with 64 MiB that the client has not read
 LOAD_ATTEMPTS = 8
 RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
-FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
-DAMAGED = "damaged_commit"
 LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # errors that a retry seldom cures
 
 
@@ -48,13 +45,11 @@ class LoadedState:
     chain: Chain = field(default_factory=Chain)
 
 
-class LogReader:
-    """Reads the logs of one installation: messages through `js`, large deltas and checkpoints through `blobs`."""
+class LogReader(CommitReader):
+    """Loads the states of one installation: messages through `js`, large deltas and checkpoints through `blobs`."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
-        self._js = js
-        self._subjects = subjects
-        self._blobs = blobs
+        super().__init__(js, subjects, blobs)
         self._tails = anyio.Semaphore(MAX_CONCURRENT_TAILS, fast_acquire=True)
 
     async def load(self, key: ChangeSetKey) -> LoadedState:
@@ -79,45 +74,6 @@ class LogReader:
                 raise type(error)(f"{error.message}; {advice}", code=error.code) from error
         raise TransientError(f"the log of {key} cannot be read: {problem}; {advice}", code="broken_chain")
 
-    async def last(self, key: ChangeSetKey) -> Commit | None:
-        """Return the newest commit of `key`, its delta not loaded; None if there is none."""
-        stored = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
-        return None if stored is None else self.decode(stored.sequence, stored.headers, stored.data)
-
-    async def follow(self, key: ChangeSetKey, after: int) -> AsyncGenerator[Commit, None]:
-        """Yield commits after log sequence `after`, their deltas not loaded, as they are appended. Never ends."""
-        async with self._consumer(key, after + 1) as consumer:
-            async for message in consumer:
-                commit = self.decode(message.stream_sequence, message.headers, message.data)
-                if commit is not None:
-                    yield commit
-
-    def decode(self, sequence: int, headers: Mapping[str, str], data: bytes) -> Commit | None:
-        """Return the commit in a log message, its delta not loaded.
-
-        If the message does not claim to be a commit, logs an error and returns None. Raises `TransientError` for a
-        damaged commit, because skipping it would lose its changes.
-        """
-        try:
-            return replace(decode_commit(headers, data), sequence=sequence)
-        except UnprocessableError as error:
-            if error.code != FOREIGN:
-                raise _damaged(sequence, error) from error
-            log.error(  # noqa: TRY400 - a traceback would not help
-                "log_foreign_message", seq=sequence, reason=error.message
-            )
-            return None
-
-    async def with_delta(self, commit: Commit) -> Commit:
-        """Return `commit` with its delta, fetched if it is in a blob. Raises the errors of `load`."""
-        if commit.delta_blob is None or commit.delta:
-            return commit
-        data = await self._blobs.get(commit.delta_blob.address, max_bytes=MAX_BLOB)
-        try:
-            return replace(commit, delta=decode_delta(commit.kind, data))
-        except UnprocessableError as error:
-            raise _damaged(commit.sequence, error) from error
-
     async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
         """Return the state in a checkpoint, and the checkpoint's parts. Raises the errors of `load`."""
         newest = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
@@ -131,9 +87,6 @@ class LogReader:
         except UnprocessableError as error:
             text = f"checkpoint {checkpoint.address} is damaged: {error.message}"
             raise TransientError(text, code="damaged_checkpoint") from error
-
-    def _consumer(self, key: ChangeSetKey, start: int) -> OrderedConsumer:
-        return OrderedConsumer(self._js, self._subjects.commits_stream, self._subjects.commits(key), start=start)
 
     async def _load(self, key: ChangeSetKey) -> LoadedState:
         last = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
@@ -194,10 +147,6 @@ class LogReader:
                 if message.stream_sequence >= last.sequence:
                     break
         return newest
-
-
-def _damaged(sequence: int, error: UnprocessableError) -> TransientError:
-    return TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED)
 
 
 def _weight(commit: Commit, data: bytes) -> int:

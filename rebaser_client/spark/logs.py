@@ -12,8 +12,9 @@ from typing import Self
 from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.log.commits import FOREIGN
 from rebaser_client.log.entries import Entry, read_entries
-from rebaser_client.log.reader import FOREIGN, LogReader
+from rebaser_client.log.reader import LogReader
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_client.spark.options import SourceOptions
 from rebaser_core.commit import Commit

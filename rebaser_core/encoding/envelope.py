@@ -60,7 +60,7 @@ class Body(BaseModel):
     """Base of the wire models, one for each version of each message: camelCase names, exact types, no unknown
     fields."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, frozen=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -23,16 +23,9 @@ from rebaser_core.messages.delta import (
 from rebaser_core.messages.progress import PROGRESS, DvuProgress
 from rebaser_core.messages.read_back import surely_reads_back
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
-from rebaser_core.messages.response import (
-    RESPONSE,
-    Conflict,
-    Conflicts,
-    EnqueueUpdatesResponse,
-    Failure,
-    Status,
-    Success,
-)
+from rebaser_core.messages.response import RESPONSE
 from rebaser_core.messages.sweep_headers import read_sweep_headers, read_unknown, sweep_headers
+from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Status, Success
 
 __all__ = [
     "REGISTRY",

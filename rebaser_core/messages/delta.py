@@ -14,13 +14,12 @@ from rebaser_core.commit import Computed, Delta, Kind
 from rebaser_core.encoding.payload import CBOR, LIST, MAP, dumps, head, malformed, read_head, read_item
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
-from rebaser_core.messages.computed_blob import check_table, decode_table, encode_table
-from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.updates import Update, any_match, check_id, of_id, parse_update, parse_updates
 from rebaser_core.values import Fault, check_json
 
 T = TypeVar("T")
 
+_ITEMS = (tuple, list)  # the types of a delta that is not in columns
 _SINGULAR = {"updates": "update", "computed": "computed value"}
 
 
@@ -81,7 +80,8 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 # `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Blobs are encoded and decoded item by item:
 # one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that contain a
 # match are written as `v2`, so that a program of the previous release leaves them to newer programs. The results of a
-# large update are written in columns (`rebaser_core.messages.computed_blob`). That format is also tagged `v2`.
+# large update are written in columns (`rebaser_core.messages.computed_blob`). That format is also tagged `v2`. Its
+# module needs NumPy, so it is imported only for such a delta, which clients seldom meet.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 
@@ -98,8 +98,12 @@ def decode_updates_blob(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[U
 
 def encode_delta(delta: Delta) -> bytes:
     """The blob with a delta that is too large for its commit. An empty delta needs no blob."""
-    if isinstance(delta, ComputedTable):
-        return encode_table(delta)
+    if not isinstance(delta, _ITEMS):
+        from rebaser_core.messages.computed_blob import encode_table  # noqa: PLC0415 - see above
+        from rebaser_core.state.computed_table import ComputedTable  # noqa: PLC0415 - see above
+
+        if isinstance(delta, ComputedTable):
+            return encode_table(delta)
     field, write = _writer(delta)
     tag = "v2" if field == "updates" and any_match(delta) else "v1"
     frame = dumps(CBOR, {tag: {field: []}})[:-1]
@@ -112,6 +116,8 @@ def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Del
         if data[:4] == _V2:
             if len(data) > limits.max_request_bytes:
                 raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
+            from rebaser_core.messages.computed_blob import decode_table  # noqa: PLC0415 - see above
+
             return decode_table(data, limits)
         return _decode("computed", data, limits, read_computed)
     return _decode("updates", data, limits, parse_update)
@@ -119,9 +125,14 @@ def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Del
 
 def check_delta(kind: Kind, data: bytes, delta: Delta) -> None:
     """Check that the blob `data` decodes to `delta` of a commit of `kind`; raises `UnprocessableError` otherwise."""
-    if isinstance(delta, ComputedTable):
-        check_table(data, delta, COMMIT_LIMITS)
-    elif decode_delta(kind, data) != tuple(delta):
+    if not isinstance(delta, _ITEMS):
+        from rebaser_core.messages.computed_blob import check_table  # noqa: PLC0415 - see above
+        from rebaser_core.state.computed_table import ComputedTable  # noqa: PLC0415 - see above
+
+        if isinstance(delta, ComputedTable):
+            check_table(data, delta, COMMIT_LIMITS)
+            return
+    if decode_delta(kind, data) != tuple(delta):
         raise malformed("it reads back as another delta")
 
 

@@ -1,7 +1,6 @@
-"""The reply to a request: what was performed, or why nothing was."""
+"""The wire format of the reply to a request."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import FailFast
 
@@ -9,53 +8,7 @@ from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
-
-
-@dataclass(frozen=True, slots=True)
-class Success:
-    """`performed` updates were applied in the commit at log sequence `commit`."""
-
-    performed: int
-    commit: int
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """One edit of the other change set that conflicts with this one."""
-
-    id: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conflicts:
-    """Nothing was applied. `conflicts` is empty in a repeated reply, because the log keeps only `message`."""
-
-    message: str
-    commit: int
-    conflicts: tuple[Conflict, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Nothing was applied. `commit` is None if the failure is not in the log."""
-
-    code: str
-    message: str
-    commit: int | None = None
-
-
-Status: TypeAlias = Success | Conflicts | Failure
-
-
-@dataclass(frozen=True, slots=True)
-class EnqueueUpdatesResponse:
-    """`id` is that of the request; empty if the request has no readable id."""
-
-    id: RequestId
-    workspace_id: str
-    change_set_id: str
-    status: Status
+from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Status, Success
 
 
 class SuccessV1(Body):

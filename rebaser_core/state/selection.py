@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from heapq import nsmallest
+from typing import TYPE_CHECKING
 
-from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.updates import Derive
 from rebaser_core.values import Value
+
+if TYPE_CHECKING:  # it imports NumPy
+    from rebaser_core.state.change_set import ChangeSetState
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class Item:
 
 
 def select_ids(
-    state: ChangeSetState, match: str | None = None, *, after: str = "", limit: int | None = None
+    state: "ChangeSetState", match: str | None = None, *, after: str = "", limit: int | None = None
 ) -> list[str]:
     """Ids of `state` that match the glob `match` (None: all), sorted: those after `after`, at most `limit`."""
     ids = iter(state.cells)
@@ -31,7 +34,7 @@ def select_ids(
     return sorted(ids) if limit is None else nsmallest(limit, ids)
 
 
-def select_values(state: ChangeSetState, match: str | None = None) -> dict[str, Value]:
+def select_values(state: "ChangeSetState", match: str | None = None) -> dict[str, Value]:
     """Values of `state` by id, sorted by id if `match` is given."""
     if match is None:
         return state.values()
@@ -39,7 +42,7 @@ def select_values(state: ChangeSetState, match: str | None = None) -> dict[str, 
 
 
 def select_items(
-    state: ChangeSetState, match: str | None = None, *, after: str = "", limit: int | None = None
+    state: "ChangeSetState", match: str | None = None, *, after: str = "", limit: int | None = None
 ) -> list[Item]:
     """The ids of `select_ids` with their values and definitions."""
     items: list[Item] = []

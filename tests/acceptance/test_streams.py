@@ -10,7 +10,7 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import RebaserClient, Set
-from rebaser_client.admin.status import ping
+from rebaser_client.admin.servers import ping
 from rebaser_client.errors import NotConnectedError, NotReadyError
 from rebaser_client.jetstream import ApiError, Connection, JetStream
 from rebaser_core.messages import EnqueueUpdatesResponse

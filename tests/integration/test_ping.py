@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.server import Server, _answer_pings
 from rebaser.settings import Settings
-from rebaser_client.admin.status import ping
+from rebaser_client.admin.servers import ping
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream
 from rebaser_core.ids import ChangeSetKey

@@ -44,7 +44,7 @@ class Engine:
 
 @asynccontextmanager
 async def serving(js: JetStream, subjects: Subjects, engine: object, **settings: float) -> AsyncIterator[Server]:
-    given = Settings(server_id="test", **{"quiescent_period": 600} | settings)  # type: ignore[arg-type]
+    given = Settings(server_id="test", **{"quiescent_period": 600} | settings)
     server = Server(context_of(js, subjects, given, engine))
     ready = anyio.Event()
     async with anyio.create_task_group() as group:

@@ -47,6 +47,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_list_fits_into_a_terminal_of_80_columns_and_breaks_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Console(file=io.StringIO(), force_terminal=True, width=80, highlight=False, no_color=True)
     monkeypatch.setattr(console, "out", lambda: terminal)
+    monkeypatch.setattr(console, "is_terminal", lambda: True)
     dlq.list_.__wrapped__()  # type: ignore[attr-defined]
     text = re.sub(r"\x1b\[\d*m", "", terminal.file.getvalue())  # type: ignore[attr-defined]
     assert max(map(len, text.splitlines())) <= 80

@@ -1,6 +1,9 @@
 """Log events go to stderr, and tell nothing that nobody put into them."""
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -37,3 +40,32 @@ def test_events_below_the_level_are_silent_and_json_is_one_object_a_line(capsys:
     [line] = capsys.readouterr().err.splitlines()
     event = json.loads(line)
     assert (event["event"], event["level"], event["count"]) == ("loud", "warning", 3)
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_an_error_of_the_client_is_shown_and_nothing_below(configured: bool) -> None:
+    """structlog is imported for the first error that is shown; an application may have configured it before."""
+    program = f"""
+import sys
+from rebaser.cli import logs
+from rebaser_client.logs import get_logger
+
+if {configured}:
+    logs.configure("error", "console")
+log = get_logger("rebaser_client.x").bind(key="a b")
+logs.show_errors()
+log.warning("quiet")
+before = "structlog" in sys.modules
+log.error("loud", count=3)
+try:
+    open("/nowhere")
+except OSError:
+    log.exception("raised")
+print(before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{configured}\n"
+    first, second, *traceback = done.stderr.splitlines()
+    assert re.fullmatch(r"\S+Z \[error +\] loud +count=3 key='a b'", first)
+    assert re.fullmatch(r"\S+Z \[error +\] raised +key='a b'", second)
+    assert "FileNotFoundError" in traceback[-1]

@@ -15,7 +15,8 @@ from rebaser.cli.commands.functions import functions
 from rebaser.cli.commands.status import status
 from rebaser.cli.errors import CommandFailed
 from rebaser_client.admin.ack_stats import TaskAcks
-from rebaser_client.admin.status import ChangeSetStatus, Overview, ServerInfo, UpdateInfo, _server_info
+from rebaser_client.admin.servers import ServerInfo, UpdateInfo, _server_info
+from rebaser_client.admin.status import ChangeSetStatus, Overview
 from rebaser_client.admin.stream_usage import DurabilityStatus, MessageCost, StreamStatus, TasksStatus
 from rebaser_core.commit import Applied, Commit, Computed, Kind
 from rebaser_core.state.change_set import ChangeSetState
@@ -246,6 +247,7 @@ def test_a_pipe_gets_a_row_a_line(show: Show) -> None:
 def test_a_terminal_gets_titles(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(console, "out", lambda: Console(file=screen, force_terminal=True, width=200))
+    monkeypatch.setattr(console, "is_terminal", lambda: True)
     show()
     shown = screen.getvalue()
     for words in (

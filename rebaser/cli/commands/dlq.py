@@ -104,7 +104,7 @@ def list_(
         for letter in letters:
             console.write_json(_object(letter))
         return exit_code
-    if console.out().is_terminal:
+    if console.is_terminal():
         titles, rows = ("died (UTC)", "request", "reason"), [_terminal_row(letter) for letter in letters]
         console.table(titles, rows, title=f"Dead letters: {len(letters):,}")
     else:

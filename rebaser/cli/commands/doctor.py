@@ -57,8 +57,10 @@ def doctor(
     Servers may keep running: if one writes to the log during the repair, nothing is changed and the command can be run
     again.
     """
+    from rebaser.cli import logs
     from rebaser.cli.runner import run_async
 
+    logs.configure("error", "console")  # the repair runs code of the server, which logs by structlog
     if workspace is None and not (repair or yes or save):
         from rebaser.cli.commands.doctor_installation import check_installation
 

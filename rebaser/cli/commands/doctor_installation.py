@@ -144,7 +144,7 @@ class InstallationChecks:
 
     async def _servers(self, connection: "Connection", subjects: Any) -> None:
         from rebaser import __version__
-        from rebaser_client.admin.status import ping
+        from rebaser_client.admin.servers import ping
 
         servers = await ping(connection, subjects)
         if not servers:

@@ -10,7 +10,7 @@ from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
-    from rebaser_client.admin.status import ServerInfo, Signature
+    from rebaser_client.admin.servers import ServerInfo, Signature
 
 ANSWER_TIMEOUT = 2.0  # seconds
 

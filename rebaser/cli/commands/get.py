@@ -118,10 +118,10 @@ def _show_values(state: "ChangeSetState", selected: list[str] | None, as_json: b
     if with_definitions:
         titles += ("definition",)
         rows = ((*row, _formula(state, row[0])) for row in rows)
-    if console.out().is_terminal and len(ids) > MAX_ROWS:
+    if console.is_terminal() and len(ids) > MAX_ROWS:
         rows = (row for row, _ in zip(rows, range(MAX_ROWS), strict=False))
     console.table(titles, rows)
-    if console.out().is_terminal and len(ids) > MAX_ROWS:
+    if console.is_terminal() and len(ids) > MAX_ROWS:
         sys.stdout.flush()
         console.note(f"{MAX_ROWS} of {len(ids):,} values; give ids, or use --json for all")
 

@@ -11,7 +11,7 @@ from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
 
 if TYPE_CHECKING:
-    from rebaser_client.admin.status import ServerInfo
+    from rebaser_client.admin.servers import ServerInfo
 
 
 def ping(

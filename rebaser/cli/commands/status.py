@@ -16,7 +16,8 @@ from rebaser.cli.wording import progress_text
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
     from rebaser_client.admin.ack_stats import TaskAcks
-    from rebaser_client.admin.status import ChangeSetStatus, Overview, ServerInfo, UpdateInfo
+    from rebaser_client.admin.servers import ServerInfo, UpdateInfo
+    from rebaser_client.admin.status import ChangeSetStatus, Overview
     from rebaser_client.admin.stream_usage import DurabilityStatus, StreamStatus, TasksStatus
     from rebaser_core.state.tally import Tally
 

@@ -1,0 +1,53 @@
+"""The reply to a request: what was performed, or why nothing was."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rebaser_core.ids import RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """`performed` updates were applied in the commit at log sequence `commit`."""
+
+    performed: int
+    commit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One edit of the other change set that conflicts with this one."""
+
+    id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts:
+    """Nothing was applied. `conflicts` is empty in a repeated reply, because the log keeps only `message`."""
+
+    message: str
+    commit: int
+    conflicts: tuple[Conflict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Nothing was applied. `commit` is None if the failure is not in the log."""
+
+    code: str
+    message: str
+    commit: int | None = None
+
+
+Status: TypeAlias = Success | Conflicts | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueUpdatesResponse:
+    """`id` is that of the request; empty if the request has no readable id."""
+
+    id: RequestId
+    workspace_id: str
+    change_set_id: str
+    status: Status
