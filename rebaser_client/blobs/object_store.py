@@ -34,7 +34,10 @@ class ObjectStoreBlobs:
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise ConfigError("the blob store is not a valid URL") from None  # not shown: it may contain a secret
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         if parts.scheme not in SCHEMES:
             raise ConfigError(

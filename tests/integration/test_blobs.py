@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from threading import get_ident
 
 import anyio
 import pytest
@@ -15,6 +16,7 @@ from rebaser_client.jetstream.infos import PubAck
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
 from rebaser_core.subjects import Subjects
+from rebaser_core.thresholds import Thresholds, forced
 from tests.support.nats_proxy import Frame, proxied
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -59,6 +61,22 @@ async def test_many_at_once_do_not_disturb_each_other(blobs: BlobStore) -> None:
         assert await blobs.get(address_of(data)) == data
 
 
+async def test_a_large_blob_is_hashed_beside_the_event_loop(blobs: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def noted(data: bytes) -> str:
+        threads.append(get_ident())
+        return address_of(data)
+
+    for module in ("store", "nats", "object_store"):
+        monkeypatch.setattr(f"rebaser_client.blobs.{module}.address_of", noted)
+    with forced(Thresholds(hash_on_loop_max_bytes=100)):
+        address = await blobs.put(b"x" * 101)
+        await blobs.get(address)
+    assert threads
+    assert get_ident() not in threads
+
+
 async def test_what_is_not_there_is_missing(blobs: BlobStore) -> None:
     with pytest.raises(BlobMissing):
         await blobs.get(address_of(b"never put"))
@@ -100,7 +118,8 @@ async def test_a_folder_holds_nothing_but_whole_blobs(js: JetStream, tmp_path: P
 
 async def test_a_store_that_cannot_be_used_is_a_setting_to_be_mended(js: JetStream, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for url in ("ftp://host/x", "http://me:secret@host/x", f"file://{tmp_path}/file/x", "nonsense", "s3://"):
+    broken = "s3://me:secret@[::1/x", "s3://me:secret@a host/x"
+    for url in ("ftp://host/x", "http://me:secret@host/x", f"file://{tmp_path}/file/x", "nonsense", "s3://", *broken):
         with pytest.raises(ConfigError) as refused:
             open_blobs(url, js, "unused")
         assert "secret" not in refused.value.message

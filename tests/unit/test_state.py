@@ -221,6 +221,19 @@ def test_a_parameter_that_changes_only_its_type_beside_a_view_is_another_definit
     assert canonical(definition.params["p"]) == canonical(again)
 
 
+def test_definitions_are_of_another_generation_whenever_one_comes_or_goes() -> None:
+    """What is kept of a graph is good for as long as they are of the same."""
+    state = ChangeSetState()
+    derive = Derive("b", "sum", {"x": "a"})
+    seen = [state.cells.columns.definition_generation]
+    for sequence, update in enumerate((derive, Set("b", 1), derive, Unset("b"), derive, derive, Remove("b")), 1):
+        state.fold(sequence, rebase(state, update))
+        seen.append(state.cells.columns.definition_generation)
+    assert seen == sorted(set(seen))
+    state.fold(8, rebase(state, Set("a", 1), Set("c", 1), Remove("c")))
+    assert state.cells.columns.definition_generation == seen[-1]
+
+
 def test_a_thread_keeps_what_it_works_on_until_it_ends() -> None:
     """Whoever cancelled it has closed the view long ago."""
     state = ChangeSetState()
