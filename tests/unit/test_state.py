@@ -226,7 +226,8 @@ def test_definitions_are_of_another_generation_whenever_one_comes_or_goes() -> N
     state = ChangeSetState()
     derive = Derive("b", "sum", {"x": "a"})
     seen = [state.cells.columns.definition_generation]
-    for sequence, update in enumerate((derive, Set("b", 1), derive, Unset("b"), derive, derive, Remove("b")), 1):
+    updates: list[Update] = [derive, Set("b", 1), derive, Unset("b"), derive, derive, Remove("b")]
+    for sequence, update in enumerate(updates, 1):
         state.fold(sequence, rebase(state, update))
         seen.append(state.cells.columns.definition_generation)
     assert seen == sorted(set(seen))
