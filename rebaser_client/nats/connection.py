@@ -27,7 +27,7 @@ from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_client.nats.replies import Replies
 from rebaser_client.nats.subscription import MessageIterator, Subscription
 from rebaser_client.task_groups import flat_task_group
-from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.errors import RebaserError
 
 log = get_logger(__name__)
 Args = TypeVarTuple("Args")
@@ -37,7 +37,6 @@ CONNECT_BOUND = 5.0  # seconds
 RETRY_MIN, RETRY_MAX = 0.05, 2.0  # seconds between attempts to reconnect
 QUEUE = 4096  # messages that `subscribe` buffers for its reader
 JETSTREAM = "$JS."  # prefix of its API subjects, in any domain
-HEADER_LINE = 4  # bytes of a header line besides its name and value
 
 
 class Connection:
@@ -118,16 +117,17 @@ class Connection:
         invalid subject or header name.
         """
         link = self._link
+        if not self._write(subject, payload, headers, reply) and link is not None:
+            await link.flush()
+
+    def _write(self, subject: str, payload: bytes, headers: dict[str, str] | None, reply: str) -> bool:
+        """Do as `publish`, but return False instead of waiting if too much is unsent."""
+        link = self._link
         if link is None:
             self.check_open()
             raise NotConnectedError("there is no connection to NATS")
-        if headers:
-            # The server counts headers as payload. nats-py does not, and would lose the connection.
-            size = len(payload) + sum([len(key) + len(value) + HEADER_LINE for key, value in headers.items()])
-            if size * 4 > self.max_payload and _size(payload, headers) > self.max_payload:
-                raise UnprocessableError("the message is larger than the server accepts", code="too_large")
         with translate_errors():
-            await link.publish(subject, payload, reply, headers)
+            return link.publish(subject, payload, reply, headers)
 
     def publish_now(self, subject: str, payload: bytes, *, reply: str = "") -> bool:
         """Send a small, urgent message from the read loop. Return False if it was not sent."""
@@ -158,7 +158,8 @@ class Connection:
         inbox, future, timer = self._replies.open_request(subject, timeout)
         link = self._link
         try:
-            await self.publish(subject, payload, headers, reply=inbox)
+            if not self._write(subject, payload, headers, inbox) and link is not None:
+                await link.flush()
             message = await future
         except RequestTimeoutError:
             if link is not None and link is self._link and subject.startswith(JETSTREAM):
@@ -386,9 +387,3 @@ class Connection:
             await self.publish(subject, payload)
         except RebaserError as error:
             log.debug("post_failed", subject=subject, reason=error.message)
-
-
-def _size(payload: bytes, headers: dict[str, str]) -> int:
-    """Return an upper bound of the bytes that the server counts."""
-    lines = sum(len(key.encode()) + len(value.encode()) + HEADER_LINE for key, value in headers.items())
-    return len(payload) + lines + len(b"NATS/1.0\r\n\r\n")

@@ -188,22 +188,34 @@ class Link:
         self._parser.sized.clear()
         self._end()
 
-    async def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> None:
-        """Pass a message to nats-py; raises the errors of nats-py. The caller checks size and connection.
+    def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> bool:
+        """Have a message written soon; raises the errors of nats-py. The caller checks the connection.
 
-        With headers this replaces `Client.publish`, which checks each name and value letter by letter. That is half the
-        cost of a publish, and most header lines of a connection are the same few.
+        Returns False if so much waits to be written that the caller should await `flush`. This replaces
+        `Client.publish`, which checks each name and value of headers letter by letter, does not count headers as
+        payload, and goes through five coroutines.
         """
         client = self.client
-        if not headers:
-            return await client.publish(subject, payload, reply)
         if not client.is_connected:
             raise nats.errors.ConnectionClosedError
         for name in (subject, reply or subject):
-            if not name or not name.isascii() or not name.isprintable() or " " in name:
+            if not name or " " in name or not name.isprintable():
                 raise nats.errors.BadSubjectError
-        block = b"".join([b"NATS/1.0\r\n", *[_header_line(pair) for pair in headers.items()], b"\r\n"])
-        return await client.publish_block(subject, reply, block, payload)
+        size = len(payload)
+        if headers:
+            block = b"".join([b"NATS/1.0\r\n", *[_header_line(pair) for pair in headers.items()], b"\r\n"])
+            size += len(block)
+            command = f"HPUB {subject} {reply} {len(block)} {size}\r\n".encode() + block + payload + b"\r\n"
+        else:
+            command = f"PUB {subject} {reply} {size}\r\n".encode() + payload + b"\r\n"
+        if size > client.max_payload:
+            raise nats.errors.MaxPayloadError
+        return client.write_soon(command)
+
+    async def flush(self) -> None:
+        """Return when what waits has been written, at the latest after `COMMAND_BOUND`."""
+        with anyio.move_on_after(COMMAND_BOUND):
+            await self.client.flushed()
 
     def publish_now(self, subject: str, payload: bytes, reply: str) -> bool:
         """Write a message to the socket, after all messages that wait to be written. Return False if it is not sent."""

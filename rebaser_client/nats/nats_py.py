@@ -18,16 +18,16 @@ import nats.errors
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client, Srv
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.aio.transport import TcpTransport
-from nats.protocol.command import hpub_cmd, pub_cmd
+from nats.protocol.command import pub_cmd
 
 from rebaser_client.errors import NotAllowed
 from rebaser_client.nats.parser import ProtocolParser
 
 PRIVATE = {
     "Client": {
-        "_connect_to_server", "_current_server", "_flush_pending", "_flush_queue", "_flusher_task", "_pending",
-        "_pending_data_size", "_pongs", "_process_err", "_process_info", "_process_ping", "_process_pong", "_ps",
-        "_reading_task", "_send_command", "_server_info", "_server_pool", "_transport",
+        "_connect_to_server", "_current_server", "_flush_queue", "_flusher_task", "_max_pending_size",
+        "_pending", "_pending_data_size", "_pongs", "_process_err", "_process_info", "_process_ping", "_process_pong",
+        "_ps", "_reading_task", "_server_info", "_server_pool", "_transport",
     },
     "TcpTransport": {"_io_reader", "_io_writer"},
     "Subscription": {"_id"},
@@ -104,11 +104,23 @@ class NatsClient(Client):
             if not flushed.done():
                 flushed.set_result(None)
 
-    async def publish_block(self, subject: str, reply: str, block: bytes, payload: bytes) -> None:
-        """Publish with headers that are already encoded and checked."""
-        await self._send_command(hpub_cmd(subject, reply, block, payload))
-        if self._flush_queue is not None and self._flush_queue.empty():
-            await self._flush_pending()
+    def write_soon(self, command: bytes) -> bool:
+        """Have the flusher write `command` after all that waits. Return False if so much waits that the caller should
+        `flush`.
+        """
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        queue = self._flush_queue
+        if queue is not None and queue.empty():
+            queue.put_nowait(asyncio.get_running_loop().create_future())
+        return self._pending_data_size <= self._max_pending_size
+
+    async def flushed(self) -> None:
+        """Return when the flusher has written what waits now, or was aborted. nats-py's own swallows a cancellation."""
+        if self._flush_queue is not None:
+            future = asyncio.get_running_loop().create_future()
+            await self._flush_queue.put(future)
+            await future
 
     def publish_now(self, subject: str, reply: str, payload: bytes) -> bool:
         """Write a message to the socket, after all messages that wait to be written. Return False if it is not sent.
@@ -121,12 +133,10 @@ class NatsClient(Client):
         return True
 
     def _write_now(self, command: bytes) -> None:
-        self._pending.append(command)
         if not isinstance(self._transport, TcpTransport):  # a WebSocket is written by the flusher alone
-            self._pending_data_size += len(command)
-            if self._flush_queue is not None and self._flush_queue.empty():
-                self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+            self.write_soon(command)
             return
+        self._pending.append(command)
         waiting, self._pending, self._pending_data_size = self._pending, [], 0
         with suppress(OSError, RuntimeError):  # the socket is closed, which the reading task will notice
             self._transport.writelines(waiting)  # type: ignore[no-untyped-call]

@@ -42,9 +42,9 @@ def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[tuple[str, str]]]:
     def note(link: Link, operation: str, subject: str) -> None:
         found.setdefault(str(link.client.options["user"]), set()).add((operation, subject))
 
-    async def published(self: Link, subject: str, *rest: Any) -> None:
+    def published(self: Link, subject: str, *rest: Any) -> bool:
         note(self, "publish", subject)
-        await publish(self, subject, *rest)
+        return publish(self, subject, *rest)
 
     def published_now(self: Link, subject: str, *rest: Any) -> bool:
         note(self, "publish", subject)

@@ -133,6 +133,7 @@ class SimLink:
         self._handlers: dict[int, Handler] = {}
         self._sids = itertools.count(1)
         self._broken = False  # nothing that is on its way arrives
+        self._unsent: list[tuple[str, bytes, str, Headers | None]] = []
         self._out = self._in = 0.0
         network.links[self] = None
         network.model.attach(self._peer)
@@ -166,10 +167,17 @@ class SimLink:
         self._network.model.detach(self._peer)
         self.shut("the connection was cut")
 
-    async def publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> None:
+    def publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> bool:
+        """The caller has to flush, where faults can stop it."""
         if not self.up:
             raise nats.errors.ConnectionClosedError
-        await self._network.send(self, subject, payload, reply, None if not headers else dict(headers))
+        self._unsent.append((subject, payload, reply, None if not headers else dict(headers)))
+        return False
+
+    async def flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for message in unsent:
+            await self._network.send(self, *message)
 
     def publish_now(self, subject: str, payload: bytes, reply: str) -> bool:
         """Nothing goes past the faults: it is sent as any other."""
