@@ -346,7 +346,8 @@ class Connection:
 
     def _detach(self) -> None:
         self._link = None
-        self._linked = anyio.Event()
+        if self._linked.is_set():  # otherwise callers wait for this event, which `_attach` or `_close` will set
+            self._linked = anyio.Event()
         self._subscriptions = {subscription: None for subscription in self._subscriptions if subscription.lasting}
         self._replies.lose()
 

@@ -11,8 +11,9 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
-from rebaser_client.errors import NotConnectedError
+from rebaser_client.errors import ClientClosedError, NotConnectedError
 from rebaser_client.jetstream import Connection, Msg, NoRespondersError, RequestTimeoutError
+from rebaser_client.nats.link import Link
 from rebaser_core.errors import ConfigError, UnprocessableError
 from tests.support.nats_proxy import proxied
 
@@ -294,3 +295,38 @@ async def test_an_interest_closed_while_there_is_no_connection_stays_closed(own_
         await own_nats.start()
         with pytest.raises(NoRespondersError):
             await connection.request("x", timeout=30)
+
+
+async def test_who_waits_for_a_connection_is_told_that_it_was_closed(
+    nats_server: EmbeddedNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    away = anyio.Event()
+
+    async def nobody(*_: object) -> Link:
+        away.set()
+        raise NotConnectedError("nobody answers")
+
+    async def wait(connection: Connection) -> None:
+        with pytest.raises(ClientClosedError):
+            await connection.wait_connected()
+        told.append("wait_connected")
+
+    async def request(connection: Connection) -> None:
+        with pytest.raises(ClientClosedError):
+            await connection.request("x", timeout=300)
+        told.append("request")
+
+    with anyio.fail_after(30):
+        async with (
+            anyio.create_task_group() as group,
+            proxied(nats_server.port) as proxy,
+            Connection.connect(proxy.url) as connection,
+        ):
+            monkeypatch.setattr(Link, "open", nobody)
+            await proxy.cut()
+            await away.wait()
+            group.start_soon(wait, connection)
+            group.start_soon(request, connection)
+            await anyio.wait_all_tasks_blocked()
+    assert sorted(told) == ["request", "wait_connected"]

@@ -1,7 +1,9 @@
 """Columns, what is laid over them, and the way back, against a map of cells."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -180,9 +182,9 @@ def test_what_a_pattern_matches_is_known_whatever_came_and_went(
 @settings(max_examples=300)
 @given(st.lists(updates | computed, min_size=5, max_size=20), st.lists(computed, unique_by=lambda one: one[0]))
 def test_a_table_is_what_its_items_are(script: list[Any], found: list[tuple[str, Json, Fault | None]]) -> None:
-    one, all_, made = Cells(), Cells(), Cells().columns
+    one, all_, moved, made = Cells(), Cells(), Cells(), Cells().columns
     for step in script:
-        for cells in (one, all_):
+        for cells in (one, all_, moved):
             if isinstance(step, tuple):
                 cells.compute(*step)
             else:
@@ -192,6 +194,8 @@ def test_a_table_is_what_its_items_are(script: list[Any], found: list[tuple[str,
         made.set(id_, value)
         made.put(row, value, fault)
     count = len(found)
-    all_.compute_all(ComputedTable(made.ids, made.kind[:count], made.bits[:count], made.other, made.faults))
-    assert dict(one) == dict(all_)
+    table = ComputedTable(made.ids, made.kind[:count], made.bits[:count], made.other, made.faults)
+    all_.compute_all(table)
+    moved.compute_all(replace(table, rows=np.arange(count, dtype=np.int32), columns=made))  # other columns, other rows
+    assert dict(one) == dict(all_) == dict(moved)
     assert [canonical(cell.value) for cell in one.values()] == [canonical(cell.value) for cell in all_.values()]
