@@ -130,6 +130,8 @@ class Thresholds:
     """Maximum updates or results that are inline in a commit: encoding more takes tens of milliseconds."""
     inline_table_max_rows: int = _from(1_000)
     """Maximum rows of a table of results that is inline. Larger tables go to a blob, still in columns."""
+    blob_slice_max_items: int = _from(256, 1, 60_000)
+    """Maximum updates or results of a blob that are encoded or decoded in one call."""
     overlay_merge_per_commit: int = _from(256, 1)
     """Values of the overlay that each commit merges into the columns, in addition to the values it changes itself."""
     overlay_merge_step: int = _from(500, 1)

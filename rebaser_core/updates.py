@@ -180,7 +180,7 @@ def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
     fields = _FIELDS.get(op) if type(op) is str else None
     if fields is None:
         raise _invalid(f"unknown op {str(op)[:40]!r}: use set, derive, unset or remove")
-    if not raw.keys() <= fields:
+    if not fields.issuperset(raw):
         extra = next(str(key) for key in raw if key not in fields)
         raise _invalid(f"{op} has no field {extra[:40]!r}")
     id_ = check_id(raw.get("id"), limits)
@@ -245,6 +245,8 @@ def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
 
 def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> str:
     """Return `id_`; raises `UnprocessableError` if it is not text of 1 to `max_id_length` printable characters."""
+    if type(id_) is str and 0 < len(id_) <= limits.max_id_length and id_.isprintable():
+        return id_
     if type(id_) is not str or not id_:
         raise _invalid(f"{what} is not text" if id_ is not None and type(id_) is not str else f"{what} is missing")
     if len(id_) > limits.max_id_length:
@@ -267,11 +269,14 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
             inputs[name] = check_id(source, limits, "input id")
             count += 1
         elif isinstance(source, (list, tuple)):
-            items = tuple(_parse_input(item, limits) for item in source)
+            items = (
+                tuple(source) if _are_ids(source, limits) else tuple([_parse_input(item, limits) for item in source])
+            )
+            if Match in map(type, items):
+                matches += list(map(type, items)).count(Match)
             # A list of one match means the same as the match alone.
             inputs[name] = items[0] if len(items) == 1 and type(items[0]) is Match else items
             count += len(items)
-            matches += list(map(type, items)).count(Match)
         elif type(source) is dict and limits.max_matches and source.keys() == {"match"}:
             inputs[name] = _parse_input(source, limits)
             count += 1
@@ -287,6 +292,15 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
         raise _invalid(f"params of {id_!r} are not a map")
     params: Any = check_json(raw_params, limits)
     return Derive(id_, function, inputs, params)
+
+
+def _are_ids(items: Sequence[object], limits: Limits) -> bool:
+    """Whether `check_id` accepts all `items`."""
+    longest = limits.max_id_length
+    for item in items:  # noqa: SIM110 - `all` takes twice as long
+        if not (type(item) is str and 0 < len(item) <= longest and item.isprintable()):
+            return False
+    return True
 
 
 def _parse_input(raw: object, limits: Limits) -> Input:

@@ -79,7 +79,7 @@ def check_json(value: object, limits: Limits = DEFAULT_LIMITS) -> Json:
     elif kind is float:
         if math.isfinite(value):  # type: ignore[arg-type]
             return value  # type: ignore[return-value]
-    elif kind is bool or value is None:
+    elif kind is bool or value is None or _is_plain(value, limits):
         return value  # type: ignore[return-value]
     try:
         _check_nested(value, limits)
@@ -87,6 +87,13 @@ def check_json(value: object, limits: Limits = DEFAULT_LIMITS) -> Json:
         value = _Converter(limits).convert(value)
         _check_nested(value, limits)
     return value  # type: ignore[return-value]
+
+
+def _is_plain(value: object, limits: Limits) -> bool:
+    """Whether `value` is ASCII text or an empty map, within `limits`. Most values that are not numbers are."""
+    if type(value) is str:
+        return value.isascii() and len(value) + 2 <= limits.max_value_bytes
+    return type(value) is dict and not value and limits.max_depth > 0 and limits.max_value_bytes >= 2
 
 
 class _Foreign(UnprocessableError):  # noqa: N818 - what it is
@@ -127,7 +134,7 @@ def _check_nested(value: object, limits: Limits) -> None:
     stack: list[tuple[object, int]] = [(value, 0)]
     while stack:
         item, depth = stack.pop()
-        room -= _check_one(item)
+        room -= len(item) + 2 if type(item) is str and item.isascii() else _check_one(item)
         if isinstance(item, (list, dict)):
             if depth >= limits.max_depth:
                 raise UnprocessableError(f"value is nested deeper than {limits.max_depth}", code="too_deep")
@@ -135,7 +142,7 @@ def _check_nested(value: object, limits: Limits) -> None:
                 for key in item:
                     if type(key) is not str:
                         raise _Foreign("a map key is not text", code="invalid_value")
-                    room -= _check_one(key)
+                    room -= len(key) + 2 if key.isascii() else _check_one(key)
                 stack.extend((child, depth + 1) for child in item.values())
             else:
                 stack.extend((child, depth + 1) for child in item)

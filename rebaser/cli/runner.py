@@ -4,10 +4,11 @@ Invariant: the first SIGINT or SIGTERM cancels the work of the command and lets 
 process at once. No task outlives the command.
 """
 
+import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 
@@ -31,6 +32,18 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
         partial(_supervised, work), backend="asyncio", backend_options={"use_uvloop": find_spec("uvloop") is not None}
     )
     return 0 if daemon and code == 128 + signal.SIGTERM else code
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause Python's cycle collector while many objects without cycles are made; it would take a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 async def _supervised(work: Work) -> int:

@@ -28,7 +28,7 @@ from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, Conten
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
-from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
+from rebaser_core.messages import EncodedUpdates, EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Recompute, Update, check_updates, parse_recompute
 
@@ -116,25 +116,29 @@ class RequestSender:
         recompute: Recompute | None = None,
         inbox: str = "",
     ) -> OutgoingRequest:
-        """Check and encode a request. Updates too large for a message are put in the blob store.
+        """Check and encode a request. Updates too large for a message are put in the blob store. `EncodedUpdates` of
+        that size were checked and encoded before.
 
         Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
-        checked = check_updates(updates, self._limits)
-        await self._check_definitions(checked)
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
-        request = EnqueueUpdatesRequest(
-            request_id, key.workspace, key.change_set, checked, None, from_change_set, recompute
-        )
-        headers, payload = encode(request, self._content_type)
-        if len(payload) > min(self._js.connection.max_payload // 2, thresholds.now.inline_max_bytes):
+        inline_max = min(self._js.connection.max_payload // 2, thresholds.now.inline_max_bytes)
+        request = EnqueueUpdatesRequest(request_id, key.workspace, key.change_set, (), None, from_change_set, recompute)
+        if isinstance(updates, EncodedUpdates) and len(updates.blob) > inline_max:
+            blob = updates.blob
+        else:
+            checked = check_updates(updates, self._limits)
+            await self._check_definitions(checked)
+            headers, payload = encode(replace(request, updates=checked), self._content_type)
+            if len(payload) <= inline_max:
+                return OutgoingRequest(key, request_id, inbox, headers, payload)
             blob = encode_updates_blob(checked)
-            if len(blob) > self._limits.max_request_bytes:
-                raise TooLarge(len(blob), self._limits.max_request_bytes)
-            with translate_missing_stream(), anyio.fail_after(deadline - self._loop.time()):
-                address = await self._blobs.put(blob)
-            headers, payload = encode(replace(request, updates=None, updates_address=address), self._content_type)
+        if len(blob) > self._limits.max_request_bytes:
+            raise TooLarge(len(blob), self._limits.max_request_bytes)
+        with translate_missing_stream(), anyio.fail_after(deadline - self._loop.time()):
+            address = await self._blobs.put(blob)
+        headers, payload = encode(replace(request, updates=None, updates_address=address), self._content_type)
         return OutgoingRequest(key, request_id, inbox, headers, payload)
 
     async def _check_definitions(self, updates: Sequence[Update]) -> None:

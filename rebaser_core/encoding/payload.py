@@ -7,7 +7,7 @@ Its time and memory are proportional to the payload.
 import json
 import math
 from enum import StrEnum
-from io import BytesIO
+from io import SEEK_CUR, BytesIO
 from typing import Any, NoReturn
 
 import cbor2
@@ -104,6 +104,26 @@ def read_item(source: BytesIO, limits: Limits) -> object:
     value = read_unchecked(source, limits)
     check_tree(value)
     return value
+
+
+def read_items(source: BytesIO, count: int, limits: Limits) -> list[Any]:
+    """Read the next `count` items of a CBOR sequence, of which at least 9 bytes have been read, in a single call.
+
+    Returns what `count` calls of `read_item` return, in about half of their time. Raises `UnprocessableError` if one of
+    those calls would raise it, and also if an item is nested as deep as is allowed; `source` is then at any position.
+    """
+    # The items become one list: its head overwrites bytes that have been read already.
+    frame = head(LIST, count)
+    source.seek(-len(frame), SEEK_CUR)
+    source.write(frame)
+    source.seek(-len(frame), SEEK_CUR)
+    items: list[Any] = read_item(source, limits)  # type: ignore[assignment] # the head says so
+    return items
+
+
+def write_items(items: list[Any]) -> bytes:
+    """Encode `items` as a CBOR sequence, in a single call."""
+    return dumps(CBOR, items)[len(head(LIST, len(items))) :]
 
 
 def read_unchecked(source: BytesIO, limits: Limits) -> object:

@@ -14,6 +14,7 @@ from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import COMMIT, check_is_commit
 from rebaser_core.messages.decision import add_digests
 from rebaser_core.messages.delta import (
+    EncodedUpdates,
     check_delta,
     decode_delta,
     decode_updates_blob,
@@ -33,6 +34,7 @@ __all__ = [
     "Conflicts",
     "ContentType",
     "DvuProgress",
+    "EncodedUpdates",
     "EnqueueUpdatesRequest",
     "EnqueueUpdatesResponse",
     "Failure",

@@ -6,12 +6,25 @@ updates.
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, TypeVar
 
+from rebaser_core import thresholds
 from rebaser_core.commit import Computed, Delta, Kind
-from rebaser_core.encoding.payload import CBOR, LIST, MAP, dumps, head, malformed, read_head, read_item
+from rebaser_core.encoding.payload import (
+    CBOR,
+    LIST,
+    MAP,
+    dumps,
+    head,
+    malformed,
+    read_head,
+    read_item,
+    read_items,
+    write_items,
+)
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
 from rebaser_core.updates import Update, any_match, check_id, of_id, parse_update, parse_updates
@@ -20,6 +33,7 @@ from rebaser_core.values import Fault, check_json
 T = TypeVar("T")
 
 _ITEMS = (tuple, list)  # the types of a delta that is not in columns
+_SLICE_BYTES = 64 * 1024  # bytes that are decoded in a single call, roughly
 _SINGULAR = {"updates": "update", "computed": "computed value"}
 
 
@@ -77,11 +91,11 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 
 # -- blobs -------------------------------------------------------------------------------------------------------------
 #
-# `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Blobs are encoded and decoded item by item:
-# one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that contain a
-# match are written as `v2`, so that a program of the previous release leaves them to newer programs. The results of a
-# large update are written in columns (`rebaser_core.messages.computed_blob`). That format is also tagged `v2`. Its
-# module needs NumPy, so it is imported only for such a delta, which clients seldom meet.
+# `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}`, always CBOR. Blobs are encoded and decoded some items at a
+# time: one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that
+# contain a match are written as `v2`, so that a program of the previous release leaves them to newer programs. The
+# results of a large update are written in columns (`rebaser_core.messages.computed_blob`). That format is also tagged
+# `v2`. Its module needs NumPy, so it is imported only for such a delta, which clients seldom meet.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 
@@ -96,6 +110,25 @@ def decode_updates_blob(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[U
     return _decode("updates", data, limits, parse_update)
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedUpdates:
+    """Updates that were checked and encoded as a `blob`. They are decoded only if a caller iterates over them."""
+
+    blob: bytes
+    count: int
+
+    @classmethod
+    def of(cls, updates: Sequence[Update]) -> "EncodedUpdates":
+        """Encode `updates`, which must be valid (`check_updates`, `check_definitions`)."""
+        return cls(encode_updates_blob(updates), len(updates))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Update]:
+        return iter(decode_updates_blob(self.blob, COMMIT_LIMITS))
+
+
 def encode_delta(delta: Delta) -> bytes:
     """The blob with a delta that is too large for its commit. An empty delta needs no blob."""
     if not isinstance(delta, _ITEMS):
@@ -107,7 +140,9 @@ def encode_delta(delta: Delta) -> bytes:
     field, write = _writer(delta)
     tag = "v2" if field == "updates" and any_match(delta) else "v1"
     frame = dumps(CBOR, {tag: {field: []}})[:-1]
-    return b"".join((frame, head(LIST, len(delta)), *(dumps(CBOR, write(item)) for item in delta)))
+    some = thresholds.now.blob_slice_max_items
+    slices = (write_items(list(map(write, delta[start : start + some]))) for start in range(0, len(delta), some))
+    return b"".join((frame, head(LIST, len(delta)), *slices))
 
 
 def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Delta:
@@ -149,17 +184,29 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
     if count > limits.max_updates:
         raise UnprocessableError(f"{count} {field}; at most {limits.max_updates}", code="too_large")
     items: list[T] = []
-    for position in range(count):
-        raw: object = None
+    some = max(1, min(thresholds.now.blob_slice_max_items, _SLICE_BYTES * count // len(data)))
+    for first in range(0, count, some):
+        start, size = source.tell(), min(some, count - first)
         try:
-            raw = read_item(source, limits)
-            items.append(read(raw, limits))
-        except UnprocessableError as error:
-            what = f"{_SINGULAR[field]} {position}{of_id(raw, error.message)}"
-            raise UnprocessableError(what, code=error.code) from None
+            slice_ = [read(raw, limits) for raw in read_items(source, size, limits)]
+        except UnprocessableError:
+            source.seek(start)
+            slice_ = [_read_one(source, field, position, limits, read) for position in range(first, first + size)]
+        items += slice_
     if source.tell() != len(data):
         raise malformed(f"{len(data) - source.tell()} bytes follow the {field}")
     return tuple(items)
+
+
+def _read_one(source: BytesIO, field: str, position: int, limits: Limits, read: Callable[[object, Limits], T]) -> T:
+    """Read the item at `position`; the error says which item is invalid, and why."""
+    raw: object = None
+    try:
+        raw = read_item(source, limits)
+        return read(raw, limits)
+    except UnprocessableError as error:
+        what = f"{_SINGULAR[field]} {position}{of_id(raw, error.message)}"
+        raise UnprocessableError(what, code=error.code) from None
 
 
 def check_version(tag: object, newest: int) -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
 BASE = {
-    "anyio", "cbor2", "nats-py", "numpy", "pyarrow", "pydantic", "rich", "structlog", "typer",
+    "anyio", "cbor2", "msgspec", "nats-py", "numpy", "pyarrow", "pydantic", "rich", "structlog", "typer",
 }  # fmt: skip
 # Modules of what only extras and the tests bring.
 LEFT_OUT = (

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser.cli.sending.jsonl import CsvParser, JsonLinesParser, UpdateBatch, UpdateLine
+from rebaser.cli.sending.batches import UpdateBatch
+from rebaser.cli.sending.jsonl import CsvParser, JsonLinesParser, UpdateLine
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.updates import Remove, Set, Unset, Update
@@ -89,7 +90,7 @@ def test_batches_are_bounded_in_count_and_bytes_and_a_large_line_goes_alone() ->
     batch.add(small)
     assert batch.has_room(small)
     assert not batch.has_room(large)
-    batch.add(replace(small, number=8))
+    batch.add(small._replace(number=8))
     assert not batch.has_room(small)
     assert (batch.first_line, batch.last_line, batch.size) == (7, 8, 60)
 

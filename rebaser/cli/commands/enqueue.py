@@ -70,7 +70,7 @@ def enqueue(
     ] = 60.0,
     batch: Annotated[
         int, typer.Option(min=1, max=100_000, help="Maximum number of updates of a file in one request.")
-    ] = 5000,
+    ] = 10_000,
     content_type: Annotated[str, typer.Option(metavar="cbor|json", help="Encoding of requests and answers.")] = "cbor",
     unchecked: Annotated[
         bool,
@@ -117,7 +117,7 @@ def enqueue(
         _check_request_id(request_id, file)
     with open_source(file, checked=not unchecked) as source:
         if source is not None:
-            source.check()
+            source.check(batch)
         sender = EditSender(
             key,
             wait,

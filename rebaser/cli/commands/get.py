@@ -43,7 +43,7 @@ def get(
     In a pattern, * matches any characters except /, and ** any characters. The exit code is 1 if an id does not exist
     or a pattern matches nothing.
     """
-    from rebaser.cli.runner import run_async
+    from rebaser.cli.runner import collector_paused, run_async
 
     if json and updates:
         raise usage_error("choose one of --json and --updates")
@@ -54,10 +54,11 @@ def get(
         return code
     state = loaded[0]
     selected, missing = _select(state, list(dict.fromkeys(ids or ())))
-    if updates:
-        _show_updates(state, selected)
-    else:
-        _show_values(state, selected, json, with_definitions)
+    with collector_paused():
+        if updates:
+            _show_updates(state, selected)
+        else:
+            _show_values(state, selected, json, with_definitions)
     if missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {', '.join(missing[:5])}{more}")

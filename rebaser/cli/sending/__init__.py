@@ -1,6 +1,7 @@
 """Reads and sends the edits of `rebaser enqueue` and `rebaser recompute`.
 
-`edits` and `formulas` parse options, `source` and `jsonl` read files, `sender` sends requests, and `outcome` describes
-the result. Only `rebaser.cli.commands` imports this package. At the top, its modules import nothing but the standard
-library, `rebaser_core` and `rebaser.cli`.
+`edits` and `formulas` parse options. `source` reads files, `jsonl` and `json_block` parse their lines, and `batches`
+collects the updates. `sender` sends requests, and `outcome` describes the result. Only `rebaser.cli.commands` imports
+this package. At the top, its modules import nothing but the standard library, msgspec, `rebaser_core` and
+`rebaser.cli`.
 """

@@ -1,14 +1,14 @@
 """Parses updates from JSON Lines (one object a line, as `rebaser get --updates` writes them) and from CSV.
 
-Invariant: memory is bounded by one line and one batch, whatever the size of the input. Every line becomes part of a
-batch, or causes an error with its number; nothing after a bad line is parsed. There is no I/O here: callers pass bytes
-to `feed`.
+Invariant: memory is bounded by one line and one chunk, whatever the size of the input. Every line becomes an update, or
+causes an error with its number; nothing after a bad line is parsed. There is no I/O here: callers pass bytes to `feed`.
 """
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from rebaser.cli.sending.json_block import loads_each
 from rebaser_core.encoding.envelope import ContentType, loads
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
@@ -19,8 +19,7 @@ Check = Callable[[Update], None]
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateLine:
+class UpdateLine(NamedTuple):
     """One update, the number of its line (from 1), and its size in the input, in bytes."""
 
     number: int
@@ -42,6 +41,15 @@ class JsonLinesParser:
     def feed(self, chunk: bytes) -> Iterator[UpdateLine]:
         """Return the updates whose lines `chunk` completes."""
         start = 0
+        end = chunk.rfind(b"\n")
+        if end >= 0 and self._buffered + end <= self._limits.max_request_bytes:  # so no line is too long
+            block = b"".join([*self._parts, chunk[:end]])
+            lines = self._read_block(block)
+            if lines is not None:
+                self._parts.clear()
+                self._buffered = 0
+                yield from lines
+                start = end + 1
         while (end := chunk.find(b"\n", start)) >= 0:
             self._buffer(chunk[start:end])
             yield from self._complete(1)
@@ -84,6 +92,29 @@ class JsonLinesParser:
         """Return the update of a line; None if the line has none."""
         return parse_update(loads(ContentType.JSON, raw, self._limits), self._limits)
 
+    def _read_block(self, block: bytes) -> list[UpdateLine] | None:
+        """Return the updates of complete lines, read all at once; None if they have to be read one by one.
+
+        That is the case if a line is blank or bad. Reading it by itself tells what is wrong with it.
+        """
+        texts = block.split(b"\n")
+        raws = loads_each(texts)
+        if raws is None:
+            return None
+        limits, check, number = self._limits, self._check, self._number
+        lines: list[UpdateLine] = []
+        try:
+            for raw, text in zip(raws, texts, strict=True):
+                update = parse_update(raw, limits)
+                if check is not None:
+                    check(update)
+                number += 1
+                lines.append(UpdateLine(number, len(text) + 1, update))
+        except UnprocessableError:
+            return None
+        self._number = number
+        return lines
+
 
 class CsvParser(JsonLinesParser):
     """Parses CSV (RFC 4180) with the columns `id` and `value`.
@@ -93,6 +124,9 @@ class CsvParser(JsonLinesParser):
     """
 
     _columns: tuple[str, ...] = ()
+
+    def _read_block(self, block: bytes) -> None:
+        """Leave all lines to `_read`."""
 
     def _read(self, raw: bytes) -> Update | None:
         try:
@@ -118,30 +152,3 @@ class CsvParser(JsonLinesParser):
             return loads(ContentType.JSON, cell.encode(), self._limits)
         except UnprocessableError:
             return cell
-
-
-@dataclass(slots=True)
-class UpdateBatch:
-    """Updates of consecutive lines, bounded in number and bytes. A line above the byte limit is a batch of its own."""
-
-    max_count: int
-    max_bytes: int
-    updates: list[Update] = field(default_factory=list)
-    first_line: int = 0
-    last_line: int = 0
-    size: int = 0
-
-    def has_room(self, line: UpdateLine) -> bool:
-        """Whether `line` fits."""
-        return not self.updates or (len(self.updates) < self.max_count and self.size + line.size <= self.max_bytes)
-
-    def add(self, line: UpdateLine) -> None:
-        if not self.updates:
-            self.first_line = line.number
-        self.updates.append(line.update)
-        self.last_line = line.number
-        self.size += line.size
-
-    def empty(self) -> "UpdateBatch":
-        """Return an empty batch with the same limits."""
-        return UpdateBatch(self.max_count, self.max_bytes)

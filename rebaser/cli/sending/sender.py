@@ -25,13 +25,11 @@ from rebaser_core.updates import Derive, Recompute, Remove, Unset, Update
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from rebaser.cli.sending.jsonl import UpdateBatch
+    from rebaser.cli.sending.batches import EncodedBatch
     from rebaser_client import RebaserClient
+    from rebaser_core.messages import EncodedUpdates
     from rebaser_core.state.change_set import ChangeSetState
     from rebaser_core.state.tally import Tally
-
-# Bytes of lines in one request. This keeps the message well below the limit of a NATS server, so it needs no blob.
-BATCH_BYTES = 256 * 1024
 
 
 class WaitUntil(StrEnum):
@@ -140,7 +138,7 @@ class EditSender:
             ) from None
         self.derived_after = time.perf_counter() - self._started
 
-    async def _send(self, client: "RebaserClient", updates: list[Update]) -> None:
+    async def _send(self, client: "RebaserClient", updates: "list[Update] | EncodedUpdates") -> None:
         ws, cs, recompute = self.key.workspace, self.key.change_set, self.recompute
         if self.wait is WaitUntil.NONE:
             self.last_request = await client.enqueue_updates(
@@ -160,29 +158,16 @@ class EditSender:
         self.commit = status.commit
 
     async def _send_source(self, client: "RebaserClient", source: UpdateSource) -> None:
-        from rebaser.cli.sending.jsonl import UpdateBatch
-
-        lines = source.lines()
-        batch = UpdateBatch(self.batch, BATCH_BYTES)
+        self._location = f"{source.name}, "
         with console.progress("sending", source.size) as bar:
-            async with aclosing(source.chunks()) as chunks:
-                while True:
-                    self._location = f"{source.name}, "
-                    chunk = await anext(chunks, b"")
-                    for line in lines.feed(chunk) if chunk else lines.finish():
-                        if not batch.has_room(line):
-                            await self._send_batch(client, source, batch, bar)
-                            batch = batch.empty()
-                        batch.add(line)
-                    bar.advance(bar.task_ids[0], len(chunk))
-                    if not chunk:
-                        break
-            if batch.updates:
-                await self._send_batch(client, source, batch, bar)
+            async with aclosing(source.batches(self.batch)) as batches:
+                async for batch in batches:
+                    await self._send_batch(client, source, batch, bar)
+                    bar.advance(bar.task_ids[0], batch.size)
         self._location = ""
 
     async def _send_batch(
-        self, client: "RebaserClient", source: UpdateSource, batch: "UpdateBatch", bar: "Progress"
+        self, client: "RebaserClient", source: UpdateSource, batch: "EncodedBatch", bar: "Progress"
     ) -> None:
         self._location = f"{source.name}, lines {batch.first_line} to {batch.last_line}: "
         self._in_flight = f"lines {batch.first_line} to {batch.last_line}"
@@ -191,7 +176,9 @@ class EditSender:
         self._last_line = batch.last_line
         self._location = f"{source.name}, "
 
-    async def _send_when_there_is_room(self, client: "RebaserClient", updates: list[Update], bar: "Progress") -> None:
+    async def _send_when_there_is_room(
+        self, client: "RebaserClient", updates: "EncodedUpdates", bar: "Progress"
+    ) -> None:
         import anyio
 
         from rebaser_client import QueueFull

@@ -1,14 +1,14 @@
 """Reads the input of `--file`: a regular file, checked before anything is sent, or a pipe, read as data arrives.
 
-Invariant: at most one chunk is in memory, and reading never blocks the event loop.
+Invariant: the input is read, parsed and checked once. Reading never blocks the event loop.
 """
 
 import os
 import stat
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, aclosing, closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,56 +18,81 @@ from rebaser.cli.errors import CommandFailed
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
-    from rebaser.cli.sending.jsonl import JsonLinesParser
+    from rebaser.cli.sending.batches import BatchBuilder, BatchSpool, EncodedBatch
 
-CHUNK = 64 * 1024
+CHUNK = 256 * 1024
+BATCH_BYTES = 4 * 1024 * 1024  # of lines in one request; as CBOR, numbers may take twice as much
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UpdateSource:
-    """Where lines come from. `size` (bytes) is None for a pipe or terminal, which can be read only once.
+    """Where lines come from. `size` (bytes) is None for a pipe or terminal.
 
-    `start`: file offset of the first byte; the shell may have advanced standard input past the beginning of a file.
     `checked`: whether formulas are checked, too.
     """
 
     name: str
     descriptor: int
     size: int | None
-    start: int
     checked: bool = True
+    _spool: "BatchSpool | None" = None  # what `check` has read
+    _resources: ExitStack = field(default_factory=ExitStack)
 
-    def lines(self) -> "JsonLinesParser":
-        """Return a parser for this input, chosen by the name: CSV if it ends in `.csv`, else JSON Lines."""
+    def check(self, max_updates: int) -> None:
+        """Read a regular file to its end, to find a bad line before anything is sent. A pipe is not checked.
+
+        `batches` then returns what was read here. Raises `CommandFailed` with the number of the bad line.
+        """
+        if self.size is None:
+            return
+        from rebaser.cli.runner import collector_paused
+        from rebaser.cli.sending.batches import BatchSpool
+
+        builder = self._builder(max_updates)
+        self._spool = self._resources.enter_context(BatchSpool())
+        try:
+            with collector_paused(), console.progress("checking", self.size) as bar:
+                while chunk := os.read(self.descriptor, CHUNK):
+                    for batch in builder.feed(chunk):
+                        self._spool.add(batch)
+                    bar.advance(bar.task_ids[0], len(chunk))
+                for batch in builder.finish():
+                    self._spool.add(batch)
+        except UnprocessableError as error:
+            hint = " (--unchecked sends it anyway)" if error.code == "invalid_formula" else ""
+            raise CommandFailed(f"{self.name}, {error.message}{hint}; nothing was sent") from None
+
+    async def batches(self, max_updates: int) -> AsyncGenerator["EncodedBatch", None]:
+        """Yield all updates, in order. Raises `UnprocessableError` for a bad line, unless `check` has found none."""
+        if self._spool is not None:
+            for batch in self._spool:
+                yield batch
+            return
+        builder = self._builder(max_updates)
+        async with aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                for batch in builder.feed(chunk):
+                    yield batch
+        for batch in builder.finish():
+            yield batch
+
+    def close(self) -> None:
+        """Free what `check` keeps."""
+        self._resources.close()
+
+    def _builder(self, max_updates: int) -> "BatchBuilder":
+        """Return a builder for this input, chosen by the name: CSV if it ends in `.csv`, else JSON Lines."""
+        from rebaser.cli.sending.batches import BatchBuilder
         from rebaser.cli.sending.jsonl import CsvParser, JsonLinesParser
         from rebaser.settings import load_settings
         from rebaser_core.definitions import check_definition
 
+        limits = load_settings().limits
         kind = CsvParser if self.name.lower().endswith(".csv") else JsonLinesParser
-        return kind(load_settings().limits, partial(check_definition, formulas=self.checked))
+        lines = kind(limits, partial(check_definition, formulas=self.checked))
+        return BatchBuilder(lines, max_updates, min(BATCH_BYTES, limits.max_request_bytes // 4))
 
-    def check(self) -> None:
-        """Read a regular file to its end, to find a bad line before anything is sent. A pipe is not checked.
-
-        Raises `CommandFailed` with the number of the bad line.
-        """
-        if self.size is None:
-            return
-        lines = self.lines()
-        try:
-            with console.progress("checking", self.size) as bar:
-                while chunk := os.read(self.descriptor, CHUNK):
-                    for _ in lines.feed(chunk):
-                        pass
-                    bar.advance(bar.task_ids[0], len(chunk))
-                for _ in lines.finish():
-                    pass
-        except UnprocessableError as error:
-            hint = " (--unchecked sends it anyway)" if error.code == "invalid_formula" else ""
-            raise CommandFailed(f"{self.name}, {error.message}{hint}; nothing was sent") from None
-        os.lseek(self.descriptor, self.start, os.SEEK_SET)
-
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield all bytes, from the start."""
         import anyio
         from anyio import to_thread
@@ -94,15 +119,17 @@ def open_source(file: str | None, *, checked: bool = True) -> Iterator[UpdateSou
             os.read(sys.stdin.fileno(), 0)
         except OSError:
             raise CommandFailed("standard input is closed") from None
-        yield _source("standard input", sys.stdin.fileno(), checked)
+        with closing(_source("standard input", sys.stdin.fileno(), checked)) as source:
+            yield source
     else:
-        with Path(file).open("rb", buffering=0) as stream:
-            yield _source(file, stream.fileno(), checked)
+        with Path(file).open("rb", buffering=0) as stream, closing(_source(file, stream.fileno(), checked)) as source:
+            yield source
 
 
 def _source(name: str, descriptor: int, checked: bool) -> UpdateSource:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        return UpdateSource(name, descriptor, None, 0, checked)
+        return UpdateSource(name, descriptor, None, checked)
+    # The shell may have advanced standard input past the beginning of a file.
     start = os.lseek(descriptor, 0, os.SEEK_CUR)
-    return UpdateSource(name, descriptor, max(0, status.st_size - start), start, checked)
+    return UpdateSource(name, descriptor, max(0, status.st_size - start), checked)

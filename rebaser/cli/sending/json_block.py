@@ -1,0 +1,41 @@
+"""Decodes many JSON texts at once with msgspec, which takes a tenth of the time of `loads`.
+
+Invariant: `loads_each` returns what `rebaser_core.encoding.payload.loads` returns for each text, or None, and then
+`loads` decides. msgspec accepts some texts that `loads` refuses. Those are recognized here, except for values that are
+nested too deep and integers beyond 64 bits, which `parse_update` refuses as well.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+# `loads` refuses numbers of more than 1100 characters; here, one character of less makes sure.
+_LONG = 1100
+_LONG_NUMBER = re.compile(rb"[-+.0-9Ee]{%d}" % _LONG)
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def loads_each(texts: Sequence[bytes]) -> list[Any] | None:
+    """Decode each of `texts`; None if `loads` has to decode them."""
+    try:
+        values = [_decode(text) for text in texts]
+        encoded = _encode(values)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        return None
+    joined = b"\n".join(texts)
+    if _quotes(joined) != _quotes(encoded):  # a key came twice in a map, and one of its values is lost
+        return None
+    if max(map(len, texts), default=0) >= _LONG and _LONG_NUMBER.search(joined):
+        return None
+    return values
+
+
+def _quotes(text: bytes) -> int:
+    """The number of quotes around keys and texts in JSON: two for each."""
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return text.count(b'"')
