@@ -4,37 +4,44 @@ Invariant: this process has at most one owner per change set. A separate loop se
 do. A cancelled server settles its commits in flight, gives every task back at once, and leaves nothing running.
 """
 
-import gc
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 import anyio
+import anyio.lowlevel
 import structlog
 from anyio.abc import TaskGroup
 
-from rebaser import __version__
+from rebaser import __version__, crowd
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner, retry_delay
-from rebaser.change_set.replies import inbox_allowed
-from rebaser.dvu.functions import registry
 from rebaser.embedded.spark import Jvm
+from rebaser.pings import answer_pings, describe
 from rebaser.runtime.context import Context, open_context
+from rebaser.runtime.garbage import short_collections
 from rebaser.runtime.progress import Progress, ProgressReporter
+from rebaser.runtime.slots import SlotCount
 from rebaser.runtime.watchdog import watched_loop
 from rebaser.settings import Settings
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser.sweeper.unroutable import UNROUTABLE_KEY, UnroutableMessages
 from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
-from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 
 log = structlog.get_logger(__name__)
 
-CROWD_CHECK = 1.0  # seconds between checks for waiting tasks while all slots are taken
-IDLE_AFTER = 0.25  # seconds without a request until an owner is idle: its first request may be on its way
+CROWD_LOOK = 0.1  # seconds between looks for idle owners while all slots are taken
+CROWD_CHECK = 1.0  # seconds between checks for tasks that wait in NATS while all slots are taken
+OVERBOOKING = 64  # slots for each of which one task is requested beyond the free slots
+MAX_OVERBOOKED = 16
+SLICE = 64  # tasks that are accepted in one iteration of the event loop
+PROGRESS_SLICE = 1000  # tasks for which progress acks are sent in one iteration of the event loop
+MAX_ENDING = 128  # owners that end at once in a shutdown
+ENDING_WAIT = 0.1  # seconds until more owners are ended, although none of these has ended
 HANDOVER_DELAY = 0.25  # seconds until a task that needs a newer server is offered to the next server
 
 
@@ -47,12 +54,16 @@ class Server:
         interval, on_stream_error = context.settings.sweep_interval, context.stream_watch.check_soon
         self._sweeper = Sweeper(context.js, context.subjects, interval, unroutable, on_stream_error)
         self._progress = ProgressReporter(context, self._updates)
-        self._owners: dict[ChangeSetKey, Owner] = {}
+        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # its order is that of the search for idle ones
+        self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner was ending
         self._declined_until: dict[ChangeSetKey, float] = {}  # for change sets that need a newer server
+        self._group: TaskGroup
         self._pull: PullConsumer | None = None
-        self._tasks_requested = 0  # and not delivered yet
+        self._slots = SlotCount(context.settings.concurrency, context.memory)
         self._slots_taken = 0
+        self._tasks_requested = 0  # and not delivered yet
+        self._overbooked = 0  # how many tasks to request beyond the free slots
         self._stopping = False
         self._ended = anyio.Event()  # set when an owner ends
         self._progress_at = context.now()
@@ -69,7 +80,8 @@ class Server:
             min_ack_pending=context.settings.overflow_ack_pending,
             on_warning=lambda _: context.stream_watch.check_soon(),
         )
-        async with anyio.create_task_group() as owners, consumer as self._pull:
+        accepted = 0
+        async with anyio.create_task_group() as self._group, consumer as self._pull:
             try:
                 async with anyio.create_task_group() as loops:
                     loops.start_soon(self._progress_loop)
@@ -81,30 +93,21 @@ class Server:
                     self._fill_slots()
                     ready()
                     async for message in consumer:
-                        self._accept(owners, message)
+                        self._accept(message)
+                        accepted += 1
+                        if accepted % SLICE == 0:
+                            await anyio.lowlevel.checkpoint()
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self._shut_down(owners)
+                    await self._shut_down(self._group)
 
     def describe(self) -> dict[str, object]:
         """Return the answer to a ping."""
-        context = self._context
-        return {
-            "id": context.settings.server_id,
+        return describe(self._context) | {
             "version": __version__,
             "owned": len(self._owners),
-            "slots": context.settings.concurrency,
-            "dvu": context.engine.state,
+            "slots": self._slot_total(),
             "sweeper": self._sweeper.pinned,
-            "durability": context.settings.durability,
-            "ready": not context.stream_watch.problem,
-            "trouble": context.stream_watch.problem or context.health.current(context.now()),
-            "losses": list(context.stream_watch.losses),
-            "functions": sorted(registry().functions),
-            "signatures": {
-                function.name: {"inputs": function.inputs, "params": function.params}
-                for function in registry().functions.values()
-            },
             "updates": [
                 {
                     "workspace": update.workspace_id,
@@ -124,12 +127,12 @@ class Server:
 
     # -- tasks and slots -------------------------------------------------------------------------------------------
 
-    def _accept(self, owners: TaskGroup, message: PullMessage) -> None:
+    def _accept(self, message: PullMessage) -> None:
         self._tasks_requested -= 1
         try:
             _, key = self._context.subjects.parse(message.subject)
         except UnprocessableError as error:
-            owners.start_soon(self._refuse, message, error)
+            self._group.start_soon(self._refuse, message, error)
             self._fill_slots()
             return
         task = Task(key, message, self._context.js)
@@ -139,10 +142,12 @@ class Server:
         elif owner is not None:
             owner.adopt(task)
         elif self._declined_until.get(key, 0.0) > self._context.now():
-            owners.start_soon(Lease(task, self._context.subjects).give_back, HANDOVER_DELAY)
+            self._group.start_soon(Lease(task, self._context.subjects).give_back, HANDOVER_DELAY)
         else:
-            self._start(owners, task)
+            self._held[key] = task
         self._fill_slots()
+        if self._held:
+            self._make_room()
 
     async def _refuse(self, message: PullMessage, error: UnprocessableError) -> None:
         """Move a task that names no change set to the dead letters. If that fails, the task is redelivered."""
@@ -155,12 +160,12 @@ class Server:
         except RebaserError as failure:
             log.warning("task_refusal_failed", reason=failure.message)
 
-    def _start(self, owners: TaskGroup, task: Task) -> None:
+    def _start(self, task: Task) -> None:
         owner = self._owners[task.key] = Owner(self._context, task, changed=self._slot_changed)
         self._slots_taken += 1
-        owners.start_soon(self._own, owners, owner)
+        self._group.start_soon(self._own, owner)
 
-    async def _own(self, owners: TaskGroup, owner: Owner) -> None:
+    async def _own(self, owner: Owner) -> None:
         """Run `owner` to its end. A failure of one owner does not affect the others."""
         try:
             with owner.scope:  # shielded: a cancelled server ends its owners through their lifecycles
@@ -176,7 +181,7 @@ class Server:
                 self._slots_taken -= 1
             task = self._successor_tasks.pop(owner.key, None)
             if task is not None:
-                self._start(owners, task)
+                self._start(task)
             self._fill_slots()
 
     def _update_declined(self, owner: Owner) -> None:
@@ -192,12 +197,30 @@ class Server:
         self._slots_taken += 1 if taken else -1
         self._fill_slots()
 
+    def _slot_total(self) -> int:
+        return self._slots.total(without_slot=len(self._owners) - self._slots_taken)
+
     def _fill_slots(self) -> None:
-        """Pull a task for each free slot for which no task has been requested yet."""
-        free = self._context.settings.concurrency - self._slots_taken - self._tasks_requested
-        if free > 0 and self._pull is not None and not self._stopping:
-            self._tasks_requested += free
-            self._pull.add_credit(free)
+        """Give free slots to held tasks. Pull a task for each other free slot for which none was requested yet."""
+        if self._stopping:
+            return
+        total = self._slot_total()
+        while self._held and self._slots_taken < total:
+            self._start(self._held.pop(next(iter(self._held))))
+        wanted = total + self._overbooked - self._slots_taken - len(self._held) - self._tasks_requested
+        if wanted > 0 and self._pull is not None:
+            self._tasks_requested += wanted
+            self._pull.add_credit(wanted)
+
+    def _make_room(self) -> None:
+        """Ask one idle owner to yield for each held task, as far as there are any."""
+        now = self._context.now()
+        for _ in range(len(self._held)):
+            owner = crowd.find_idle(self._owners, now)
+            if owner is None:
+                self._overbooked = 0
+                return
+            owner.stop(Reason.YIELD)
 
     # -- streams that disappear ------------------------------------------------------------------------------------
 
@@ -208,6 +231,7 @@ class Server:
             self._context.deleter.clear()
         if subjects.tasks_stream in streams:
             self._successor_tasks.clear()
+            self._held.clear()
         for owner in list(self._owners.values()):
             if subjects.commits_stream in streams:
                 owner.log_loss()
@@ -236,37 +260,60 @@ class Server:
                 for owner in self._owners.values():
                     owner.stop(Reason.FENCED)
                 self._successor_tasks.clear()
+                self._held.clear()
             self._progress_at = now
-            tasks = [owner.lease.task for owner in self._owners.values() if owner.state.phase is not Phase.DONE]
-            for task in [*tasks, *self._successor_tasks.values()]:
-                try:
-                    await task.progress()
-                except RebaserError as error:
-                    log.warning("progress_failed", reason=error.message)
-                    break
-            await anyio.sleep(ack_wait / 3)
+            try:
+                await self._report_progress()
+            except RebaserError as error:
+                log.warning("progress_failed", reason=error.message)
+            await anyio.sleep(max(self._progress_at + ack_wait / 3 - context.now(), 0.0))
+
+    async def _report_progress(self) -> None:
+        """Send a progress ack for each task, in slices. Meanwhile, add up the memory of the owned states."""
+        state_bytes = 0
+        for number, owner in enumerate(list(self._owners.values()), 1):
+            state_bytes += owner.state_bytes
+            if self._owners.get(owner.key) is owner and owner.state.phase is not Phase.DONE and not owner.lease.lost:
+                await owner.lease.task.progress()
+            if number % PROGRESS_SLICE == 0:
+                await anyio.lowlevel.checkpoint()
+        self._slots.state_bytes = state_bytes
+        for task in [*self._successor_tasks.values(), *self._held.values()]:
+            await task.progress()
 
     async def _crowd_loop(self) -> None:
-        """While tasks wait and all slots are taken, ask owners to yield: idle ones first, then overdue ones."""
-        context = self._context
-        settings = context.settings
+        """While all slots are taken, have owners yield to waiting tasks: idle ones at once, then overdue ones.
+
+        While there are idle owners, more tasks are requested than slots are free. So a task that waits is delivered,
+        and an idle owner yields to it.
+        """
+        checked_at = self._context.now()
         while True:
-            await anyio.sleep(CROWD_CHECK)
-            holders = [owner for owner in self._owners.values() if owner.state.holds_slot]
-            if len(holders) < settings.concurrency:
+            await anyio.sleep(min(CROWD_LOOK, CROWD_CHECK))
+            total, now = self._slot_total(), self._context.now()
+            self._overbooked = 0
+            if self._slots_taken < total:
                 continue
-            try:
-                info = await context.js.consumer_info(context.subjects.tasks_stream, TASKS_CONSUMER)
-            except RebaserError as error:
-                log.warning("crowd_check_failed", reason=error.message)
-                continue
-            now = context.now()
-            idle = [owner for owner in holders if owner.idle_for(now) > IDLE_AFTER]
-            idle.sort(key=lambda owner: owner.state.active_at)
-            overdue = [owner for owner in holders if owner not in idle and now - owner.since > settings.turn]
-            overdue.sort(key=lambda owner: owner.since)
-            for owner in [*idle, *overdue][: info.num_pending]:
-                owner.stop(Reason.YIELD)
+            if crowd.find_idle(self._owners, now) is not None:
+                self._overbooked = min(total // OVERBOOKING + 1, MAX_OVERBOOKED)
+            self._make_room()
+            self._fill_slots()
+            if now - checked_at >= CROWD_CHECK:
+                checked_at = now
+                await self._check_crowd()
+
+    async def _check_crowd(self) -> None:
+        """Ask owners to yield to the tasks that wait in NATS, and to held ones."""
+        context = self._context
+        try:
+            info = await context.js.consumer_info(context.subjects.tasks_stream, TASKS_CONSUMER)
+        except RebaserError as error:
+            log.warning("crowd_check_failed", reason=error.message)
+            return
+        holders = [owner for owner in self._owners.values() if owner.state.holds_slot]
+        waiting = info.num_pending + len(self._held)
+        for owner in crowd.yielding(holders, context.now(), context.settings.turn)[:waiting]:
+            owner.stop(Reason.YIELD)
 
     async def _shut_down(self, owners: TaskGroup) -> None:
         """Settle commits in flight and give every task back, within the grace period."""
@@ -275,20 +322,32 @@ class Server:
         self._stopping = True
         if self._pull is not None:
             await self._pull.stop()
-        self._successor_tasks, waiting = {}, self._successor_tasks
+        without_owner = [*self._successor_tasks.values(), *self._held.values()]
+        self._successor_tasks, self._held = {}, {}
         with anyio.move_on_after(context.settings.shutdown_grace):
-            for task in waiting.values():
+            for task in without_owner:
                 await task.nak(0)
-            for owner in self._owners.values():
-                owner.stop(Reason.SHUTDOWN)
-            while self._owners:
-                self._ended = anyio.Event()
-                await self._ended.wait()
+            await self._end_owners()
             await context.deleter.flush()
         for owner in self._owners.values():
             owner.abandon()
             owner.scope.cancel()
         owners.cancel_scope.cancel()
+
+    async def _end_owners(self) -> None:
+        """End all owners; `MAX_ENDING` at once, unless these take long."""
+        before = len(self._owners)
+        for stopped, owner in enumerate(list(self._owners.values()), 1):
+            owner.stop(Reason.SHUTDOWN)
+            with anyio.move_on_after(ENDING_WAIT):
+                while stopped - (before - len(self._owners)) >= MAX_ENDING:
+                    await self._wait_for_end()
+        while self._owners:
+            await self._wait_for_end()
+
+    async def _wait_for_end(self) -> None:
+        self._ended = anyio.Event()
+        await self._ended.wait()
 
 
 async def serve(
@@ -306,10 +365,7 @@ async def serve(
     Raises `ConfigError` if the configuration must be corrected, `NotConnectedError` if NATS cannot be reached at the
     start.
     """
-    # Requests create many short-lived objects and hardly any cycles. By default, the collector runs after every 700 of
-    # them.
-    gc.set_threshold(50_000, 10, 10)
-    with watched_loop(settings.loop_blocked_after):
+    with watched_loop(settings.loop_blocked_after), short_collections():
         await _serve(settings, ready, warm, jvm)
 
 
@@ -323,24 +379,9 @@ async def _serve(settings: Settings, ready: Callable[[], None], warm: Callable[[
             warm()
 
         def report_ready() -> None:
-            log.info("server_ready", server=settings.server_id, concurrency=settings.concurrency)
+            log.info("server_ready", server=settings.server_id, slots=server.describe()["slots"])
             ready()
 
         group.start_soon(report_warm)
-        group.start_soon(_answer_pings, context, server)
+        group.start_soon(answer_pings, context, server.describe)
         await server.run(report_ready)
-
-
-async def _answer_pings(context: Context, server: Server) -> None:
-    """Answer each ping that has an inbox. The inbox is chosen by the sender, as for requests (see `replies`)."""
-    async with context.connection.subscribe(context.subjects.ping) as pings:
-        async for ping in pings:
-            if not ping.reply:
-                continue
-            if not inbox_allowed(ping.reply, context.settings.inbox_prefix):
-                log.warning("ping_refused", inbox=ping.reply[:80])
-                continue
-            try:
-                await context.connection.publish(ping.reply, dumps(JSON, server.describe()))
-            except RebaserError as error:  # for instance, the connection was lost since the ping arrived
-                log.warning("ping_not_answered", reason=error.message)

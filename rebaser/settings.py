@@ -69,7 +69,12 @@ class Settings(BaseModel):
     )
 
     # Concurrency
-    concurrency: int = Field(1000, ge=1, le=100_000, description="Change sets that this server works on at once.")
+    concurrency: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="Change sets that this server works on at once; default: as many as a third of the memory holds.",
+    )
     overflow_pending: int | None = Field(
         None,
         ge=1,

@@ -213,8 +213,9 @@ class OwnerState:
 
     @property
     def holds_slot(self) -> bool:
-        """Whether the owner counts against the server's concurrency: not while it only waits for its DVU."""
-        return self.phase is not Phase.DONE and (self.busy or self.queued or self.dvu is Dvu.IDLE)
+        """Whether the owner takes one of the server's slots: not while it only waits for its DVU, or only releases."""
+        ending = self.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
+        return not ending and (self.busy or self.queued or self.dvu is Dvu.IDLE)
 
     def next_tick(self, timing: Timing) -> float | None:
         """Return the time at which the next `Tick` matters, or None."""

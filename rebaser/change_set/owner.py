@@ -113,6 +113,11 @@ class Owner(Actor):
         """Seconds since the owner last decided a request, ran an update or loaded; 0 while it is deciding requests."""
         return 0.0 if self.state.queued or self.state.busy else now - self.state.active_at
 
+    @property
+    def state_bytes(self) -> int:
+        """The memory of the folded state in bytes, estimated; 0 until it is loaded."""
+        return self._commits.state.memory if self._commits is not None else 0
+
     def adopt(self, task: Task) -> None:
         """Take over the redelivery of a task that this owner already holds."""
         self.lease.task = task
@@ -183,7 +188,7 @@ class Owner(Actor):
         event: Event = Cancelled()
         try:
             with self.cancelled_with_work():
-                stream = await context.js.stream_info(subjects.requests_stream)
+                stream = await context.requests_info.read()
                 self._commits = await open_log(context, key)
                 await heal(self._commits)
                 state = self._commits.state

@@ -7,12 +7,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
+from anyio import to_thread
 
 from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.spark import Jvm
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.runtime.health import HealthStatus
 from rebaser.runtime.request_deleter import RequestDeleter
+from rebaser.runtime.shared_info import SharedStreamInfo
+from rebaser.runtime.slots import UNKNOWN_MEMORY, memory_limit
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser.settings import Settings
 from rebaser_client.blobs import BlobStore, open_blobs
@@ -25,6 +28,7 @@ from rebaser_core.subjects import Subjects
 @dataclass(frozen=True, slots=True)
 class Context:
     """The shared parts of one server. `now` is monotonic seconds, `now_ms` Unix milliseconds, `new_id` makes a ULID.
+    `requests_info` describes the stream of requests. `memory`: the bytes of memory that this process may use.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.poison`), and `suspect_dvu_lock` while it runs such a DVU.
@@ -39,10 +43,12 @@ class Context:
     reader: LogReader
     engine: Engine
     deleter: RequestDeleter
+    requests_info: SharedStreamInfo
     dead_letters: DeadLetterPublisher
     now: Callable[[], float]
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
+    memory: int = UNKNOWN_MEMORY
     health: HealthStatus = field(default_factory=HealthStatus)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)
@@ -92,8 +98,10 @@ async def open_context(settings: Settings, jvm: Jvm | None = None) -> AsyncItera
             reader=LogReader(js, subjects, blobs),
             engine=engine,
             deleter=RequestDeleter(js, subjects.requests_stream),
+            requests_info=SharedStreamInfo(js, subjects.requests_stream),
             dead_letters=DeadLetterPublisher(js, subjects, blobs, settings.server_id),
             now=time.monotonic,
             now_ms=lambda: time.time_ns() // 1_000_000,
             new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
+            memory=await to_thread.run_sync(memory_limit),
         )

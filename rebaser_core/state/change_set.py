@@ -53,6 +53,11 @@ class RecordedOutcome:
 # is kept, so a dead letter that was redriven but not deleted is never applied twice, however late it is redriven again.
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
+# Measured, for the estimate of a state's memory.
+VALUE_BYTES = 250
+INPUT_BYTES = 24
+OUTCOME_BYTES = 600
+
 T = TypeVar("T")
 
 
@@ -91,6 +96,14 @@ class ChangeSetState:
     def debt(self) -> int:
         """How many roots and recomputes are due; a commit reports the number to the sweeper."""
         return len(self.roots) + len(self.recompute)
+
+    @property
+    def memory(self) -> int:
+        """The memory of this state in bytes, estimated from the sizes of its parts."""
+        columns = self.cells.columns
+        outcomes = len(self.outcomes) + len(self.redriven)
+        texts = self.checkpoint.size if self.checkpoint is not None and columns.other else 0
+        return len(columns.ids) * VALUE_BYTES + columns.refs_used * INPUT_BYTES + outcomes * OUTCOME_BYTES + texts
 
     def debt_after(self, covered: int) -> int:
         """`debt` once a DVU has covered log sequence `covered`."""

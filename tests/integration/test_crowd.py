@@ -1,18 +1,22 @@
 """More change sets than slots: each has its turn, however long it takes to load."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 
-from rebaser import server
+from rebaser import crowd, server
+from rebaser.runtime import slots
+from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import LogReader
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TASKS_CONSUMER
+from tests.support.contexts import context_of
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -59,7 +63,60 @@ async def test_an_owner_that_is_never_idle_yields_when_its_turn_is_over(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "CROWD_CHECK", 0.02)
-    monkeypatch.setattr(server, "IDLE_AFTER", float("inf"))
+    monkeypatch.setattr(crowd, "IDLE_AFTER", float("inf"))
     async with serving(js, subjects, Engine(), concurrency=1, turn=0.01):
         for name in ("one", "two", "one"):
             await client.enqueue_updates_with_reply("ws", name, [Set("a", 1)], timeout=20)
+
+
+async def test_a_change_set_beside_idle_ones_waits_for_no_check(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full server that has idle owners requests one more task: so it learns at once that a change set waits."""
+    monkeypatch.setattr(server, "CROWD_CHECK", float("inf"))
+    async with serving(js, subjects, Engine(), concurrency=2) as full:
+        with anyio.fail_after(60):
+            for number in range(6):
+                await client.enqueue_updates_with_reply("ws", f"cs{number}", [Set("a", 1)], timeout=30)
+        assert full._slots_taken <= 2
+
+
+async def test_a_task_without_a_slot_is_held_until_an_owner_is_idle(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CROWD_CHECK", float("inf"))
+    key = ChangeSetKey("ws", "two")
+    async with serving(js, subjects, Engine(), concurrency=1) as full:
+        await client.enqueue_updates_with_reply("ws", "one", [Set("a", 1)], timeout=30)
+        with anyio.fail_after(60):
+            while not full._overbooked:  # noqa: ASYNC110 - a loop of the server sets it
+                await anyio.sleep(0.01)
+            monkeypatch.setattr(crowd, "IDLE_AFTER", float("inf"))
+            await client.enqueue_updates("ws", "two", [Set("a", 1)])
+            while key not in full._held:  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.01)
+            assert list(full._owners) == [ChangeSetKey("ws", "one")]
+            assert not full._overbooked
+            monkeypatch.setattr(crowd, "IDLE_AFTER", 0.0)
+            async for commit in client.watch("ws", "two", after=0):
+                assert commit.requests
+                break
+        assert not full._held
+
+
+async def test_a_large_state_takes_slots_from_the_others(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    context = context_of(js, subjects, Settings(server_id="test", ack_wait=3, quiescent_period=600), Engine())
+    server_ = server.Server(replace(context, memory=3 * 100 * slots.OWNER_BYTES))
+    async with anyio.create_task_group() as group:
+        group.start_soon(server_.run, lambda: None)
+        with anyio.fail_after(60):
+            await client.enqueue_updates_with_reply("ws", "small", [Set("a", 1)], timeout=30)
+            assert server_.describe()["slots"] == 100
+            values = [Set(f"v{number}", number) for number in range(10_000)]
+            await client.enqueue_updates_with_reply("ws", "large", values, timeout=30)
+            while server_._slot_total() > 90:  # noqa: ASYNC110 - a loop of the server adds it up
+                await anyio.sleep(0.01)
+            assert server_._slot_total() < 70
+        group.cancel_scope.cancel()

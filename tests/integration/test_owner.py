@@ -367,11 +367,12 @@ async def test_a_server_that_was_paused_for_longer_than_its_lease_lets_go(
         assert owner.lease.lost
 
 
-async def test_a_task_that_waits_for_the_owner_before_to_end_is_kept(js: JetStream, subjects: Subjects) -> None:
+@pytest.mark.parametrize("waiting", ["_successor_tasks", "_held"])
+async def test_a_task_that_waits_for_an_owner_is_kept(js: JetStream, subjects: Subjects, waiting: str) -> None:
     """Else it is delivered to another server meanwhile, and both own the change set."""
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
-    server._successor_tasks[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     with anyio.fail_after(30):
         async with js.connection.subscribe(reply) as said, anyio.create_task_group() as group:
             group.start_soon(server._progress_loop)
@@ -379,13 +380,14 @@ async def test_a_task_that_waits_for_the_owner_before_to_end_is_kept(js: JetStre
             group.cancel_scope.cancel()
 
 
-async def test_a_task_that_waits_for_the_owner_before_to_end_is_given_back_by_a_server_that_stops(
-    js: JetStream, subjects: Subjects
+@pytest.mark.parametrize("waiting", ["_successor_tasks", "_held"])
+async def test_a_task_that_waits_for_an_owner_is_given_back_by_a_server_that_stops(
+    js: JetStream, subjects: Subjects, waiting: str
 ) -> None:
     """Else nobody gets it before its ack wait is over."""
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
-    server._successor_tasks[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     with anyio.fail_after(30):
         async with js.connection.subscribe(reply) as said:
             async with anyio.create_task_group() as owners:
@@ -394,19 +396,20 @@ async def test_a_task_that_waits_for_the_owner_before_to_end_is_given_back_by_a_
             assert (await anext(said)).data == b"-NAK"
 
 
+@pytest.mark.parametrize("waiting", ["_successor_tasks", "_held"])
 async def test_a_task_that_waits_is_let_go_with_the_leases_of_a_server_that_was_paused(
-    js: JetStream, subjects: Subjects, events: Events
+    js: JetStream, subjects: Subjects, events: Events, waiting: str
 ) -> None:
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
-    server._successor_tasks[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     server._progress_at -= 3600.0
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             group.start_soon(server._progress_loop)
             await events.wait_for(lambda entry: entry["event"] == "lease_lost")
             group.cancel_scope.cancel()
-    assert not server._successor_tasks
+    assert not getattr(server, waiting)
 
 
 @pytest.mark.parametrize(("end", "deaths"), [(partial(Owner.stop, reason=Reason.FENCED), 2), (Owner.lose_task, 1)])

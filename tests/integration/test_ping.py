@@ -6,7 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
-from rebaser.server import Server, _answer_pings
+from rebaser.pings import answer_pings
+from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser_client.admin.servers import ping
 from rebaser_client.errors import NotConnectedError
@@ -27,7 +28,7 @@ class Engine:
 async def answering(js: JetStream, subjects: Subjects) -> AsyncIterator[None]:
     context = context_of(js, subjects, Settings(server_id="test"), Engine())
     async with anyio.create_task_group() as group:
-        group.start_soon(_answer_pings, context, Server(context))
+        group.start_soon(answer_pings, context, Server(context).describe)
         with anyio.fail_after(60):
             while not await ping(js.connection, subjects, 0.2):
                 pass

@@ -10,7 +10,8 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.dvu.worker.evaluate import evaluate_packet
-from rebaser.server import Server, _answer_pings
+from rebaser.pings import answer_pings
+from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser_client import Derive, DvuProgress, RebaserClient, Set, Update
 from rebaser_client.jetstream import JetStream
@@ -67,7 +68,7 @@ async def server(
     made, ready = Server(context), anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(made.run, ready.set)
-        group.start_soon(_answer_pings, context, made)
+        group.start_soon(answer_pings, context, made.describe)
         with anyio.fail_after(30):
             await ready.wait()
         yield made

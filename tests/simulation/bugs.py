@@ -349,10 +349,10 @@ BUGS = (
         "calm",
         4,
         OWNER,
-        """                stream = await context.js.stream_info(subjects.requests_stream)
+        """                stream = await context.requests_info.read()
 """,
         """                await self.lease.release()
-                stream = await context.js.stream_info(subjects.requests_stream)
+                stream = await context.requests_info.read()
 """,
     ),
     bug(
@@ -360,8 +360,8 @@ BUGS = (
         "calm",
         4,
         SERVER,
-        "                    await task.progress()\n",
-        "                    pass\n",
+        "                await owner.lease.task.progress()\n",
+        "                pass\n",
     ),
     bug(
         "tasks have a message id",

@@ -136,8 +136,9 @@ def _in_server(server: Server) -> Iterator[str]:
     holders = sum(owner.state.holds_slot for owner in owners.values())
     if server._slots_taken != holders:
         yield f"{server._slots_taken} slots taken, by {holders} owners"
-    if server._slots_taken + server._tasks_requested < context.settings.concurrency:
-        slots = context.settings.concurrency
+    yield from (f"a task of {key} that waits for a slot" for key in server._held)
+    slots = server._slot_total()
+    if server._slots_taken + server._tasks_requested < slots:
         yield f"{server._slots_taken} slots taken and {server._tasks_requested} asked for, of {slots}"
     if server._pull is not None and server._pull._state.free + server._pull.outstanding != server._tasks_requested:
         yield f"{server._tasks_requested} tasks asked for, and pulls for {server._pull.outstanding}"

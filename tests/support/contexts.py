@@ -7,6 +7,7 @@ from typing import Any, cast
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.runtime.request_deleter import RequestDeleter
+from rebaser.runtime.shared_info import SharedStreamInfo
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser.settings import Settings
 from rebaser_client.blobs import open_blobs
@@ -29,6 +30,7 @@ def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: ob
         reader=LogReader(js, subjects, blobs),
         engine=cast("Any", engine),
         deleter=RequestDeleter(js, subjects.requests_stream),
+        requests_info=SharedStreamInfo(js, subjects.requests_stream),
         dead_letters=DeadLetterPublisher(js, subjects, blobs, settings.server_id),
         now=time.monotonic,
         now_ms=lambda: time.time_ns() // 1_000_000,

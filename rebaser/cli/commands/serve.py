@@ -50,7 +50,7 @@ Concurrency = Annotated[
     typer.Option(
         envvar="REBASER_CONCURRENCY",
         help="Maximum number of change sets that the server owns at once.",
-        show_default="1000",
+        show_default="as many as a third of the memory holds",
     ),
 ]
 Quiescent = Annotated[

@@ -1,0 +1,49 @@
+"""Chooses the owners that yield when tasks wait and all slots of the server are taken.
+
+Invariant: an owner that decides requests, or began its turn a short time ago, is not asked to yield.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from rebaser.change_set.owner import Owner
+from rebaser_core.ids import ChangeSetKey
+
+IDLE_AFTER = 0.25  # seconds without a request until an owner is idle: its first request may be on its way
+SAMPLE = 32  # owners among which the one that has been idle for the longest time yields
+MAX_SEARCH = 1000  # owners that are looked at to find an idle one
+
+
+def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | None:
+    """Return an owner that has been idle for long; None if none is found.
+
+    To look at all of ten thousand owners would take too long. So each search looks at the first ones, and moves them to
+    the end: at `SAMPLE` of them or, while all are busy, at up to `MAX_SEARCH`.
+    """
+    found: Owner | None = None
+    for looked in range(min(len(owners), MAX_SEARCH)):
+        if found is not None and looked >= SAMPLE:
+            break
+        key = next(iter(owners))
+        owners.move_to_end(key)
+        owner = owners[key]
+        if is_idle(owner, now) and (found is None or owner.state.active_at < found.state.active_at):
+            found = owner
+    return found
+
+
+def yielding(holders: Sequence[Owner], now: float, turn: float) -> list[Owner]:
+    """Return the owners that have to yield, in this order: idle ones, then those that are busy for longer than `turn`.
+
+    `holders`: the owners that hold a slot. `turn` is in seconds.
+    """
+    idle = [owner for owner in holders if is_idle(owner, now)]
+    idle.sort(key=lambda owner: owner.state.active_at)
+    overdue = [owner for owner in holders if not is_idle(owner, now) and now - owner.since > turn]
+    overdue.sort(key=lambda owner: owner.since)
+    return idle + overdue
+
+
+def is_idle(owner: Owner, now: float) -> bool:
+    """Return whether `owner` holds a slot and has had no work for `IDLE_AFTER` seconds."""
+    return owner.state.holds_slot and owner.state.stopping is None and owner.idle_for(now) > IDLE_AFTER

@@ -1,0 +1,57 @@
+"""Describes a stream to many callers at once: the owners that load at the same time share one call."""
+
+import asyncio
+from collections import deque
+
+from rebaser_client.errors import ClientClosedError
+from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream.infos import StreamInfo
+from rebaser_core.errors import RebaserError
+
+MAX_SHARED = 128  # callers that share one call; so thousands of owners that start at once load in groups
+
+
+class SharedStreamInfo:
+    """Calls `stream_info` for `stream`. A caller gets the answer to a call that was sent after it asked."""
+
+    def __init__(self, js: JetStream, stream: str) -> None:
+        self._js = js
+        self._stream = stream
+        self._waiting: deque[asyncio.Future[StreamInfo]] = deque()
+        self._running = False
+
+    async def read(self) -> StreamInfo:
+        """Return the description of the stream; raises what `JetStream.stream_info` raises."""
+        future: asyncio.Future[StreamInfo] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        if not self._running:
+            self._running = True
+            self._js.connection.spawn(self._run)
+        return await future
+
+    async def _run(self) -> None:
+        group: list[asyncio.Future[StreamInfo]] = []
+        try:
+            while self._waiting:
+                group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_SHARED))]
+                await self._answer([future for future in group if not future.done()])
+        finally:
+            self._running = False
+            for future in [*group, *self._waiting]:  # there are none left, unless the connection is being closed
+                if not future.done():
+                    future.set_exception(ClientClosedError())
+            self._waiting.clear()
+
+    async def _answer(self, group: list[asyncio.Future[StreamInfo]]) -> None:
+        if not group:
+            return
+        try:
+            info = await self._js.stream_info(self._stream)
+        except RebaserError as error:
+            for future in group:
+                if not future.done():
+                    future.set_exception(error)
+        else:
+            for future in group:
+                if not future.done():
+                    future.set_result(info)

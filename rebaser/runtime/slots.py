@@ -1,0 +1,79 @@
+"""How many change sets a server may own at once: a fixed number, or as many as its share of the memory holds."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+KIB, MIB = 1024, 1024 * 1024
+SHARE = 3  # a third of the memory is for owned change sets; the rest is for Spark, NATS, requests and reserves
+OWNER_BYTES = 64 * KIB  # an owner without its values: measured, rounded up
+MIN_SLOTS = 16  # also with less memory: a few large change sets must not keep all others from being served
+MAX_SLOTS = 100_000
+UNKNOWN_MEMORY = 2 * 1024 * MIB  # assumed if the system does not say how much memory it has
+UNLIMITED = 2**60  # cgroup v1 shows "no limit" as a number above this one
+
+
+class SlotCount:
+    """The number of slots of a server: `fixed`, or as many as `memory` (bytes) allows if `fixed` is None.
+
+    `state_bytes`: the memory of all owned states, without `OWNER_BYTES` for each owner. The server keeps it up to date.
+    """
+
+    def __init__(self, fixed: int | None, memory: int) -> None:
+        self._fixed = fixed
+        self._budget = memory // SHARE
+        self.state_bytes = 0
+
+    def total(self, without_slot: int) -> int:
+        """Return the number of slots. `without_slot`: owners that need memory but hold no slot."""
+        if self._fixed is not None:
+            return self._fixed
+        fitting = (self._budget - self.state_bytes) // OWNER_BYTES - without_slot
+        return min(max(fitting, MIN_SLOTS), MAX_SLOTS)
+
+
+def memory_limit(root: Path = Path("/")) -> int:
+    """Return how many bytes of memory this process may use: the limit of its container, or all of the machine.
+
+    `root`: where `proc` and `sys` are mounted.
+    """
+    limits = [*_cgroup_limits(root)]
+    try:
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError):  # the system does not know these names
+        limits.append(UNKNOWN_MEMORY)
+    return min(limits)
+
+
+def _cgroup_limits(root: Path) -> Iterator[int]:
+    """Yield the limits of the control groups (v1 and v2) that this process belongs to."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return  # not Linux
+    for line in lines:
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if number == "0":
+            base, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # A group is limited by all groups above it. In a container the path may be that of the host, which is not
+        # there; then the limit of the container is at the base.
+        group = base / path.strip("/")
+        while True:
+            limit = _read_limit(group / name)
+            if limit is not None:
+                yield limit
+            if group == base or base not in group.parents:
+                break
+            group = group.parent
+
+
+def _read_limit(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() and int(text) < UNLIMITED else None
