@@ -19,7 +19,7 @@ from rebaser.change_set.owner import Owner, retry_delay
 from rebaser.embedded.spark import Jvm
 from rebaser.pings import answer_pings, describe
 from rebaser.runtime.context import Context, open_context
-from rebaser.runtime.garbage import short_collections
+from rebaser.runtime.garbage import FrozenGarbage, short_collections
 from rebaser.runtime.progress import Progress, ProgressReporter
 from rebaser.runtime.slots import SlotCount
 from rebaser.runtime.watchdog import watched_loop
@@ -61,6 +61,7 @@ class Server:
         self._group: TaskGroup
         self._pull: PullConsumer | None = None
         self._slots = SlotCount(context.settings.concurrency, context.memory)
+        self._garbage = FrozenGarbage()
         self._slots_taken = 0
         self._tasks_requested = 0  # and not delivered yet
         self._overbooked = 0  # how many tasks to request beyond the free slots
@@ -183,6 +184,8 @@ class Server:
             if task is not None:
                 self._start(task)
             self._fill_slots()
+            owner.drop_resources()
+            self._garbage.owners_ended += 1
 
     def _update_declined(self, owner: Owner) -> None:
         """Leave the change set to newer servers for a while, if its first request needs a newer version."""
@@ -266,6 +269,7 @@ class Server:
                 await self._report_progress()
             except RebaserError as error:
                 log.warning("progress_failed", reason=error.message)
+            self._garbage.collect_if_due(len(self._owners))
             await anyio.sleep(max(self._progress_at + ack_wait / 3 - context.now(), 0.0))
 
     async def _report_progress(self) -> None:

@@ -32,10 +32,11 @@ class Actor:
         self._changed = changed
         self._events: deque[Event] = deque()
         self._stepping = False
-        self._done = anyio.Event()
+        self._done = False
         self._failure: Exception | None = None
         self._timer: tuple[float, asyncio.TimerHandle] | None = None
-        self._timer_fired = asyncio.Event()
+        self._tick_due = False
+        self._wake = asyncio.Event()  # set when `run` has something to do: a tick is due, or the lifecycle is done
         self._work: set[anyio.CancelScope] = set()
         self._work_cancelled = False
 
@@ -47,10 +48,9 @@ class Actor:
         """Own the change set until it is released, given back, or lost."""
         try:
             async with anyio.create_task_group() as self.group, self.resources:
-                self.group.start_soon(self._clock)
                 self.perform(INITIAL_EFFECTS)
                 self._step_all()
-                await self._done.wait()
+                await self._post_ticks()
                 if self._failure is not None:
                     raise self._failure
                 self.cancel_work()
@@ -78,7 +78,8 @@ class Actor:
         finally:
             self._stepping = False
         if self._failure is not None or self.state.phase is Phase.DONE:
-            self._done.set()
+            self._done = True
+            self._wake.set()
         self._set_timer(self.state.next_tick(self._timing))
 
     def _set_timer(self, deadline: float | None) -> None:
@@ -87,17 +88,22 @@ class Actor:
                 return
             self._timer[1].cancel()
             self._timer = None
-        if deadline is not None and not self._done.is_set():
+        if deadline is not None and not self._done:
             delay = max(deadline - self._now(), 0)
-            self._timer = deadline, asyncio.get_running_loop().call_later(delay, self._timer_fired.set)
+            self._timer = deadline, asyncio.get_running_loop().call_later(delay, self._fire_timer)
 
-    async def _clock(self) -> None:
-        """Post a tick when the timer fires. Its callback cannot: it runs outside any task, and effects start tasks."""
-        with self.cancelled_with_work():
-            while True:
-                await self._timer_fired.wait()
-                self._timer_fired.clear()
-                self._timer = None
+    def _fire_timer(self) -> None:
+        """Have `run` post a tick. It cannot be posted here: this runs outside any task, and effects start tasks."""
+        self._tick_due = True
+        self._wake.set()
+
+    async def _post_ticks(self) -> None:
+        """Post a tick whenever the timer has fired, until the lifecycle is done."""
+        while not self._done:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._tick_due:
+                self._tick_due, self._timer = False, None
                 self.post(Tick())
 
     @contextmanager

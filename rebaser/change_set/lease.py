@@ -57,7 +57,11 @@ class Lease:
         self.task = task
         self.lost = False
         self._subjects = subjects
-        self._log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
+
+    @property
+    def _log(self) -> structlog.stdlib.BoundLogger:
+        key = self.task.key
+        return log.bind(workspace=key.workspace, change_set=key.change_set)  # type: ignore[no-any-return]
 
     async def release(self) -> None:
         """Ack the task; return when NATS has confirmed it and the stream's leader reports that the message is gone.

@@ -118,6 +118,10 @@ class Owner(Actor):
         """The memory of the folded state in bytes, estimated; 0 until it is loaded."""
         return self._commits.state.memory if self._commits is not None else 0
 
+    def drop_resources(self) -> None:
+        """Drop what leads back to this owner, once `run` has returned: so its memory is freed at once."""
+        self._consumer = self._processor = self._dvu = self.group = None
+
     def adopt(self, task: Task) -> None:
         """Take over the redelivery of a task that this owner already holds."""
         self.lease.task = task
@@ -158,7 +162,7 @@ class Owner(Actor):
         for effect in effects:
             match effect:
                 case Command.LOAD:
-                    group.start_soon(self._load)
+                    group.start_soon(self._load_and_decide)
                 case Command.AWAIT:
                     self._awaiting = True
                     self._check_queue()
@@ -182,8 +186,12 @@ class Owner(Actor):
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
-    async def _load(self) -> None:
-        assert self.group is not None  # noqa: S101 - as above
+    async def _load_and_decide(self) -> None:
+        if await self._load():
+            await self._decide_requests()
+
+    async def _load(self) -> bool:
+        """Load the log and begin to consume the queue; return whether that succeeded."""
         context, key, subjects = self._context, self.key, self._context.subjects
         event: Event = Cancelled()
         try:
@@ -208,7 +216,6 @@ class Owner(Actor):
                     context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._check_queue
                 )
                 self._consumer = await self.resources.enter_async_context(consumer)
-                self.group.start_soon(self._decider)
                 if len(state.cells) > LARGE:
                     gc.freeze()  # otherwise each full collection walks through all of them
                 event = Loaded(state.owes, self._dvu.deferral())
@@ -218,6 +225,7 @@ class Owner(Actor):
             event = self._failure_of("load_failed", error)
         finally:
             self.post(event)
+        return isinstance(event, Loaded)
 
     def _check_queue(self) -> None:
         """Post `Arrived` if the lifecycle awaits requests. The consumer calls this per message and when it ends."""
@@ -231,8 +239,8 @@ class Owner(Actor):
             self._awaiting = False
             self.post(Arrived())
 
-    async def _decider(self) -> None:
-        """Decide queued requests whenever the lifecycle says so; one task for as long as the owner lives."""
+    async def _decide_requests(self) -> None:
+        """Decide queued requests whenever the lifecycle says so, until it cancels work or a request has to wait."""
         event: Event = Cancelled()
         try:
             with self.cancelled_with_work():

@@ -2,8 +2,8 @@
 
 An owner consists of some two hundred objects, and a full collection visits all objects. With ten thousand owners it
 would block the event loop for a second. So an object that survived two collections is frozen: no collection visits it
-again. An owner that ends breaks its reference cycles, so that its memory is freed at once. What else became garbage
-after it was frozen is found by `collect_frozen`, which the server calls when it has few owners.
+again. An owner that ends breaks its reference cycles, so that its memory is freed at once. Other cycles that end after
+they were frozen, such as those of errors, are collected by `FrozenGarbage` while the server has few owners.
 """
 
 import gc
@@ -13,6 +13,8 @@ from contextlib import contextmanager
 YOUNG = 20_000  # new objects until they are collected for the first time; requests hardly make any cycles
 SECOND = 4  # first collections until the survivors are collected for the second time
 NEVER = 1_000_000  # second collections until a full collection
+FEW_OWNERS = 500
+COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # owners that have ended until all objects are collected
 
 
 @contextmanager
@@ -29,11 +31,19 @@ def short_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-def collect_frozen() -> None:
-    """Collect all objects, frozen ones included. The time is proportional to their number."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+class FrozenGarbage:
+    """Collects frozen objects now and then. `owners_ended`: how many owners have ended since then."""
+
+    def __init__(self) -> None:
+        self.owners_ended = 0
+
+    def collect_if_due(self, owned: int) -> None:
+        """Collect all objects if enough owners have ended. `owned`: how many there are; the time depends on that."""
+        if self.owners_ended >= (COLLECT_WITH_FEW if owned <= FEW_OWNERS else COLLECT_WITH_MANY):
+            self.owners_ended = 0
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
 
 
 def _freeze(phase: str, info: Mapping[str, int]) -> None:

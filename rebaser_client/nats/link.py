@@ -19,7 +19,7 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from rebaser_client.errors import NotAllowed, NotConnectedError
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, credentials, needs_tls, refusal, tls_context
-from rebaser_client.nats.nats_py import NatsClient, subscription_id
+from rebaser_client.nats.nats_py import NatsClient, forget, subscription_id
 from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
 
@@ -238,6 +238,7 @@ class Link:
         if self.up:
             with translate_errors(), anyio.fail_after(COMMAND_BOUND):
                 await subscription.unsubscribe()
+        forget(subscription)
 
     async def drain(self, subscription: NatsSubscription) -> None:
         """Unsubscribe, and return when the handler has been called for every message that was on its way."""

@@ -30,7 +30,7 @@ PRIVATE = {
         "_ps", "_reading_task", "_server_info", "_server_pool", "_transport",
     },
     "TcpTransport": {"_io_reader", "_io_writer"},
-    "Subscription": {"_id"},
+    "Subscription": {"_id", "_message_iterator"},
 }  # fmt: skip
 
 
@@ -239,6 +239,11 @@ class SafeTransport(TcpTransport):
 def subscription_id(subscription: NatsSubscription) -> int:
     """Return the id that the server sends with each message of `subscription`."""
     return subscription._id  # noqa: SLF001 - see the module docstring
+
+
+def forget(subscription: NatsSubscription) -> None:
+    """Break the reference cycle of a subscription that has ended, so that its memory is freed at once."""
+    subscription._message_iterator = None  # noqa: SLF001 - see the module docstring
 
 
 def _unquoted(quoted: str) -> str:

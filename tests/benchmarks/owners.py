@@ -38,7 +38,7 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser.server import serve
 from rebaser.settings import load_settings
 from rebaser_client import RebaserClient, Set
-from rebaser_client.admin.status import ping
+from rebaser_client.admin.servers import ping
 from rebaser_client.jetstream import Connection
 from rebaser_core.subjects import Subjects
 from tests.support.fleet import NO_SPARK

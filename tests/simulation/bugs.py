@@ -433,10 +433,10 @@ BUGS = (
         "calm",
         1,
         "rebaser_client.jetstream.ordered.requests",
-        """        if generation.subscription is not None:
-            await generation.subscription.close()
+        """            await subscription.close()
         backoff""",
-        "        backoff",
+        """            pass
+        backoff""",
     ),
     bug(
         "an answer that came is still awaited",

@@ -118,6 +118,7 @@ class OrderedConsumer:
         for remove in self._hooks:
             remove()
         self._hooks = []
+        self._on_ready = None
         if self._replacing is not None:
             self._replacing.cancel()
         generation, self._generation = self._generation, None

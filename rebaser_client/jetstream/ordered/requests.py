@@ -118,8 +118,9 @@ class ConsumerRequests:
 
     async def discard(self, generation: Generation) -> None:
         """Unsubscribe and delete the consumer. Retry until the server has removed it by itself."""
-        if generation.subscription is not None:
-            await generation.subscription.close()
+        subscription, generation.subscription = generation.subscription, None  # whose handler refers to `generation`
+        if subscription is not None:
+            await subscription.close()
         backoff = Backoff(RETRY_MIN, RETRY_MAX)
         with anyio.move_on_after(INACTIVE):
             while True:
