@@ -141,9 +141,10 @@ class JetStreamBlobs:
         """Return when all of `data` was read, chunk by chunk. A missing chunk is an error once all are `written`."""
         offset = 0
         while offset < len(data):
+            complete = written.is_set()  # read now: the last chunk may arrive some time after its ack
             with anyio.move_on_after(SILENCE) as silence:
                 await consumer.wait()
-            if silence.cancelled_caught and written.is_set():
+            if silence.cancelled_caught and complete:
                 raise BlobMissing(f"only {offset} of {len(data)} bytes were stored")
             for message in consumer.take(READ):
                 if message.data != data[offset : offset + CHUNK]:

@@ -17,6 +17,7 @@ from rebaser_core.blob_address import address_of
 from rebaser_core.errors import ConfigError, TransientError, UnprocessableError
 from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
+from tests.conftest import Events
 from tests.support.nats_proxy import Frame, proxied
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -297,6 +298,21 @@ async def test_what_is_stored_otherwise_than_it_was_sent_is_no_blob(
         assert await in_nats.get(address) == data
         while await chunks_and_descriptions(js, subjects) != (1, 1):
             await js.connection.wait_connected()
+
+
+async def test_chunks_that_are_still_on_their_way_are_not_missing(
+    in_nats: JetStreamBlobs, js: JetStream, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.5)
+    real = js.publish_all
+
+    async def publish_late(subject: str, payloads: Iterable[bytes]) -> list[PubAck]:
+        await anyio.sleep(0.8)
+        return await real(subject, payloads)
+
+    monkeypatch.setattr(js, "publish_all", publish_late)
+    await in_nats.put(os.urandom(3 * CHUNK))
+    assert events.named("blob_put_failed") == []
 
 
 async def test_a_chunk_whose_ack_is_lost_makes_it_begin_again_and_tidy_up(

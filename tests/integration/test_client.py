@@ -139,6 +139,12 @@ async def test_a_timeout_names_the_request_that_may_still_be_applied(
 
 
 @pytest.mark.usefixtures("topology")
+async def test_who_asks_to_recompute_says_how_long_to_wait(client: RebaserClient) -> None:
+    with anyio.fail_after(30), pytest.raises(RequestTimeout, match=r"within 0\.2 s"):
+        await client.recompute("ws", "cs", timeout=0.2)
+
+
+@pytest.mark.usefixtures("topology")
 async def test_a_request_too_large_for_a_message_goes_through_the_blob_store(
     client: RebaserClient, js: JetStream, subjects: Subjects
 ) -> None:

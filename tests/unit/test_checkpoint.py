@@ -15,7 +15,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import Cell, ChangeSetState
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
-from rebaser_core.values import Fault, State
+from rebaser_core.values import Fault, Json, State, canonical
 from tests.support.checkpoints import Stored, restored, written
 from tests.support.examples import parts
 
@@ -66,6 +66,27 @@ def test_what_requests_asked_for_is_kept_beside_their_outcomes() -> None:
     for read, was in ((found.outcomes, state.outcomes), (found.redriven, state.redriven)):
         assert read == was
         assert [one.decision.digest for one in read.values()] == [one.decision.digest for one in was.values()]
+
+
+def test_every_kind_of_value_comes_back_as_it_was() -> None:
+    values: list[Json] = [
+        None,
+        False,
+        True,
+        0,
+        1,
+        -(2**63),
+        2**63 - 1,
+        0.0,
+        -0.0,
+        1e308,
+        "",
+        "x",
+        [1, 1.0, True],
+        {"k": None},
+    ]
+    found = restored(made(*[Set(f"v{at}", value) for at, value in enumerate(values)])).values()
+    assert [canonical(found[f"v{at}"].value) for at in range(len(values))] == list(map(canonical, values))
 
 
 def test_deltas_may_follow_an_empty_base() -> None:
