@@ -44,14 +44,15 @@ async def queue(js: JetStream, subjects: Subjects) -> AsyncIterator[OrderedConsu
 
 
 class Looks:
-    """Counts the client's looks at the queue."""
+    """Counts the client's looks at the queue, and those of them that were not due yet."""
 
     def __init__(self, look_at: Callable[..., Awaitable[None]]) -> None:
         self._check_queue = look_at
         self._wanted: dict[int, anyio.Event] = {}
-        self.count = 0
+        self.count = self.early = 0
 
     async def __call__(self, *args: Any) -> None:
+        self.early += args[2].due > anyio.current_time()
         await self._check_queue(*args)
         self.count += 1
         if self.count in self._wanted:
@@ -144,6 +145,7 @@ async def test_a_slow_queue_is_looked_at_ever_more_seldom_however_many_wait_in_i
             group.cancel_scope.cancel()
     assert pauses == sorted(pauses)
     assert pauses[-1] == resender.PAUSE_MAX
+    assert looks.early == 0
     assert events.named("answer_lost") == []
     assert client._resender._queues == {}
 
