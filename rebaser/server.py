@@ -330,7 +330,7 @@ class Server:
         self._successor_tasks, self._held = {}, {}
         with anyio.move_on_after(context.settings.shutdown_grace):
             for task in without_owner:
-                await task.nak(0)
+                await Lease(task, context.subjects).give_back(0.0)
             await self._end_owners()
             await context.deleter.flush()
         for owner in self._owners.values():

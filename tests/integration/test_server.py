@@ -1,0 +1,188 @@
+"""What a server does beside its owners goes on after an error, and its end gives everything back."""
+
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from rebaser import server as server_module
+from rebaser.change_set.lease import Task
+from rebaser.change_set.lifecycle import Reason
+from rebaser.server import CROWD_CHECK, HANDOVER_DELAY, Server
+from rebaser.settings import Settings
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream import JetStream, PullMessage
+from rebaser_core.errors import TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+from tests.support.contexts import context_of
+from tests.support.owners import Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEYS = [ChangeSetKey("ws", name) for name in "abcdef"]
+
+
+@pytest.fixture
+def server(js: JetStream, subjects: Subjects) -> Server:
+    return Server(context_of(js, subjects, Settings(server_id="test", concurrency=4, turn=100.0), Engine()))
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of the server's loops, which take no time."""
+    made: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        made.append(seconds)
+        await anyio.lowlevel.checkpoint()
+
+    anyio_of_server = SimpleNamespace(**vars(anyio) | {"sleep": pause})
+    monkeypatch.setattr(server_module, "anyio", anyio_of_server)
+    return made
+
+
+def task_of(js: JetStream, subjects: Subjects, key: ChangeSetKey, sequence: int) -> Task:
+    reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.{sequence}.{sequence}.1.0"
+    return Task(key, PullMessage(subjects.task(key), reply, b"", None, js), js)
+
+
+async def test_tasks_stay_in_progress_after_a_report_that_failed(
+    server: Server, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    """Else NATS gives them to another server while this one owns their change sets."""
+    reported: list[int] = []
+    tries, all_reported = itertools.count(1), anyio.Event()
+
+    async def progress(_: JetStream, message: PullMessage) -> None:
+        if next(tries) == 1:
+            raise TransientError("no connection")
+        reported.append(message.stream_sequence)
+        if set(reported) == {1, 2}:
+            all_reported.set()
+
+    monkeypatch.setattr(JetStream, "progress", progress)
+    for sequence, key in enumerate(KEYS[:2], 1):
+        server._successor_tasks[key] = task_of(js, subjects, key, sequence)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(server._progress_loop)
+            await all_reported.wait()
+            group.cancel_scope.cancel()
+    ack_wait = server._context.settings.ack_wait
+    assert set(pauses) == {ack_wait / 3}, "two reports may be lost"
+
+
+class Holder:
+    """An owner as far as the server asks it to yield. Times are seconds of the server's clock."""
+
+    def __init__(self, *, idle: float = 0.0, since: float = 0.0, active_at: float = 0.0) -> None:
+        self.state = SimpleNamespace(holds_slot=True, active_at=active_at)
+        self.since = since
+        self.stopped: list[Reason] = []
+        self._idle = idle
+
+    def idle_for(self, _: float) -> float:
+        return self._idle
+
+    def stop(self, reason: Reason) -> None:
+        self.stopped.append(reason)
+
+
+@pytest.mark.parametrize(("waiting", "yielding"), [(0, ""), (1, "b"), (2, "bd"), (3, "bde"), (9, "abde")])
+async def test_as_many_owners_yield_as_tasks_wait(
+    server: Server, js: JetStream, monkeypatch: pytest.MonkeyPatch, pauses: list[float], waiting: int, yielding: str
+) -> None:
+    """The idle ones first, then those whose turn began first; never one whose turn is not over."""
+    now = 1000.0
+    holders = {
+        "a": Holder(since=now - 200),
+        "b": Holder(idle=50.0, since=now - 1, active_at=now - 50),
+        "c": Holder(since=now - 50),
+        "d": Holder(idle=40.0, since=now - 500, active_at=now - 40),
+        "e": Holder(since=now - 300),
+    }
+    server._owners = cast("Any", {ChangeSetKey("ws", name): holder for name, holder in holders.items()})
+    tries, looked = itertools.count(1), anyio.Event()
+
+    async def consumer_info(*_: object) -> object:
+        match next(tries):
+            case 1:
+                raise TransientError("no answer")
+            case 2:
+                return SimpleNamespace(num_pending=waiting)
+            case _:
+                looked.set()
+                await anyio.sleep_forever()
+                raise AssertionError
+
+    monkeypatch.setattr(js, "consumer_info", consumer_info)
+    server._context = replace(server._context, now=lambda: now)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(server._crowd_loop)
+            await looked.wait()
+            group.cancel_scope.cancel()
+    assert {name: holder.stopped for name, holder in holders.items() if holder.stopped} == {
+        name: [Reason.YIELD] for name in yielding
+    }
+    assert set(pauses) == {CROWD_CHECK}
+
+
+async def test_a_task_that_is_left_to_newer_servers_is_offered_to_them_after_a_while(
+    server: Server, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, it would come back here again and again for as long as there is no newer server."""
+    delays: list[float] = []
+
+    async def nak(_: JetStream, __: PullMessage, delay: float = 0.0) -> None:
+        delays.append(delay)
+
+    monkeypatch.setattr(JetStream, "nak", nak)
+    server._declined_until[KEYS[0]] = server._context.now() + 60
+    async with anyio.create_task_group() as group:
+        server._accept(group, task_of(js, subjects, KEYS[0], 1).message)
+    assert delays == [HANDOVER_DELAY]
+    assert not server._owners
+
+
+async def test_a_server_that_stops_deletes_what_it_has_decided(
+    server: Server, monkeypatch: pytest.MonkeyPatch, js: JetStream
+) -> None:
+    deleted: list[int] = []
+
+    async def delete_many(_: str, sequences: list[int]) -> None:
+        deleted.extend(sequences)
+
+    monkeypatch.setattr(js, "delete_many", delete_many)
+    server._context.deleter.add([3, 4])
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            await server._shut_down(group)
+    assert deleted == [3, 4]
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_a_server_that_stops_waits_for_its_owners_and_no_longer(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, connected: bool
+) -> None:
+    """Also if a task cannot be given back because NATS is away, and however long the grace period is."""
+    nak = JetStream.nak
+
+    async def cut_off(self: JetStream, message: PullMessage, delay: float = 0.0) -> None:
+        if not connected:
+            raise NotConnectedError("there is no connection to NATS")
+        await nak(self, message, delay)
+
+    with anyio.fail_after(20):
+        async with serving(js, subjects, Engine(), shutdown_grace=40.0) as server:
+            await js.publish(subjects.task(KEYS[0]), b"")
+            while KEYS[0] not in server._owners:
+                await anyio.lowlevel.checkpoint()
+            server._successor_tasks[KEYS[1]] = task_of(js, subjects, KEYS[1], 7)
+            monkeypatch.setattr(JetStream, "nak", cut_off)
+    assert not server._owners

@@ -1,0 +1,151 @@
+"""An append whose fate is not known is repeated until it is, and nothing else is taken for its answer."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from rebaser.change_set import commit_log
+from rebaser.change_set.commit_log import CommitLog
+from rebaser_client.errors import NotConnectedError
+from rebaser_client.jetstream import ApiError, NoRespondersError, RequestTimeoutError
+from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
+from rebaser_client.log.reader import LoadedState
+from rebaser_core.commit import Kind
+from rebaser_core.errors import FencedError, TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Set
+
+pytestmark = pytest.mark.anyio
+
+FULL = ApiError(503, 10077, "maximum bytes exceeded")
+STALE = ApiError(400, WRONG_LAST_SEQUENCE, "wrong last sequence")
+BUSY = ApiError(503, TRY_AGAIN, "try again")
+UNANSWERED = (RequestTimeoutError("no answer"), NoRespondersError("nobody"), NotConnectedError("no connection"))
+
+
+class Stream:
+    """Answers publishes with `answers`, in order: an exception, or None for an ack. Whoever asks finds `found`."""
+
+    def __init__(self, *answers: Exception | None, found: object = None, outages: int = 0) -> None:
+        self.answers = list(answers)
+        self.found = found
+        self.outages = outages
+        self.published: list[tuple[dict[str, str], bytes, int]] = []
+
+    async def publish(
+        self, _: str, payload: bytes, headers: dict[str, str], *, expected_last_subject_sequence: int, **__: object
+    ) -> object:
+        self.published.append((headers, payload, expected_last_subject_sequence))
+        answer = self.answers.pop(0)
+        if answer is not None:
+            raise answer
+        return SimpleNamespace(sequence=7)
+
+    async def next(self, *_: object) -> object:
+        if self.outages:
+            self.outages -= 1
+            raise TransientError("no answer")
+        if self.found == "ours":
+            headers, payload, _ = self.published[0]
+            return SimpleNamespace(headers=headers, data=payload, sequence=5)
+        return self.found
+
+
+def log_on(stream: Stream) -> CommitLog:
+    return CommitLog(
+        cast("Any", stream),
+        Subjects(""),
+        ChangeSetKey("ws", "cs"),
+        LoadedState(ChangeSetState()),
+        blobs=cast("Any", None),
+        owner="test",
+        inline_max=100_000,
+        retry_window=60.0,
+        now_ms=lambda: 1,
+        new_id=lambda: "0" * 26,
+    )
+
+
+async def append(commits: CommitLog) -> int:
+    async with commits.append_lock():
+        return await commits.append(commits.draft(Kind.REBASE, delta=(Set("a", 1),)))
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that were made; none of them takes any time."""
+    made: list[float] = []
+    sleep = anyio.sleep
+
+    async def pause(seconds: float) -> None:
+        made.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(commit_log.anyio, "sleep", pause)  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.mark.parametrize("unanswered", UNANSWERED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("refusal", [FULL, BUSY], ids=["full", "busy"])
+async def test_what_may_have_landed_is_repeated_whatever_is_refused_meanwhile(
+    unanswered: Exception, refusal: Exception, pauses: list[float]
+) -> None:
+    """If it landed and the owner took it for refused, the owner would go on from a state that the log has left."""
+    stream = Stream(unanswered, refusal, refusal, STALE, found="ours")
+    commits = log_on(stream)
+    assert await append(commits) == 5
+    assert (commits.state.last, "a" in commits.state.cells) == (5, True)
+    assert stream.published == [stream.published[0]] * 4
+    assert all(pauses[at] > 0 for at in range(3))
+
+
+async def test_what_is_refused_at_once_has_not_landed() -> None:
+    stream = Stream(FULL)
+    commits = log_on(stream)
+    with pytest.raises(TransientError) as error:
+        await append(commits)
+    assert (error.value.code, commits.state.last) == ("commit_refused", 0)
+
+
+async def test_a_server_that_is_busy_is_asked_again() -> None:
+    assert await append(log_on(Stream(BUSY, BUSY, None))) == 7
+
+
+async def test_the_owner_of_a_commit_is_looked_for_through_an_outage() -> None:
+    stream = Stream(UNANSWERED[0], STALE, found="ours", outages=3)
+    assert await append(log_on(stream)) == 5
+
+
+@pytest.mark.parametrize("found", [None, SimpleNamespace(headers={}, data=b"junk", sequence=5)])
+async def test_what_somebody_else_appended_fences_the_owner(found: object) -> None:
+    commits = log_on(Stream(STALE, found=found))
+    with pytest.raises(FencedError):
+        await append(commits)
+    assert commits.state.last == 0
+
+
+@pytest.mark.parametrize("at", ["before", "meanwhile"])
+async def test_an_owner_that_is_abandoned_repeats_nothing(at: str) -> None:
+    stream = Stream(*[RequestTimeoutError("no answer")] * 100)
+    commits = log_on(stream)
+    if at == "before":
+        commits.abandon()
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+
+            async def fenced() -> None:
+                with pytest.raises(FencedError):
+                    await append(commits)
+
+            group.start_soon(fenced)
+            if at == "meanwhile":
+                while not stream.published:
+                    await anyio.lowlevel.checkpoint()
+                commits.abandon()
+    assert len(stream.published) < 10
+    assert commits.state.last == 0
