@@ -77,14 +77,18 @@ async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(
 async def test_a_stream_that_is_lost_again_is_told_of_again(js: JetStream, subjects: Subjects) -> None:
     """And what was made again is told of once, not at each look."""
     name = subjects.commits_stream
+    first = [(await js.stream_info(name)).first_sequence]
     async with watched(js, subjects) as (streams, holder):
         for _ in range(2):
             holder.made = anyio.Event()
             await js.delete_stream(name)
             streams.check_soon()
             await holder.made.wait()
+            first.append((await js.stream_info(name)).first_sequence)
         assert holder.told == 2 * [("lost", frozenset([name])), ("made", frozenset([name]))]
         assert len(streams.losses) == 2
+    assert first[1] >= first[0] + SEQUENCE_GAP
+    assert first[2] >= first[1] + SEQUENCE_GAP, "an old ack would hit a message of the new stream"
 
 
 async def test_of_servers_that_make_a_stream_at_once_all_go_on(js: JetStream, subjects: Subjects) -> None:

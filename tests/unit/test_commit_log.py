@@ -1,5 +1,6 @@
-"""An append whose fate is not known is repeated until it is, and nothing else is taken for its answer."""
+"""An append whose fate is not known is repeated until it is; and how much of a log is behind its checkpoint."""
 
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,18 +8,20 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser.change_set import commit_log
+from rebaser.change_set import checkpointer, commit_log
 from rebaser.change_set.commit_log import CommitLog
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import LoadedState
+from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Kind
 from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Set
+from rebaser_core.values import Json
 
 pytestmark = pytest.mark.anyio
 
@@ -44,36 +47,50 @@ class Stream:
         answer = self.answers.pop(0)
         if answer is not None:
             raise answer
-        return SimpleNamespace(sequence=7)
+        return SimpleNamespace(sequence=expected_last_subject_sequence + 1)
 
     async def next(self, *_: object) -> object:
         if self.outages:
             self.outages -= 1
             raise TransientError("no answer")
         if self.found == "ours":
-            headers, payload, _ = self.published[0]
+            headers, payload = self.published[0][:2]
             return SimpleNamespace(headers=headers, data=payload, sequence=5)
         return self.found
 
 
-def log_on(stream: Stream) -> CommitLog:
+class Blobs:
+    """Keeps what is put, and calls `at_put` before."""
+
+    def __init__(self, at_put: Callable[[], Awaitable[object]] | None = None) -> None:
+        self.kept: list[bytes] = []
+        self._at_put = at_put
+
+    async def put(self, data: bytes) -> str:
+        if self._at_put is not None:
+            await self._at_put()
+        self.kept.append(data)
+        return address_of(data)
+
+
+def log_on(stream: Stream, blobs: Blobs | None = None, inline_max: int = 100_000) -> CommitLog:
     return CommitLog(
         cast("Any", stream),
         Subjects(""),
         ChangeSetKey("ws", "cs"),
         LoadedState(ChangeSetState()),
-        blobs=cast("Any", None),
+        blobs=cast("Any", blobs),
         owner="test",
-        inline_max=100_000,
+        inline_max=inline_max,
         retry_window=60.0,
         now_ms=lambda: 1,
         new_id=lambda: "0" * 26,
     )
 
 
-async def append(commits: CommitLog) -> int:
+async def append(commits: CommitLog, value: Json = 1) -> int:
     async with commits.append_lock():
-        return await commits.append(commits.draft(Kind.REBASE, delta=(Set("a", 1),)))
+        return await commits.append(commits.draft(Kind.REBASE, delta=(Set("a", value),)))
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +130,7 @@ async def test_what_is_refused_at_once_has_not_landed() -> None:
 
 
 async def test_a_server_that_is_busy_is_asked_again() -> None:
-    assert await append(log_on(Stream(BUSY, BUSY, None))) == 7
+    assert await append(log_on(Stream(BUSY, BUSY, None))) == 1
 
 
 async def test_the_owner_of_a_commit_is_looked_for_through_an_outage() -> None:
@@ -149,3 +166,32 @@ async def test_an_owner_that_is_abandoned_repeats_nothing(at: str) -> None:
                 commits.abandon()
     assert len(stream.published) < 10
     assert commits.state.last == 0
+
+
+# -- what a reader will have to read ---------------------------------------------------------------------------------
+
+
+async def test_a_delta_in_a_blob_weighs_what_the_blob_does() -> None:
+    """Else a log of large deltas has no checkpoint, and takes ever longer to load."""
+    blobs = Blobs()
+    commits = log_on(Stream(None), blobs, inline_max=100)
+    await append(commits, "x" * 10_000)
+    assert commits.weight > len(blobs.kept[0]) > 10_000
+
+
+async def test_what_is_appended_while_a_checkpoint_is_stored_is_not_part_of_it() -> None:
+    commits = log_on(Stream(*[None] * 5))
+    grown: list[int] = []
+
+    async def append_meanwhile() -> None:
+        before = commits.weight
+        await append(commits, "y" * 1000)
+        grown.append(commits.weight - before)
+
+    blobs = Blobs(append_meanwhile)
+    await append(commits, "x" * 20_000)
+    await checkpointer.store(cast("Any", blobs), commits)
+    assert grown
+    assert sum(grown) < commits.weight < sum(grown) + 10_000
+    assert commits.state.checkpoint is not None
+    assert commits.state.checkpoint.sequence == 1

@@ -277,19 +277,30 @@ def test_the_fingerprint_is_that_of_the_sources() -> None:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
+def fails_with(text: str) -> Json:
+    raise FunctionError(text)
+
+
+def failed(part: Found) -> list[int]:
+    return [int(node) for node, item in zip(part.nodes, part.values, strict=True) if item is IN_ERROR]
+
+
 def test_large_results_are_split_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thresholds, "now", Thresholds(result_bytes=1000))
     made = Made(*("x" * size for size in range(0, 600, 7)))
     for at in range(len(made.packet.constants)):
-        made.node("concat" if at % 3 else "abs", ~at)
-    made.packet.functions = functions().fingerprints(["concat", "abs"])
-    rows = evaluate_packet(made.packet.encode())
+        made.node("concat" if at % 3 else ("abs", "upside_down")[at % 2], ~at)
+    installed = functions(upside_down=lambda values, _: fails_with(f"{len(values[0])} characters"))
+    made.packet.functions = installed.fingerprints(["concat", "abs", "upside_down"])
+    rows = evaluate_packet(made.packet.encode(), installed)
     parts = [found(row) for row in rows]
     assert len(parts) > 5
     assert [part.part for part in parts] == list(range(len(parts)))
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     assert [node for part in parts for node in part.nodes] == list(range(len(made.packet.constants)))
     assert all(part.values.count(IN_ERROR) == len(part.faults) for part in parts)
+    told = {node: fault for part in parts for node, fault in zip(failed(part), part.faults, strict=True)}
+    assert all(told[at] == ("failed", f"{at * 7} characters") for at in range(3, len(made.packet.constants), 6))
     assert all(len(row) < 4000 for row in rows)
 
 

@@ -279,6 +279,22 @@ def test_results_that_say_a_value_twice_are_refused(monkeypatch: pytest.MonkeyPa
             made.absorb([results[0], again])
 
 
+@pytest.mark.parametrize("result_bytes", [1, 30, 100])
+def test_what_comes_in_many_parts_is_what_comes_in_one(monkeypatch: pytest.MonkeyPatch, result_bytes: int) -> None:
+    functions = ("concat", "sum", "nope", "list")
+    updates: list[Update] = [Set("a", 1), *(Set(f"t{at}", f"text {at}") for at in range(40))]
+    updates += [Derive(f"v{at}", functions[at % 4], {"x": "a" if at % 4 == 1 else f"t{at}"}) for at in range(40)]
+    book = Book(updates)
+    with book.state.view() as view:
+        in_one = found_by(view, WHOLE)
+        monkeypatch.setattr(thresholds, "now", Thresholds(result_bytes=result_bytes))
+        made = plan(view, WHOLE)
+        assert isinstance(made, FullGraphPlan)
+        assert len(evaluate_packet(made.next_wave()[0])) > 5
+        assert found_by(view, WHOLE) == in_one
+    assert len(in_one) == 40
+
+
 def test_results_that_lack_a_value_are_refused() -> None:
     book = Book([Set("a", 1), total("b", "a"), total("c", "b")])
     with book.state.view() as view:
