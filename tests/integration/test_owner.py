@@ -3,6 +3,7 @@
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from typing import Any
 
 import anyio
 import pytest
@@ -319,6 +320,54 @@ async def test_the_last_look_finds_the_very_next_request(
             if [one.request_id for one in commit.requests] == ["late"]:
                 break
     assert (await client.values("ws", "cs"))["a"].value == 2
+
+
+@pytest.mark.usefixtures("no_sweep")
+async def test_a_last_look_that_fails_leaves_the_change_set_to_another_owner(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, next_, left, looks = Lease.release, JetStream.next, [True], [True]
+
+    async def release_and_store(self: Lease) -> None:
+        await release(self)
+        if left and left.pop():
+            headers, payload = encode(EnqueueUpdatesRequest(RequestId("late"), "ws", "cs", (Set("a", 2),)))
+            await js.publish(subjects.requests(KEY), payload, headers)
+
+    async def cut_off(self: JetStream, stream: str, *rest: Any) -> object:
+        if stream == subjects.requests_stream and not left and looks and looks.pop():
+            raise TransientError("no answer")
+        return await next_(self, stream, *rest)
+
+    monkeypatch.setattr(Lease, "release", release_and_store)
+    monkeypatch.setattr(JetStream, "next", cut_off)
+    with anyio.fail_after(30):
+        async with serving(js, subjects, Engine(), quiescent_period=0.2):
+            await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+            async for commit in client.watch("ws", "cs", after=0):
+                if [one.request_id for one in commit.requests] == ["late"]:
+                    break
+    assert not looks
+
+
+async def test_who_is_given_a_task_that_had_an_owner_knows_it(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What killed that owner is found by this, and by nothing else."""
+    told: list[bool] = []
+
+    def detector(*given: Any, redelivered: bool, **more: Any) -> PoisonDetector:
+        told.append(redelivered)
+        return PoisonDetector(*given, redelivered=redelivered, **more)
+
+    monkeypatch.setattr("rebaser.change_set.owner.PoisonDetector", detector)
+    with anyio.fail_after(30):
+        async with serving(js, subjects, Engine()) as server:
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+            server._owners[KEY].stop(Reason.TRANSIENT)
+            while len(told) < 2:
+                await checkpoint()
+    assert told == [False, True]
 
 
 class FailsAtFirst(Engine):

@@ -1,6 +1,7 @@
 """What a server does beside its owners goes on after an error, and its end gives everything back."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -164,6 +165,51 @@ async def test_a_server_that_stops_deletes_what_it_has_decided(
         async with anyio.create_task_group() as group:
             await server._shut_down(group)
     assert deleted == [3, 4]
+
+
+class Holding:
+    """An owner as far as the server ends it."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.scope = anyio.CancelScope()
+
+    def stop(self, reason: Reason) -> None:
+        self.told.append(reason)
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        return lambda: self.told.append(name)
+
+
+async def test_an_owner_that_does_not_end_in_time_is_abandoned(js: JetStream, subjects: Subjects) -> None:
+    """Else an append that nobody answers keeps the server from ending, for ever."""
+    server = Server(context_of(js, subjects, Settings(server_id="test", shutdown_grace=0.01), Engine()))
+    owner = Holding()
+    server._owners = cast("Any", {KEYS[0]: owner})
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            await server._shut_down(group)
+    assert owner.told == [Reason.SHUTDOWN, "abandon"]
+    assert owner.scope.cancel_called
+
+
+LOST = {
+    "commits": ["log_loss", Reason.TRANSIENT],
+    "requests": [Reason.TRANSIENT],
+    "tasks": ["lose_task"],
+    "tasks commits": ["log_loss", "lose_task"],
+    "dlq": [],
+}
+
+
+@pytest.mark.parametrize(("lost", "told"), LOST.items(), ids=LOST)
+async def test_owners_end_with_the_streams_that_they_depend_on(
+    server: Server, subjects: Subjects, lost: str, told: list[object]
+) -> None:
+    owner = Holding()
+    server._owners = cast("Any", {KEYS[0]: owner})
+    server.streams_lost(frozenset(getattr(subjects, f"{name}_stream") for name in lost.split()))
+    assert owner.told == told
 
 
 @pytest.mark.parametrize("connected", [True, False])

@@ -168,6 +168,27 @@ async def test_an_owner_that_is_abandoned_repeats_nothing(at: str) -> None:
     assert commits.state.last == 0
 
 
+async def test_a_view_is_opened_when_no_thread_reads_an_older_one() -> None:
+    """A thread of an update that was given up goes on for a while, and must not see rows change."""
+    commits = log_on(Stream(None, None))
+    await append(commits)
+    opened = anyio.Event()
+
+    async def open_view() -> None:
+        async with commits.view():
+            opened.set()
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            with commits.state.view():
+                await append(commits, 2)
+                group.start_soon(open_view)
+                for _ in range(20):
+                    await anyio.lowlevel.checkpoint()
+                assert not opened.is_set()
+            await opened.wait()
+
+
 # -- what a reader will have to read ---------------------------------------------------------------------------------
 
 
