@@ -1,6 +1,7 @@
 """Checkpoints that an owner writes one after the other, some of which fail: what is loaded from them is the state."""
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 
@@ -36,7 +37,8 @@ async def test_what_is_loaded_is_the_state(
 ) -> None:
     """`failing`: rounds whose first try fails. A reader that began at the checkpoint before finds what follows it."""
     context = context_of(js, subjects, Settings(server_id="test"))
-    commits, put, fails = await open_log(context, KEY), context.blobs.put, itertools.repeat(False)
+    commits, put = await open_log(context, KEY), context.blobs.put
+    fails: Iterator[bool] = itertools.repeat(False)
 
     async def put_or_fail(data: bytes) -> str:
         if next(fails):

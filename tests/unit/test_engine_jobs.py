@@ -1,14 +1,18 @@
 """What the engine makes of calls and of jobs that fail, without a Spark."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import anyio
+import anyio.from_thread
 import pytest
 
-from rebaser.dvu.spark.engine import Engine, _parts
-from rebaser.dvu.spark.scheduler import EvaluateCall
-from rebaser.dvu.spark.session import SessionError
+from rebaser.dvu.spark import engine as engine_module
+from rebaser.dvu.spark.engine import Engine, EngineSettings, _parts
+from rebaser.dvu.spark.scheduler import EvaluateCall, Job
+from rebaser.dvu.spark.session import SessionError, WorkerDied
 from rebaser.dvu.spark.session_manager import ActiveSession
+from rebaser_core.errors import DvuError
 
 
 def test_a_call_is_cut_into_jobs_of_at_most_so_many_bytes() -> None:
@@ -49,10 +53,134 @@ async def test_a_job_is_ended_when_none_of_its_callers_waits_and_not_before() ->
     assert job.stop.is_set()
 
 
+def shared_job(engine: Engine, calls: list[EvaluateCall]) -> Job:
+    for call in calls:
+        engine._scheduler.add(call)
+    return next_job(engine, calls)
+
+
+def next_job(engine: Engine, calls: list[EvaluateCall]) -> Job:
+    """The next job, which is of `calls`."""
+    job = engine._scheduler.next_job(anyio.current_time())
+    assert job is not None
+    assert job.calls == calls
+    return job
+
+
+def calls_of(count: int, timeout: float = 60.0) -> list[EvaluateCall]:
+    return [EvaluateCall([b"packet"], f"ws/cs{number}", timeout, 0.0) for number in range(count)]
+
+
+def fail(engine: Engine, job: Job, error: DvuError) -> ActiveSession:
+    held = ActiveSession(cast("Any", None))  # nothing is asked of it
+    engine._handle_failure(held, job, error)
+    engine._scheduler.job_ended(job, anyio.current_time())
+    return held
+
+
+@pytest.mark.anyio
+async def test_a_job_whose_worker_died_is_repeated_as_it_was_in_child_processes_and_then_halved() -> None:
+    """The plug-in that ends its process then fails its own value. If it is no plug-in, one packet is at fault."""
+    engine, calls = Engine("sc://localhost"), calls_of(4)
+    job = shared_job(engine, calls)
+    assert not any(call.isolate for call in calls)
+    fail(engine, job, WorkerDied("died"))
+    job = next_job(engine, calls)
+    assert all(call.isolate for call in calls)
+    fail(engine, job, WorkerDied("died again"))
+    first = next_job(engine, calls[:2])
+    fail(engine, first, WorkerDied("and again"))
+    alone = next_job(engine, calls[:1])
+    fail(engine, alone, WorkerDied("for good"))
+    assert [call.done.is_set() for call in calls] == [True, False, False, False]
+    assert isinstance(calls[0].error, WorkerDied)
+    next_job(engine, calls[1:2])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("seconds", "error", "first"),
+    [(60.0, DvuError("bad"), 2), (60.0, SessionError("lost"), 1), (0.0, DvuError("late"), 1)],
+    ids=["cheap", "session", "late"],
+)
+async def test_a_shared_job_is_halved_and_cut_up_if_its_failure_is_dear(
+    seconds: float, error: DvuError, first: int
+) -> None:
+    engine, calls = Engine("sc://localhost"), calls_of(4, seconds)
+    held = fail(engine, shared_job(engine, calls), error)
+    assert held.lost is isinstance(error, SessionError)
+    next_job(engine, calls[:first])
+
+
+@pytest.mark.anyio
+async def test_who_waits_no_more_is_not_tried_again() -> None:
+    engine, calls = Engine("sc://localhost"), calls_of(3)
+    job = shared_job(engine, calls)
+    engine._abandon(calls[1])
+    fail(engine, job, WorkerDied("died"))
+    next_job(engine, [calls[0], calls[2]])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("callers", "bound"), [(1, 60.0), (4, 5.2)])
+async def test_a_shared_job_has_less_time_than_its_callers(
+    monkeypatch: pytest.MonkeyPatch, callers: int, bound: float
+) -> None:
+    """One that is slow would use up the time of all others."""
+    bounds: list[float] = []
+
+    async def run(call: Callable[[], object], _: object, *, seconds: float, **__: object) -> object:
+        bounds.append(seconds)
+        return call()
+
+    monkeypatch.setattr(engine_module, "run_interruptible", run)
+    engine, calls = Engine("sc://localhost"), calls_of(callers)
+    engine._limiter = anyio.CapacityLimiter(1)
+    await engine._run_to_end(ActiveSession(cast("Any", Session()), running_jobs=1), shared_job(engine, calls))
+    assert bounds == [pytest.approx(bound)]
+    assert all(call.results == [[b"packet"]] for call in calls)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("sent", [10, 11])
+async def test_a_session_that_holds_much_is_replaced(sent: int) -> None:
+    """Spark keeps what it is sent until the session ends."""
+    engine, session = Engine("sc://localhost", EngineSettings(renew_after_bytes=10)), Session()
+    engine._limiter, session.sent_bytes = anyio.CapacityLimiter(1), sent
+    held = ActiveSession(cast("Any", session), running_jobs=1)
+    await engine._run_to_end(held, shared_job(engine, calls_of(1)))
+    assert (held.retired.is_set(), held.lost) == (sent > 10, False)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_job_that_does_not_end_when_asked_loses_its_session(
+    monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """Its thread ends with the connection; and nobody is to use a session without one."""
+    monkeypatch.setattr(engine_module, "_GRACE", 0.05)
+    monkeypatch.setattr(engine_module, "_INTERRUPT_AGAIN", 0.01)
+    engine, session, returned = Engine("sc://localhost"), Session(), anyio.Event()
+    engine._limiter = anyio.CapacityLimiter(1)
+    job, held = shared_job(engine, calls_of(1)), ActiveSession(cast("Any", session))
+    session.interrupted = returned.set if ends else lambda: None
+    await engine._interrupt(held, job, returned)
+    assert (held.lost, session.is_cut) == (not ends, not ends)
+
+
 class Session:
     """Gives each packet itself as its result."""
 
-    sent_bytes = 0
+    def __init__(self) -> None:
+        self.sent_bytes = 0
+        self.is_cut = False
+        self.interrupted: Callable[[], None] = lambda: None
+
+    def interrupt(self, _: str) -> None:
+        anyio.from_thread.run_sync(self.interrupted)
+
+    def disconnect(self) -> None:
+        self.is_cut = True
 
     def run(self, packets: list[bytes], **_: object) -> list[list[bytes]]:
         return [[packet] for packet in packets]

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.from_thread
@@ -103,12 +103,13 @@ class Cut:
 
     def __init__(self) -> None:
         self.is_cut = anyio.Event()
+        self.is_closed = False
 
     def disconnect(self) -> None:
         anyio.from_thread.run_sync(self.is_cut.set)
 
     def close(self) -> None:
-        """There is no server to tell."""
+        self.is_closed = True
 
 
 async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,3 +159,67 @@ async def test_an_outage_after_another_is_waited_for_as_if_it_were_the_first(
     assert [entry["retry_seconds"] for entry in events.named("spark_down")] == pytest.approx(
         [0.1, 0.2, 0.1], rel=0.6
     )  # jitter
+
+
+async def test_a_session_that_is_replaced_is_closed_when_its_jobs_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before, and not never: the server keeps what it was sent until then."""
+    sessions: list[Cut] = []
+
+    async def open_(_: SessionManager) -> Cut:
+        sessions.append(Cut())
+        return sessions[-1]
+
+    monkeypatch.setattr(SessionManager, "_open", open_)
+    keeper = SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keeper.run)
+            active = await keeper.session()
+            active.running_jobs = 1
+            active.retired.set()
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            assert not keeper._available.is_set(), "whoever waits for a session would turn in a circle"
+            assert (len(sessions), sessions[0].is_closed, sessions[0].is_cut.is_set()) == (1, False, False)
+            active.running_jobs = 0
+            active.job_ended.set()
+            assert await keeper.session() is not active
+            assert (sessions[0].is_closed, sessions[0].is_cut.is_set()) == (True, True)
+            tasks.cancel_scope.cancel()
+        assert (len(sessions), sessions[1].is_closed) == (2, False)
+        await keeper.close()
+    assert sessions[1].is_closed
+
+
+async def test_the_embedded_spark_ends_with_its_keeper() -> None:
+    class Running:
+        is_stopped = False
+
+        def stop(self) -> None:
+            self.is_stopped = True
+
+    jvm, keeper = Running(), SessionManager("local[*]", EngineSettings(), lambda _: None)
+    keeper._jvm = cast("Any", jvm)
+    await keeper.close()
+    assert (jvm.is_stopped, keeper.state) == (True, "stopped")
+
+
+async def test_who_waits_for_a_spark_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def open_(_: SessionManager) -> Cut:
+        raise SessionError("nobody is there")
+
+    reasons: list[str] = []
+    told = anyio.Event()
+
+    def down(reason: str) -> None:
+        reasons.append(reason)
+        told.set()
+
+    monkeypatch.setattr(SessionManager, "_open", open_)
+    keeper = SessionManager("sc://elsewhere:1", EngineSettings(), down)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keeper.run)
+            await told.wait()
+            tasks.cancel_scope.cancel()
+    assert (reasons, keeper.state) == (["nobody is there"], "down: nobody is there")

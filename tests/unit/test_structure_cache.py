@@ -26,3 +26,15 @@ def test_a_full_folder_loses_what_was_used_for_longest(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {first.address, third.address}
     there = StructureCache(tmp_path)
     assert [there.get(one.address) is not None for one in (first, second, third)] == [True, False, True]
+
+
+def test_memory_keeps_what_was_used_last() -> None:
+    """Without a folder, a structure that is dropped at once would be sent with each update."""
+    structures = [a_structure(number) for number in range(1, 7)]
+    cache = StructureCache(None)
+    for one in structures[:4]:
+        cache.put(one.address, bytes(one.data))
+    assert cache.get(structures[0].address) is not None
+    for one in structures[4:]:
+        cache.put(one.address, bytes(one.data))
+    assert [cache.get(one.address) is not None for one in structures] == [True, False, False, True, True, True]
