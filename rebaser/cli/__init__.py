@@ -8,6 +8,7 @@ Invariant: importing this package imports nothing that a command needs for its w
 completion answer at once.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -22,11 +23,16 @@ def main() -> None:
     # ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
+    gc.disable()  # until `runner` runs: imports create many objects, and no garbage
+    from rebaser.cli import lazy_modules
+
+    lazy_modules.install()
     from rebaser.cli.app import run
 
     code = run(sys.argv[1:])
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
+    gc.freeze()  # otherwise the interpreter searches all that was imported for garbage before it ends
     sys.exit(code)
 
 

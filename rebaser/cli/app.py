@@ -61,6 +61,7 @@ def _root(
 
 @LazyGroup.command(
     "dev",
+    "Run NATS, a server and Spark on this machine.",
     examples(
         "rebaser dev",
         "rebaser dev --port 4333 --data /tmp/rebaser",
@@ -74,6 +75,7 @@ def _dev() -> Function:
 
 @LazyGroup.command(
     "serve",
+    "Run a server.",
     examples(
         "rebaser serve --nats nats://nats:4222 --spark sc://spark:15002",
         "REBASER_NATS_URL=nats://a:4222,nats://b:4222 rebaser serve --concurrency 200",
@@ -87,6 +89,7 @@ def _serve() -> Function:
 
 @LazyGroup.command(
     "enqueue",
+    "Edit a change set.",
     examples(
         "rebaser enqueue shop draft --set price=9.5 --set qty=3 --derive total='price * qty' --wait derived",
         "rebaser enqueue shop draft --derive 'cart/total=`cart/1/price` * 2'",
@@ -111,6 +114,7 @@ def _enqueue() -> Function:
 
 @LazyGroup.command(
     "recompute",
+    "Compute the derived values of a change set again.",
     examples(
         "rebaser recompute shop draft --function company.tax --wait derived",
         "rebaser recompute shop draft",
@@ -124,6 +128,7 @@ def _recompute() -> Function:
 
 @LazyGroup.command(
     "get",
+    "Show the values of a change set.",
     examples(
         "rebaser get shop draft",
         "rebaser get shop draft total 'cart/*/price' --with-definitions",
@@ -139,6 +144,7 @@ def _get() -> Function:
 
 @LazyGroup.command(
     "list",
+    "List workspaces, or the change sets of one.",
     examples(
         "rebaser list",
         "rebaser list shop",
@@ -153,6 +159,7 @@ def _list() -> Function:
 
 @LazyGroup.command(
     "tail",
+    "Show commits, waiting requests or dead letters.",
     examples(
         "rebaser tail --follow",
         "rebaser tail shop draft --since 10m --json | jq .requests",
@@ -168,6 +175,7 @@ def _tail() -> Function:
 
 @LazyGroup.command(
     "status",
+    "Show servers, change sets, tasks, streams and their durability.",
     examples(
         "rebaser status",
         "rebaser status --values --limit 20 --after shop/draft",
@@ -182,6 +190,7 @@ def _status() -> Function:
 
 @LazyGroup.command(
     "ping",
+    "Check whether servers are alive and ready.",
     examples(
         "rebaser ping",
         'rebaser ping --server "$REBASER_SERVER_ID" --timeout 5',
@@ -195,6 +204,7 @@ def _ping() -> Function:
 
 @LazyGroup.command(
     "functions",
+    "List the functions that can derive a value.",
     examples(
         "rebaser functions",
         "rebaser functions --json | jq -r .name",
@@ -209,6 +219,7 @@ def _functions() -> Function:
 
 @LazyGroup.command(
     "doctor",
+    "Check the installation, or the log of a change set.",
     examples(
         "rebaser doctor                                      # check the installation",
         "rebaser doctor shop draft                           # check the log of a change set",
@@ -224,6 +235,7 @@ def _doctor() -> Function:
 
 @LazyGroup.command(
     "demo",
+    "Take a tour with real data, in about a minute.",
     examples(
         "rebaser demo",
         "rebaser demo --data /tmp/rebaser-demo",
@@ -237,6 +249,7 @@ def _demo() -> Function:
 
 @LazyGroup.command(
     "bench",
+    "Measure a running installation under load.",
     examples(
         "rebaser bench",
         "rebaser bench --change-sets 1 --in-flight 64 --requests 20000 --json",
@@ -248,7 +261,7 @@ def _bench() -> Function:
     return with_access(bench)
 
 
-@LazyGroup.group("dlq")
+@LazyGroup.group("dlq", "List, show, redrive or drop dead letters.")
 def _dlq() -> typer.Typer:
     from rebaser.cli.commands.dlq import dlq
 

@@ -16,24 +16,26 @@ _KUBERNETES = re.compile(
 
 def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
     """Return a line for each variable that is neither a setting nor read by an option of `root` or its subcommands."""
-    candidates = [name for name in environment if name.startswith(PREFIX)]
+    candidates = {name for name in environment if name.startswith(PREFIX)} - _OURS
     if not candidates:
         return []
-    known = _known(root)
+    settings = _settings()
+    if candidates <= settings:
+        return []  # the usual case; below, the modules of all commands are imported
+    known = settings.union(_of_options(root, "REBASER"))
     lines = []
-    for name in sorted(candidates):
-        if name in known or name.startswith("REBASER_LIMITS__") or _KUBERNETES.fullmatch(name):
+    for name in sorted(candidates - known):
+        if name.startswith("REBASER_LIMITS__") or _KUBERNETES.fullmatch(name):
             continue  # loading the settings already fails for an unknown limit
         close = get_close_matches(name, known, 1, cutoff=0.75)
         lines.append(f"{name} is not a setting and is ignored" + (f"; did you mean {close[0]}?" if close else ""))
     return lines
 
 
-def _known(root: Any) -> frozenset[str]:
+def _settings() -> frozenset[str]:
     from rebaser.settings import Settings
 
-    settings = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-    return frozenset({*settings, *_of_options(root, "REBASER"), *_OURS})
+    return frozenset(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)
 
 
 def _of_options(command: Any, prefix: str) -> Iterator[str]:

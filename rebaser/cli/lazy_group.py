@@ -1,10 +1,11 @@
-"""A group of commands whose modules are imported when a command is chosen, or when all are listed with their help."""
+"""A group of commands whose modules are imported when a command is chosen, not when the commands are listed."""
 
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 Function: TypeAlias = Callable[..., int]  # a command as typer takes it: its parameters are the options
@@ -39,20 +40,43 @@ class LazyCommands(MutableMapping[str, Command]):
 
 
 class LazyGroup(TyperGroup):
-    """The commands that `command` and `group` registered, and after them those of the application itself."""
+    """The commands that `command` and `group` registered, and after them those of the application itself.
+
+    `summary` is the first sentence of a command's help: what the list of commands and shell completion show of it.
+    """
 
     makers: ClassVar[dict[str, Callable[[], Command]]] = {}
+    summaries: ClassVar[dict[str, str]] = {}
 
     def __init__(self, *, commands: dict[str, Command], **attributes: Any) -> None:
         lazy = LazyCommands(self.makers)
         lazy.update(commands)
         super().__init__(commands=lazy, **attributes)  # type: ignore[arg-type] # it takes any mapping
+        listed: dict[str, Command] = {name: TyperCommand(name, help=text) for name, text in self.summaries.items()}
+        self._listed = listed | commands
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override] # noqa: ARG002
+    @contextmanager
+    def _listing(self) -> Iterator[None]:
+        """Have only names and summaries in place of the commands."""
+        commands, self.commands = self.commands, self._listed
+        try:
+            yield
+        finally:
+            self.commands = commands
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(self.commands)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with self._listing():
+            super().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
     @classmethod
-    def command(cls, name: str, epilog: str) -> Callable[[Callable[[], Function]], None]:
+    def command(cls, name: str, summary: str, epilog: str) -> Callable[[Callable[[], Function]], None]:
         """Register the command whose function the decorated function imports and returns."""
 
         def register(load: Callable[[], Function]) -> None:
@@ -62,14 +86,16 @@ class LazyGroup(TyperGroup):
                 return get_command(single)
 
             cls.makers[name] = make
+            cls.summaries[name] = summary
 
         return register
 
     @classmethod
-    def group(cls, name: str) -> Callable[[Callable[[], typer.Typer]], None]:
+    def group(cls, name: str, summary: str) -> Callable[[Callable[[], typer.Typer]], None]:
         """Register the group that the decorated function imports and returns."""
 
         def register(load: Callable[[], typer.Typer]) -> None:
             cls.makers[name] = lambda: get_group(load())
+            cls.summaries[name] = summary
 
         return register

@@ -28,6 +28,8 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
     With `daemon`, SIGTERM is the normal way to stop, and the exit code is 0.
     """
     logs.show_errors()
+    gc.freeze()  # what was imported so far stays
+    gc.enable()  # `rebaser.cli.main` has disabled it
     code = anyio.run(
         partial(_supervised, work), backend="asyncio", backend_options={"use_uvloop": find_spec("uvloop") is not None}
     )

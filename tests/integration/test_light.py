@@ -1,15 +1,19 @@
 """What talks to servers needs none of what servers and Spark need, and says what to install where it does."""
 
+import ast
 import asyncio
 import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
 
+import rebaser_client
 from rebaser_core.subjects import Subjects
+from tests.support import sources
 
 pytestmark = pytest.mark.anyio
 
@@ -63,11 +67,47 @@ main()
 """
 
 
+LIGHT = {  # commands, each with what it needs of what takes long to import
+    ("--help",): set(),
+    ("dlq", "list", "--help"): {"pydantic"},
+    ("ping", "--timeout", "0.1"): {"pydantic", "nats"},
+    ("enqueue", "ws", "cs", "--set", "a=1", "--wait", "none"): {"pydantic", "nats"},
+    ("list",): {"pydantic", "nats"},
+    ("status",): {"pydantic", "nats"},
+    ("dlq", "list"): {"pydantic", "nats"},
+    ("tail", "ws", "cs"): {"pydantic", "nats"},
+    ("get", "ws", "cs"): {"pydantic", "nats", "numpy"},
+}
+SLOW = [
+    "aiohttp.client", "nats", "nats.js.client", "numpy", "pandas", "pyarrow", "pydantic", "pydantic_settings", "rich",
+    "structlog", *set(LEFT_OUT) - {"uvloop"},
+]  # fmt: skip
+LOADED = f"""
+import os
+import sys
+
+def report():
+    sys.stdout.flush()
+    print(*sorted(name for name in {SLOW!r} if name in sys.modules), file=sys.stderr)
+
+import atexit
+atexit.register(report)
+
+from rebaser.cli import main
+
+main()
+"""
+
+
 async def bare(program: str, *arguments: str) -> tuple[int | None, str, str]:
     """Exit code, stdout and stderr of a program in an environment with the base install only."""
+    return await run(BARE + program, *arguments)
+
+
+async def run(program: str, *arguments: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-c", BARE + program, *arguments),
+        *("-c", program, *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=ROOT,
@@ -97,6 +137,35 @@ async def test_commands_that_talk_to_servers_do_with_the_base_install(nats_url: 
     assert await bare(COMMAND, "get", "ws", "cs", *where) == (0, "", "ws/cs has no values\n")
     code, out, _ = await bare(COMMAND, "status", *where)
     assert (code, "ws" in out) == (0, True)
+
+
+@pytest.mark.usefixtures("topology")
+@pytest.mark.parametrize("arguments", LIGHT)
+async def test_a_command_imports_nothing_slow_that_it_does_not_need(
+    arguments: tuple[str, ...], nats_url: str, subjects: Subjects
+) -> None:
+    where = () if "--help" in arguments else ("--nats", nats_url, "--prefix", subjects.prefix)
+    code, _, err = await run(LOADED, *arguments, *where)
+    assert (code, set(err.splitlines()[-1].split())) == (1 if "ping" in arguments else 0, LIGHT[arguments])
+
+
+async def test_the_client_imports_nothing_slow_before_it_is_used() -> None:
+    names = f"[name for name in {[*SLOW, 'anyio', 'asyncio']!r} if name in sys.modules]"
+    assert await run(f"import sys, rebaser_client; print({names})") == (0, "[]\n", "")
+    code, out, err = await run(f"import sys; from rebaser_client import RebaserClient, Set; print({names})")
+    assert (code, err) == (0, "")
+    from_nats_py = {"aiohttp.client", "nats.js.client"}
+    assert set(ast.literal_eval(out)) - from_nats_py == {"anyio", "asyncio", "nats", "pydantic"}
+
+
+def test_each_name_of_the_client_is_imported_from_where_type_checkers_see_it() -> None:
+    seen = {name: module for module, name in sources.imported_names("rebaser_client") if module.startswith("rebaser")}
+    assert seen == rebaser_client._MODULES
+    assert set(rebaser_client.__all__) == set(seen) <= set(dir(rebaser_client))
+    for name in seen:
+        assert getattr(rebaser_client, name).__class__ is not ModuleType
+    with pytest.raises(AttributeError, match="'rebaser_client' has no attribute 'Nothing'"):
+        rebaser_client.Nothing  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,33 @@
+"""Delays the import of large modules that libraries import at once, but that few commands use.
+
+For the process of a command only: a library must not change how the modules of an application are imported.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
+from types import ModuleType
+
+LAZY = frozenset(
+    {
+        "aiohttp",  # nats-py imports it if it is installed; only ws:// and wss:// need it
+        "nats.js",  # of nats-py, replaced by `rebaser_client.jetstream`
+    }
+)
+
+
+class LazyFinder:
+    """Finds the modules in `LAZY`. Each is executed when one of its attributes is first read."""
+
+    @staticmethod
+    def find_spec(fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname in LAZY else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+def install() -> None:
+    """Delay the imports of this process."""
+    sys.meta_path.insert(0, LazyFinder)

@@ -1,0 +1,17 @@
+"""The commands are listed without being imported, and the list agrees with them."""
+
+import pytest
+from typer.main import get_group
+
+from rebaser.cli.app import app
+from rebaser.cli.lazy_group import LazyGroup
+
+
+@pytest.mark.parametrize("name", LazyGroup.makers)
+def test_the_summary_in_the_list_is_the_first_sentence_of_the_help(name: str) -> None:
+    assert LazyGroup.summaries[name] == get_group(app).commands[name].get_short_help_str(200)
+
+
+def test_a_command_of_the_application_itself_is_listed_too() -> None:
+    group = LazyGroup(name="x", commands={"own": get_group(app).commands["ping"]})
+    assert list(group.commands) == [*LazyGroup.makers, "own"]
