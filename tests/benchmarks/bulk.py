@@ -94,10 +94,11 @@ def fold(deltas: list[tuple[Update, ...]], *, beside: bool = False) -> ChangeSet
     state = ChangeSetState()
     for delta in deltas:
         view = state.view() if beside else None
-        state.fold(state.last + 1, Commit("", state.last, Kind.REBASE, 0, "", None, 0, delta=delta))
+        state.fold(state.last + 1, Commit("", state.last, Kind.REBASE, 0, "", None, None, delta=delta))
         if view is not None:
             view.close()
-            state.stale()  # merges the overlay
+            while state.merge_overlay(500):
+                pass
     return state
 
 

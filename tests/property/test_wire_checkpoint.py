@@ -15,6 +15,7 @@ from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.rows import all_rows
 from rebaser_core.thresholds import NEVER, Thresholds, forced
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault
@@ -90,6 +91,14 @@ def folded(history: list[tuple[Any, ...]]) -> ChangeSetState:
 def assert_same(left: ChangeSetState, right: ChangeSetState) -> None:
     assert parts(left) == parts(right)
     assert repr(parts(left)) == repr(parts(right))
+
+
+@settings(deadline=None)
+@given(st.lists(steps, max_size=20))
+def test_all_rows_are_the_values_in_the_order_of_their_ids(history: list[Any]) -> None:
+    state = folded(history)
+    expected = [(id_, value.value, value.state, value.error) for id_, value in sorted(state.values().items())]
+    assert repr(list(all_rows(state))) == repr(expected)
 
 
 # Several of everything, and else.

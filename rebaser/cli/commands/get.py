@@ -1,7 +1,7 @@
 """`rebaser get`: shows the values of a change set."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,9 @@ from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Wor
 
 if TYPE_CHECKING:
     from rebaser_core.state.change_set import ChangeSetState
-    from rebaser_core.values import Value
+    from rebaser_core.state.rows import Row
+    from rebaser_core.values import Fault, State
+    from rebaser_core.values import Json as JsonValue
 
 MAX_ROWS = 500  # of a table on a terminal; rich takes minutes for very long tables
 
@@ -101,43 +103,49 @@ def _show_updates(state: "ChangeSetState", selected: list[str] | None) -> None:
 
 
 def _show_values(state: "ChangeSetState", selected: list[str] | None, as_json: bool, with_definitions: bool) -> None:
-    values: Mapping[str, Value]
-    if selected is None:
-        values = state.values()
-        ids = sorted(values)
-    else:
-        stale, ids = state.stale(), selected
-        values = {id_: value for id_ in ids if (value := state.value(id_, stale)) is not None}
-    chosen = ((id_, values[id_]) for id_ in ids if id_ in values)
+    from rebaser_core.state.rows import all_rows
+
+    chosen = all_rows(state) if selected is None else _selected_rows(state, selected)
     if as_json:
         sys.stdout.writelines(
-            _object_line(id_, value, _definition(state, id_) if with_definitions else {}) for id_, value in chosen
+            _object_line(*row, _definition(state, row[0]) if with_definitions else {}) for row in chosen
         )
         return
-    rows: Iterator[tuple[str, ...]] = (_row(id_, value) for id_, value in chosen)
+    count = len(state.cells) if selected is None else len(selected)
+    rows: Iterator[tuple[str, ...]] = (_text_row(*row) for row in chosen)
     titles: tuple[str, ...] = ("id", "state", "value", "error")
     if with_definitions:
         titles += ("definition",)
         rows = ((*row, _formula(state, row[0])) for row in rows)
-    if console.is_terminal() and len(ids) > MAX_ROWS:
+    if console.is_terminal() and count > MAX_ROWS:
         rows = (row for row, _ in zip(rows, range(MAX_ROWS), strict=False))
     console.table(titles, rows)
-    if console.is_terminal() and len(ids) > MAX_ROWS:
+    if console.is_terminal() and count > MAX_ROWS:
         sys.stdout.flush()
-        console.note(f"{MAX_ROWS} of {len(ids):,} values; give ids, or use --json for all")
+        console.note(f"{MAX_ROWS} of {count:,} values; give ids, or use --json for all")
 
 
-def _object_line(id_: str, value: "Value", definition: dict[str, Any]) -> str:
+def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
+    """Return `all_rows` of `ids` only, in this order."""
+    stale = state.stale()
+    for id_ in ids:
+        if (value := state.value(id_, stale)) is not None:
+            yield id_, value.value, value.state, value.error
+
+
+def _object_line(
+    id_: str, value: "JsonValue", state: "State", fault: "Fault | None", definition: dict[str, Any]
+) -> str:
     """Return a value as a line of JSON, with the fields of `definition` at its end.
 
     The line is put together here, because the JSON encoder takes several times as long for an object as for its parts.
     """
-    text, fault = console.json_text, value.error
+    text = console.json_text
     error = "null"
     if fault is not None:
         error = text({"code": fault.code, "message": fault.message, "origin": fault.origin})
     more = "".join([f',"{name}":{text(part)}' for name, part in definition.items()]) if definition else ""
-    return f'{{"id":{text(id_)},"value":{text(value.value)},"state":"{value.state}","error":{error}{more}}}\n'
+    return f'{{"id":{text(id_)},"value":{text(value)},"state":"{state}","error":{error}{more}}}\n'
 
 
 def _definition(state: "ChangeSetState", id_: str) -> dict[str, Any]:
@@ -157,9 +165,8 @@ def _formula(state: "ChangeSetState", id_: str) -> str:
     return " ".join([definition["function"], *map(console.json_text, arguments)])
 
 
-def _row(id_: str, value: "Value") -> tuple[str, str, str, str]:
+def _text_row(id_: str, value: "JsonValue", state: "State", fault: "Fault | None") -> tuple[str, str, str, str]:
     from rebaser_core.values import State
 
-    shown = "" if value.state in (State.ERROR, State.UNSET) else console.json_text(value.value)
-    fault = "" if value.error is None else f"{value.error.code}: {value.error.message}"
-    return id_, value.state.value, shown, fault
+    shown = "" if state in (State.ERROR, State.UNSET) else console.json_text(value)
+    return id_, state.value, shown, "" if fault is None else f"{fault.code}: {fault.message}"

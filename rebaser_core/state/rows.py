@@ -1,0 +1,28 @@
+"""All values of a state as rows, without an object for each of them: for readers that write them all."""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.kinds import CONSTANTS, OTHER, STATES, decode
+from rebaser_core.values import Fault, Json, State
+
+Row: TypeAlias = tuple[str, Json, State, Fault | None]  # id, then the fields of a `Value`
+
+
+def all_rows(state: ChangeSetState) -> Iterator[Row]:
+    """`state.values()` in the order of the ids, at a fraction of its cost. `state` must have no open view."""
+    stale = state.stale()  # also merges the overlay, so that all values are in the columns
+    columns = state.cells.columns
+    ids = sorted(map(columns.ids.__getitem__, columns.rows().tolist()))
+    rows = np.fromiter(map(columns.index.__getitem__, ids), np.int64, len(ids))
+    kinds = columns.kind[rows]
+    others = {place: columns.other[int(rows[place])] for place in np.flatnonzero(kinds == OTHER).tolist()}
+    values = decode(kinds, columns.bits[rows], others, CONSTANTS)
+    for id_, value, code, row in zip(ids, values, columns.state[rows].tolist(), rows.tolist(), strict=True):
+        if id_ in stale:
+            yield id_, value, State.STALE, None
+        else:
+            yield id_, value, STATES[code], columns.faults.get(row)
