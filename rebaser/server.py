@@ -30,6 +30,7 @@ from rebaser_client.jetstream import PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.messages import REGISTRY
 from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 
 log = structlog.get_logger(__name__)
@@ -369,6 +370,7 @@ async def serve(
     Raises `ConfigError` if the configuration must be corrected, `NotConnectedError` if NATS cannot be reached at the
     start.
     """
+    REGISTRY.build()
     with watched_loop(settings.loop_blocked_after), short_collections():
         await _serve(settings, ready, warm, jvm)
 

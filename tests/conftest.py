@@ -22,6 +22,7 @@ from rebaser.dvu.worker.structure_cache import FOLDER_VARIABLE
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_core.messages import REGISTRY
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions, streams
 from tests.support.cluster import Cluster, cluster_in
@@ -30,6 +31,8 @@ from tests.support.cluster import Cluster, cluster_in
 # that it imports, which is five seconds of work.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+
+REGISTRY.build()  # as servers and senders do: tests may decode any message on the loop
 
 # A machine at work on something else is no defect: no example has a deadline, nor is making one ever too slow.
 settings.register_profile("rebaser", deadline=None, suppress_health_check=[HealthCheck.too_slow])

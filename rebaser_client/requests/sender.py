@@ -28,7 +28,7 @@ from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, Conten
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
-from rebaser_core.messages import EncodedUpdates, EnqueueUpdatesRequest, encode, encode_updates_blob
+from rebaser_core.messages import REGISTRY, EncodedUpdates, EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Recompute, Update, check_updates, parse_recompute
 
@@ -121,6 +121,8 @@ class RequestSender:
 
         Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
+        if not REGISTRY.is_built:  # the reply needs one
+            await anyio.to_thread.run_sync(REGISTRY.build)
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
         inline_max = min(self._js.connection.max_payload // 2, thresholds.now.inline_max_bytes)

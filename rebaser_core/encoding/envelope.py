@@ -58,7 +58,9 @@ Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 class Body(BaseModel):
     """Base of the wire models, one for each version of each message: camelCase names, exact types, no unknown
-    fields."""
+    fields.
+
+    They are built late (`MessageRegistry.build`), because programs that only read values need none of them."""
 
     model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, frozen=True, defer_build=True)
 
@@ -122,6 +124,7 @@ class MessageRegistry:
 
     def __init__(self, types: Iterable[MessageType[Any]]) -> None:
         self.types: dict[str, MessageType[Any]] = {}
+        self.is_built = False
         self._by_class: dict[type, MessageType[Any]] = {}
         # `peek` runs for every message, so known headers are looked up in one step.
         self._peeked: dict[tuple[str | None, str | None, str | None], Peeked] = {}
@@ -136,6 +139,16 @@ class MessageRegistry:
                         MESSAGE_TYPE: kind.name,
                         MESSAGE_VERSION: str(version),
                     }
+
+    def build(self) -> None:
+        """Build the pydantic models of all bodies, which takes tens of milliseconds and reads files.
+
+        Otherwise the first message that needs a model builds it, on the event loop.
+        """
+        for kind in self.types.values():
+            for body in kind.bodies:
+                body.model_rebuild()
+        self.is_built = True
 
     def peek(self, headers: Headers | None) -> Peeked:
         """Read the headers of a message.

@@ -1,5 +1,6 @@
 """What the client tells its caller where no server answers: each trouble is an error of its own."""
 
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from rebaser_client.requests.sender import MAX_FORMULAS_ON_LOOP
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
-from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
+from rebaser_core.messages import REGISTRY, EnqueueUpdatesRequest, decode, decode_updates_blob
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
 from tests.conftest import Events
@@ -213,3 +214,22 @@ async def test_a_definition_that_can_only_fail_is_refused_before_anything_is_sen
     async with RebaserClient.connect(nats_url, prefix=subjects.prefix, check_formulas=False) as careless:
         await careless.enqueue_updates("ws", "cs", [formula])
     assert await js.subject_counts(subjects.requests_stream, subjects.requests(KEY)) == {subjects.requests(KEY): 2}
+
+
+async def test_the_first_request_builds_the_models_of_messages_beside_the_loop(
+    client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    build = REGISTRY.build
+
+    def watched() -> None:
+        threads.append(threading.current_thread())
+        build()
+
+    monkeypatch.setattr(REGISTRY, "build", watched)
+    monkeypatch.setattr(REGISTRY, "is_built", False)
+    for _ in range(2):
+        with pytest.raises(NotReadyError):  # of a stream
+            await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()

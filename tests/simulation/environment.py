@@ -34,6 +34,7 @@ from rebaser_client.jetstream import Connection, Message
 from rebaser_core import thresholds
 from rebaser_core.decide import QueuedRequest
 from rebaser_core.encoding.envelope import MESSAGE_ID
+from rebaser_core.messages import REGISTRY
 from rebaser_core.thresholds import Thresholds
 from tests.simulation.left import Left
 from tests.simulation.loop import PROCESS, SimLoop, scope_hash
@@ -41,6 +42,8 @@ from tests.simulation.model.server import BEGAN_NS
 from tests.simulation.model.store import NANOS
 from tests.simulation.network import Network
 from tests.simulation.setup import USUAL
+
+REGISTRY.build()  # as a server does when it starts
 
 Log = Callable[[str, dict[str, Any]], None]
 APPEND_TIMEOUT = 1.0  # seconds, so that what is late is repeated before it lands
