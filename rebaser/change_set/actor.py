@@ -55,7 +55,7 @@ class Actor:
                     raise self._failure
                 self.cancel_work()
         finally:
-            self._set_timer(None)
+            self._cancel_timer()
 
     def post(self, event: Event) -> None:
         """Handle `event`, after any events that are already being handled."""
@@ -83,14 +83,21 @@ class Actor:
         self._set_timer(self.state.next_tick(self._timing))
 
     def _set_timer(self, deadline: float | None) -> None:
+        """Have the timer fire at `deadline` at the latest.
+
+        An earlier timer stays, because every commit moves the deadline further away: the tick then changes nothing, and
+        sets the timer again.
+        """
+        if deadline is None or self._done or (self._timer is not None and self._timer[0] <= deadline):
+            return
+        self._cancel_timer()
+        delay = max(deadline - self._now(), 0)
+        self._timer = deadline, asyncio.get_running_loop().call_later(delay, self._fire_timer)
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
-            if self._timer[0] == deadline:
-                return
             self._timer[1].cancel()
             self._timer = None
-        if deadline is not None and not self._done:
-            delay = max(deadline - self._now(), 0)
-            self._timer = deadline, asyncio.get_running_loop().call_later(delay, self._fire_timer)
 
     def _fire_timer(self) -> None:
         """Have `run` post a tick. It cannot be posted here: this runs outside any task, and effects start tasks."""

@@ -25,6 +25,7 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
 BLOCKED_RETRY = 0.5  # seconds until a blocked queue is tried again; doubled after each attempt
 BLOCKED_RETRY_MAX = 5.0  # seconds
+LOOK_AFTER = 0.001  # seconds until the processor time is looked at again, which is a system call
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +121,13 @@ class Processor:
         """Read `messages` until one commit is full or a request has to wait; return that request, too."""
         requests: list[QueuedRequest] = []
         self._reader.room = self._context.settings.batch_max_bytes
-        until = await cooperate()
-        for index, message in enumerate(messages):
-            if index and time.thread_time() >= until:
-                until = await cooperate()
+        until, looked_at = await cooperate(), time.monotonic()
+        for message in messages:
+            now = time.monotonic()
+            if now - looked_at >= LOOK_AFTER:
+                looked_at = now
+                if time.thread_time() >= until:
+                    until = await cooperate()
             try:
                 rejection = suspicion.rejections.get(message.stream_sequence)
                 requests.append(rejection or await self._reader.read(message))

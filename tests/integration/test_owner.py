@@ -11,6 +11,7 @@ from anyio.lowlevel import checkpoint
 
 import rebaser.change_set.checkpointer
 import rebaser.dvu.update
+from rebaser.change_set import processor
 from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Reason
@@ -250,6 +251,7 @@ async def test_others_have_their_turns_while_a_batch_is_read(
 ) -> None:
     """Else a thousand owners would hold up the loop for as long as all their batches take together."""
     monkeypatch.setattr(cooperative, "TIME_SLICE", 0.0)
+    monkeypatch.setattr(processor, "LOOK_AFTER", 0.0)
     real, ticks, seen = RequestReader.read, 0, list[int]()
 
     async def read(self: RequestReader, message: Message) -> object:

@@ -33,7 +33,9 @@ class Clock:
 @pytest.fixture
 async def clock(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(cooperative, "time", SimpleNamespace(thread_time=clock.thread_time))
+    monkeypatch.setattr(
+        cooperative, "time", SimpleNamespace(thread_time=clock.thread_time, monotonic=clock.thread_time)
+    )
     return clock
 
 
