@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rebaser_client.jetstream import Access
     from rebaser_client.log.entries import Entry, Newest
     from rebaser_client.options import ClientOptions
+    from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
     from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
     from rebaser_core.encoding.payload import ContentType
     from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
@@ -81,9 +82,11 @@ __all__ = [
     "RebaserError",
     "Recompute",
     "Remove",
+    "Request",
     "RequestConflicts",
     "RequestId",
     "RequestIdReused",
+    "RequestOutcome",
     "RequestRejected",
     "RequestTimeout",
     "Set",
@@ -97,6 +100,7 @@ __all__ = [
     "Update",
     "Value",
     "Wait",
+    "WaitMany",
 ]
 
 _NAMES = {
@@ -120,6 +124,7 @@ _NAMES = {
     "rebaser_client.jetstream": ("Access",),
     "rebaser_client.log.entries": ("Entry", "Newest"),
     "rebaser_client.options": ("ClientOptions",),
+    "rebaser_client.requests.many": ("Request", "RequestOutcome", "WaitMany"),
     "rebaser_core.commit": ("Commit", "Computed", "Decision", "Kind", "Outcome"),
     "rebaser_core.encoding.payload": ("ContentType",),
     "rebaser_core.errors": (

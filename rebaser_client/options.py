@@ -7,6 +7,8 @@ from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.limits import Limits
 
+MAX_IN_FLIGHT = 256  # more do not raise the throughput of one client, but let each wait longer
+
 
 class ClientOptions(Access, total=False):
     """The options of `Access` (credentials and TLS of the NATS connection), and the following. All are optional.
@@ -18,6 +20,9 @@ class ClientOptions(Access, total=False):
     - `content_type`: encoding of requests, and thereby of their answers: CBOR (default), or JSON (`application/json`).
     - `check_formulas`: refuse updates whose formula does not parse (default). A formula takes 0.1 ms to parse the first
       time. Needs `cel-expr-python`; without this package, formulas are not checked.
+    - `max_in_flight`: how many requests the client stores at one time (default 256). Further ones wait in the order of
+      the calls, and this time counts towards their timeouts. It is also how many requests of one `enqueue_many` may be
+      incomplete.
     """
 
     prefix: str
@@ -26,11 +31,12 @@ class ClientOptions(Access, total=False):
     limits: Limits
     content_type: str
     check_formulas: bool
+    max_in_flight: int
 
 
 def access_options(options: ClientOptions) -> Access:
     """Return those of `options` that the NATS connection takes."""
-    ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type", "check_formulas")
+    ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type", "check_formulas", "max_in_flight")
     return cast("Access", {name: value for name, value in options.items() if name not in ours})
 
 
@@ -40,3 +46,11 @@ def content_type_option(options: ClientOptions) -> ContentType:
         return ContentType.of(options.get("content_type", CBOR))
     except UnprocessableError as error:
         raise ConfigError(f"{error.message}; it is one of {', '.join(ContentType)}") from None
+
+
+def max_in_flight_option(options: ClientOptions) -> int:
+    """Return how many requests may be in flight. Raises `ConfigError` unless that is a positive integer."""
+    limit = options.get("max_in_flight", MAX_IN_FLIGHT)
+    if type(limit) is not int or limit < 1:
+        raise ConfigError(f"max_in_flight is an integer of 1 or more, not {limit!r}")
+    return limit

@@ -56,7 +56,7 @@ class JetStream(JetStreamApi):
         tries = 0
         while True:
             try:
-                return _pub_ack(
+                return pub_ack(
                     await self.connection.request(subject, payload, headers, timeout=timeout or self._timeout)
                 )
             except NoRespondersError:
@@ -94,7 +94,7 @@ class JetStream(JetStreamApi):
 
         async def settle(max_waiting: int) -> None:
             while len(waiting) > max_waiting:
-                acks.append(_pub_ack(await waiting[0][1]))
+                acks.append(pub_ack(await waiting[0][1]))
                 connection.close_reply(waiting.popleft()[0])
 
         try:
@@ -185,7 +185,8 @@ class JetStream(JetStreamApi):
         return AccountInfo.of(await self.call("INFO"))
 
 
-def _pub_ack(message: Msg) -> PubAck:
+def pub_ack(message: Msg) -> PubAck:
+    """Read the answer to a publish; raises `ApiError` for a refusal, or `NoRespondersError`."""
     if message.headers.get(STATUS) == "503":
         raise NoRespondersError("no stream stores messages of this subject")
     stored = parse_answer(message)

@@ -24,7 +24,7 @@ from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
 from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate_errors, without_secrets
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_client.nats.parser import Handler, SizedHandler
-from rebaser_client.nats.replies import Replies
+from rebaser_client.nats.replies import PendingRequest, Replies
 from rebaser_client.nats.subscription import MessageIterator, Subscription
 from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import RebaserError
@@ -117,17 +117,13 @@ class Connection:
         invalid subject or header name.
         """
         link = self._link
-        if not self._write(subject, payload, headers, reply) and link is not None:
-            await link.flush()
-
-    def _write(self, subject: str, payload: bytes, headers: dict[str, str] | None, reply: str) -> bool:
-        """Do as `publish`, but return False instead of waiting if too much is unsent."""
-        link = self._link
         if link is None:
             self.check_open()
             raise NotConnectedError("there is no connection to NATS")
         with translate_errors():
-            return link.publish(subject, payload, reply, headers)
+            room = link.publish(subject, payload, reply, headers)
+        if not room:
+            await link.flush()
 
     def publish_now(self, subject: str, payload: bytes, *, reply: str = "") -> bool:
         """Send a small, urgent message from the read loop. Return False if it was not sent."""
@@ -155,28 +151,39 @@ class Connection:
             with anyio.move_on_after(timeout):
                 await self.wait_connected()
             timeout = max(timeout - (self._loop.time() - began), 0.0)
-        inbox, future, timer = self._replies.open_request(subject, timeout)
         link = self._link
+        pending = await self.start_request(subject, payload, headers, timeout)
         try:
-            if not self._write(subject, payload, headers, inbox) and link is not None:
-                await link.flush()
-            message = await future
+            message = await pending.future
         except RequestTimeoutError:
             if link is not None and link is self._link and subject.startswith(JETSTREAM):
                 self._api_outage.timed_out(self._loop.time(), timeout)
             raise
         finally:
-            timer.cancel()
-            self._replies.close(inbox)
+            pending.close()
         if message.headers.get(STATUS) == "503" and not message.data:
             raise NoRespondersError(f"nobody answers on {subject}")
         if subject.startswith(JETSTREAM):
             self._api_outage.answered(self._loop.time())
         return message
 
+    async def start_request(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, within: float
+    ) -> PendingRequest:
+        """Publish a message and return its request, which the caller closes. Raises what `publish` raises.
+
+        The future fails as `request` does if there is no answer `within` seconds. An answer of status 503 is a message.
+        """
+        pending = PendingRequest(self._replies, *self._replies.open_request(subject, within))
+        try:
+            await self.publish(subject, payload, headers, reply=pending.inbox)
+        except BaseException:
+            pending.close()
+            raise
+        return pending
+
     def open_reply(self, subject: str = "") -> tuple[str, asyncio.Future[Msg]]:
-        """Return a reply subject for one answer, and a future for that answer. `subject`: where the request is
-        published.
+        """Return a reply subject for one answer to a request on `subject`, and a future for that answer.
 
         Both outlive a reconnect, until `close_reply`.
         """

@@ -85,6 +85,23 @@ class Replies:
             _fail(future, RequestTimeoutError(f"no answer on {subject} within {timeout:g} s"))
 
 
+class PendingRequest:
+    """A request that was published, and the future of its answer. The caller closes it, answered or not."""
+
+    __slots__ = ("_replies", "_timer", "future", "inbox")
+
+    def __init__(self, replies: Replies, inbox: str, future: asyncio.Future[Msg], timer: asyncio.TimerHandle) -> None:
+        self.inbox = inbox
+        self.future = future
+        self._timer = timer
+        self._replies = replies
+
+    def close(self) -> None:
+        """Stop waiting for the answer."""
+        self._timer.cancel()
+        self._replies.close(self.inbox)
+
+
 def _fail(future: asyncio.Future[Msg], error: Exception) -> bool:
     """Fail `future` and return whether it was still open. asyncio does not report a failure that no task awaits."""
     if future.done():

@@ -21,11 +21,13 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
+from rebaser_client.jetstream.infos import PubAck
+from rebaser_client.nats.replies import PendingRequest
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_core import thresholds
 from rebaser_core.definitions import check_definitions, is_formula
 from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
-from rebaser_core.errors import TransientError
+from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages import REGISTRY, EncodedUpdates, EnqueueUpdatesRequest, encode, encode_updates_blob
@@ -144,28 +146,47 @@ class RequestSender:
         return OutgoingRequest(key, request_id, inbox, headers, payload)
 
     async def _check_definitions(self, updates: Sequence[Update]) -> None:
+        if Derive not in map(type, updates):
+            return
         check = partial(check_definitions, updates, formulas=self._check_formulas)
         if self._check_formulas and sum(map(_formula_length, updates)) > MAX_FORMULAS_ON_LOOP:
             await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
         else:
             check()
 
-    async def store(self, request: OutgoingRequest, deadline: float) -> None:
-        """Store the request, and return when NATS has confirmed it.
+    async def start(self, request: OutgoingRequest, deadline: float) -> PendingRequest:
+        """Publish the request without waiting for the confirmation. The caller passes the outcome to `store`."""
+        now = self._loop.time()
+        request.repeat_until = request.repeat_until or now + REPEAT_FOR
+        timeout = max(min(deadline - now, PUBLISH_TIMEOUT), 0.0)
+        subject = self._subjects.requests(request.key)
+        return await self._js.connection.start_request(subject, request.payload, request.headers, timeout)
+
+    def accept(self, request: OutgoingRequest, ack: PubAck) -> bool:
+        """Record that NATS has stored the request. Return False if it has to be sent again, as a copy."""
+        self._backpressure.accepted(request.key)
+        request.sequence = ack.sequence
+        if not ack.duplicate or not request.inbox or request.is_copy:
+            return True
+        # An earlier call stored this request, and it may have been decided long ago. Only a message of its own makes
+        # the server answer to this inbox.
+        request.mark_as_copy()
+        return False
+
+    async def store(self, request: OutgoingRequest, deadline: float, first: RebaserError | None = None) -> None:
+        """Store the request, and return when NATS has confirmed it. `first`: the failure of an attempt made before.
 
         Raises `TimeoutError` at `deadline` (loop time); the request may be stored. After the other errors it is not
         stored: `QueueFull`, `TooLarge`, `NotReadyError`, and `NotConnectedError`, which is raised at the deadline, too.
         """
-        subject = self._subjects.requests(request.key)
         backoff, started = Backoff(RETRY_MIN, RETRY_MAX), self._loop.time()
         maybe_stored, not_connected = False, None
         request.repeat_until = request.repeat_until or started + REPEAT_FOR
         deadline = min(deadline, request.repeat_until)
         while (remaining := deadline - self._loop.time()) > 0:
             try:
-                ack = await self._js.publish(
-                    subject, request.payload, request.headers, timeout=min(remaining, PUBLISH_TIMEOUT)
-                )
+                failure, first = first, None
+                ack = await self._attempt(request, remaining, failure)
             except ApiError as error:
                 if is_full(error) and not maybe_stored:
                     raise self._backpressure.refused(request.key, error) from error
@@ -180,18 +201,19 @@ class RequestSender:
             except TransientError:
                 maybe_stored = True
             else:
-                self._backpressure.accepted(request.key)
-                request.sequence = ack.sequence
-                if not ack.duplicate or not request.inbox or request.is_copy:
+                if self.accept(request, ack):
                     return
-                # An earlier call stored this request, and it may have been decided long ago. Only a message of its own
-                # makes the server answer to this inbox.
-                request.mark_as_copy()
                 continue
             await anyio.sleep(backoff.next_delay())
         if not_connected is not None and not maybe_stored:
             raise not_connected
         raise TimeoutError
+
+    async def _attempt(self, request: OutgoingRequest, remaining: float, failure: RebaserError | None) -> PubAck:
+        if failure is not None:
+            raise failure
+        subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)
+        return await self._js.publish(subject, request.payload, request.headers, timeout=timeout)
 
     async def _check_ready(self) -> None:
         """Raise `NotReadyError` if the streams do not exist. They may only lack a leader for some seconds."""

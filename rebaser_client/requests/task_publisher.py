@@ -10,7 +10,8 @@ is sure to come after the caller's request. Per change set one publish runs at a
 meanwhile share the next one.
 
 A client that awaits a reply learns from the reply itself that the change set has an owner. So while the requests of a
-change set are being answered, its task is published only if a request stays unanswered for `PATIENCE`.
+change set are being answered, its task is published only if a request stays unanswered for several times as long as
+answers usually take, and for `PATIENCE` at least. Without that, slow servers would get a task with every request.
 
 If a task cannot be published, because there is no room or NATS does not answer for `GIVE_UP`, the sweeper finds the
 request.
@@ -35,9 +36,11 @@ log = get_logger(__name__)
 
 RETRY_MIN, RETRY_MAX = 0.05, 1.0  # seconds between attempts, before jitter
 GIVE_UP = 30.0  # seconds; a cluster that lost a node takes about ten seconds to elect a leader
-PATIENCE = 0.02  # seconds within which an owner that answered recently has to answer again
-RECENTLY = 1.0  # seconds
-MAX_KNOWN = 10_000  # change sets
+PATIENCE = 0.02  # seconds within which an owner that answered recently has to answer again, if answers are quick
+PATIENCE_MAX = 0.5  # seconds, if answers are slow
+USUAL_TIMES = 4  # how many times the usual time of an answer to wait
+RECENTLY = 5.0  # seconds; by default, an owner keeps a change set for 10 s after the last request
+MAX_KNOWN = 50_000  # change sets
 
 
 async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> bool:
@@ -67,6 +70,7 @@ class TaskPublisher:
         self._answered_at: dict[ChangeSetKey, float] = {}
         self._deferred: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()  # when due, for which reply
         self._watching_deferred = False
+        self._usual = 0.0  # seconds that answers took lately, a moving average
         self._loop = asyncio.get_running_loop()
 
     async def publish(self, key: ChangeSetKey) -> None:
@@ -83,11 +87,13 @@ class TaskPublisher:
                 self._group.start_soon(self._run, key)
         return done
 
-    def record_answer(self, key: ChangeSetKey) -> None:
-        """Note that `key` had an owner just now."""
+    def record_answer(self, key: ChangeSetKey, stored_at: float) -> None:
+        """Note that an owner of `key` has answered a request that was stored at `stored_at` (loop time)."""
+        now = self._loop.time()
         if len(self._answered_at) >= MAX_KNOWN:
             self._answered_at.clear()
-        self._answered_at[key] = self._loop.time()
+        self._answered_at[key] = now
+        self._usual += (min(now - stored_at, PATIENCE_MAX) - self._usual) / 16
 
     def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg]) -> None:
         """Publish a task for the request that `reply` will answer: at once, or later if no owner answers in time."""
@@ -95,7 +101,8 @@ class TaskPublisher:
         if now - self._answered_at.get(key, -RECENTLY) >= RECENTLY:
             self.start(key)
             return
-        self._deferred.append((now + PATIENCE, key, reply))
+        patience = max(PATIENCE, min(self._usual * USUAL_TIMES, PATIENCE_MAX))
+        self._deferred.append((now + patience, key, reply))
         if not self._watching_deferred:
             self._watching_deferred = True
             self._group.start_soon(self._publish_deferred)

@@ -109,7 +109,7 @@ async def test_whoever_is_not_answered_wakes_an_owner(
     """Its request may be stored all the same. From then on nobody counts on the owner, until it answers again."""
     monkeypatch.setattr(task_publisher, "PATIENCE", 0.0)
     reply, next_reply = (asyncio.get_running_loop().create_future() for _ in range(2))
-    publisher.record_answer(KEY)
+    publisher.record_answer(KEY, asyncio.get_running_loop().time())
     publisher.start_unless_answered(KEY, reply)
     assert tasks.begun == 0
     ends(reply)
@@ -126,7 +126,7 @@ async def test_whoever_is_not_answered_later_on_wakes_an_owner_too(
 ) -> None:
     monkeypatch.setattr(task_publisher, "PATIENCE", 0.0)
     for number in (1, 2):
-        publisher.record_answer(KEY)
+        publisher.record_answer(KEY, asyncio.get_running_loop().time())
         publisher.start_unless_answered(KEY, asyncio.get_running_loop().create_future())
         await tasks.begin(number)
         tasks.may_end.release()
@@ -138,11 +138,22 @@ async def test_whoever_is_answered_wakes_nobody(
     monkeypatch.setattr(task_publisher, "PATIENCE", 0.0)
     reply, late = (asyncio.get_running_loop().create_future() for _ in range(2))
     other = ChangeSetKey("ws", "other")
-    publisher.record_answer(KEY)
-    publisher.record_answer(other)
+    publisher.record_answer(KEY, asyncio.get_running_loop().time())
+    publisher.record_answer(other, asyncio.get_running_loop().time())
     publisher.start_unless_answered(KEY, reply)
     publisher.start_unless_answered(other, late)  # looked at after the first
     reply.set_result(Msg("inbox", "", b"", {}))
     await tasks.begin(1)
     assert tasks.keys == [other]
     tasks.may_end.release()
+
+
+async def test_slow_answers_are_waited_for_longer_before_an_owner_is_woken(publisher: TaskPublisher) -> None:
+    """Otherwise, each request would bring a task to servers that are slow already."""
+    now = asyncio.get_running_loop().time()
+    for _ in range(100):
+        publisher.record_answer(KEY, now - 0.1)
+    publisher.start_unless_answered(KEY, asyncio.get_running_loop().create_future())
+    due, _, reply = publisher._deferred[0]
+    assert due >= now + 0.3
+    reply.set_result(Msg("inbox", "", b"", {}))

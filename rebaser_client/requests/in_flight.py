@@ -1,0 +1,63 @@
+"""Bounds how many requests a client stores at one time.
+
+Invariant: callers are admitted in the order in which they asked. A request that is stored no longer counts, so a change
+set whose owner does not answer holds up nobody else.
+
+`Backpressure` is about another bound: that of the servers, on requests that are stored and not decided yet.
+"""
+
+import asyncio
+from collections import deque
+
+import anyio
+
+
+class InFlight:
+    """Admits up to `limit` requests at a time. Each caller that was admitted calls `release` once."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._free = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._loop = asyncio.get_running_loop()
+
+    async def enter(self, deadline: float) -> None:
+        """Wait to be admitted. Raises `TimeoutError` at `deadline` (loop time)."""
+        if self._free:  # then nobody waits
+            self._free -= 1
+            return
+        admission = self.ask()
+        try:
+            with anyio.fail_after(deadline - self._loop.time()):
+                await admission
+        except BaseException:
+            self.withdraw(admission)
+            raise
+
+    def ask(self) -> asyncio.Future[None]:
+        """Return a future that completes when the caller is admitted."""
+        admission: asyncio.Future[None] = self._loop.create_future()
+        if self._free:
+            self._free -= 1
+            admission.set_result(None)
+        else:
+            self._waiting.append(admission)
+        return admission
+
+    def withdraw(self, admission: asyncio.Future[None]) -> None:
+        """Give back what `ask` returned, whether it has completed or not."""
+        if admission.done() and not admission.cancelled():
+            self.release()
+        else:
+            admission.cancel()
+            if admission in self._waiting:
+                self._waiting.remove(admission)
+
+    def release(self) -> None:
+        """Admit the next caller, because a request was stored or given up."""
+        while self._waiting:
+            admission = self._waiting.popleft()
+            if not admission.done():
+                admission.set_result(None)
+                return
+        self._free += 1

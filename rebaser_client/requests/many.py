@@ -1,0 +1,369 @@
+"""Sends many requests in one task: `RebaserClient.enqueue_many`.
+
+Everything that happens to a request (NATS confirms it, a server answers it, its time is over) is an event, and one loop
+handles the events of all requests. Only a request whose first attempt to be stored fails gets a task of its own, in
+which `RequestSender.store` tries again.
+
+Invariant: of each change set, one request at a time is being stored. The next one is published when the one before was
+stored, or has failed for good. So those that are stored are in the order of the call, whatever is lost on the way.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+
+from rebaser_client.cooperative import cooperate
+from rebaser_client.errors import RequestTimeout
+from rebaser_client.jetstream import Connection, Msg
+from rebaser_client.jetstream.context import pub_ack
+from rebaser_client.nats.replies import PendingRequest
+from rebaser_client.requests.in_flight import InFlight
+from rebaser_client.requests.outcomes import known_key, not_sent, rejection
+from rebaser_client.requests.resender import Resender
+from rebaser_client.requests.sender import OutgoingRequest, RequestSender
+from rebaser_client.requests.task_publisher import TaskPublisher
+from rebaser_client.task_groups import flat_task_group
+from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.limits import Limits
+from rebaser_core.messages import EnqueueUpdatesResponse, Success, decode
+from rebaser_core.updates import Recompute, Update
+
+WaitMany: TypeAlias = Literal["stored", "applied"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for `RebaserClient.enqueue_many`. The fields are the arguments of `enqueue_updates`."""
+
+    workspace: str
+    change_set: str
+    updates: Iterable[Update] = ()
+    request_id: str | None = None
+    from_change_set: str | None = None
+    recompute: Recompute | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutcome:
+    """What became of a request of `RebaserClient.enqueue_many`.
+
+    - `id`: the id under which the request can be sent again; empty if its own id, or a name, is invalid.
+    - `response`: None if the request failed, or if the call waited only until it was stored.
+    - `error`: None if the request was stored, or applied.
+    """
+
+    request: Request
+    id: str
+    response: EnqueueUpdatesResponse | None = None
+    error: RebaserError | None = None
+
+
+class RequestServices(NamedTuple):
+    """The parts of a client that send requests. `new_id` checks an id, or makes one."""
+
+    connection: Connection
+    sender: RequestSender
+    tasks: TaskPublisher
+    resender: Resender
+    in_flight: InFlight
+    limits: Limits
+    new_id: Callable[[str | None], RequestId]
+
+
+class _Item:
+    """One request on its way. Its futures report to `call` when they complete."""
+
+    __slots__ = (
+        "attempt", "call", "deadline", "done", "error", "id", "index", "key", "outgoing", "reply", "request", "retried",
+        "stored", "stored_at",
+    )  # fmt: skip
+
+    def __init__(self, call: "ManyRequests", index: int, request: Request, key: ChangeSetKey, id_: RequestId) -> None:
+        self.call = call
+        self.index = index
+        self.request = request
+        self.key = key
+        self.id = id_
+        self.deadline = 0.0  # loop time
+        self.reply: tuple[str, asyncio.Future[Msg]] | None = None  # where its answer arrives
+        self.outgoing: OutgoingRequest | None = None  # once it is encoded
+        self.attempt: PendingRequest | None = None  # the first one, until it is confirmed
+        self.error: RebaserError | None = None  # why it could not be stored
+        self.retried = False  # a task stores it, and fails at the deadline by itself
+        self.stored = self.done = False
+        self.stored_at = 0.0
+
+    def on_confirmation(self, _: asyncio.Future[Msg]) -> None:
+        self.call.report(ManyRequests.confirmed, self)
+
+    def on_answer(self, _: asyncio.Future[Msg]) -> None:
+        self.call.report(ManyRequests.answered, self)
+
+
+class ManyRequests:
+    """One call of `RebaserClient.enqueue_many`."""
+
+    _group: TaskGroup
+
+    def __init__(
+        self,
+        services: RequestServices,
+        wait: WaitMany,
+        timeout: float,
+        on_outcome: Callable[[RequestOutcome], None] | None,
+    ) -> None:
+        self._services = services
+        self._replies = wait == "applied"
+        self._timeout = timeout
+        self._on_outcome = on_outcome
+        self._loop = asyncio.get_running_loop()
+        self._outcomes: dict[int, RequestOutcome] = {}
+        self._open: dict[int, _Item] = {}  # incomplete, in the order of their deadlines
+        self._storing: dict[ChangeSetKey, deque[_Item]] = {}  # the first of each is being stored
+        self._published_tasks: dict[ChangeSetKey, anyio.Event] = {}  # set when the task of a change set is published
+        self._ready: deque[_Item] = deque()  # to be published now
+        self._events: deque[tuple[Callable[[ManyRequests, _Item], None], _Item]] = deque()
+        self._wake: asyncio.Future[None] = self._loop.create_future()
+        self._admission: asyncio.Future[None] | None = None  # asked for, or granted to the next request
+        self._timer: asyncio.TimerHandle | None = None  # until the time of the first in `_open` is over
+        self._taken = 0
+
+    async def run(self, requests: Iterable[Request]) -> list[RequestOutcome]:
+        """Send `requests`, and return when all are complete."""
+        source = iter(requests)
+        more = True
+        async with flat_task_group() as self._group:
+            try:
+                while more or self._open:
+                    if more and self._has_room():
+                        request = next(source, None)
+                        more = request is not None
+                        if request is not None:
+                            await self._take(request)
+                            await cooperate()
+                    elif not self._events:
+                        await self._wake
+                        self._wake = self._loop.create_future()
+                    while self._events:
+                        handle, item = self._events.popleft()
+                        if not item.done:
+                            handle(self, item)
+                    if self._timer is None:
+                        self._expire()
+                    await self._publish_ready()
+            finally:
+                self._close()
+        with anyio.move_on_after(self._timeout):
+            for published in self._published_tasks.values():
+                await published.wait()
+        return [self._outcomes[index] for index in sorted(self._outcomes)]
+
+    def report(self, handle: Callable[["ManyRequests", _Item], None], item: _Item) -> None:
+        """Have the loop of the call run `handle` for `item`, unless the item is complete by then."""
+        self._events.append((handle, item))
+        self._wake_up()
+
+    def _wake_up(self, _: object = None) -> None:
+        if not self._wake.done():
+            self._wake.set_result(None)
+
+    # -- one request after the other -------------------------------------------------------------------------------
+
+    def _has_room(self) -> bool:
+        """Whether the next request may be taken. Otherwise, an event will come when it may."""
+        in_flight = self._services.in_flight
+        if len(self._open) >= in_flight.limit:
+            return False
+        if self._admission is None:
+            self._admission = in_flight.ask()
+            self._admission.add_done_callback(self._wake_up)
+        return self._admission.done()
+
+    async def _take(self, request: object) -> None:
+        """Check and encode a request. Have it published when the one before it is stored."""
+        if not isinstance(request, Request):
+            kind = type(request).__name__
+            raise UnprocessableError(f"requests are an iterable of Request, not of {kind}", code="invalid_argument")
+        services = self._services
+        index, self._taken = self._taken, self._taken + 1
+        try:
+            key = known_key(request.workspace, request.change_set)
+            id_ = services.new_id(request.request_id)
+        except RebaserError as error:
+            self._conclude(index, RequestOutcome(request, "", error=error))  # the admission is for the next one
+            return
+        item = self._open[index] = _Item(self, index, request, key, id_)
+        item.deadline = self._loop.time() + self._timeout
+        self._admission = None  # from now on, the item has it
+        inbox = ""
+        if self._replies:
+            item.reply = services.connection.open_reply()
+            inbox = item.reply[0]
+        try:
+            item.outgoing = await services.sender.prepare(
+                key,
+                id_,
+                request.updates,
+                item.deadline,
+                from_change_set=request.from_change_set,
+                recompute=request.recompute,
+                inbox=inbox,
+            )
+        except TimeoutError:
+            self._finish(item, error=RequestTimeout(id_, self._timeout))
+        except RebaserError as error:
+            self._finish(item, error=error)
+        else:
+            queue = self._storing.setdefault(key, deque())
+            queue.append(item)
+            if queue[0] is item:
+                self._ready.append(item)
+            if item.reply is not None:
+                item.reply[1].add_done_callback(item.on_answer)
+
+    async def _publish_ready(self) -> None:
+        while self._ready:
+            item = self._ready.popleft()
+            if item.done or item.outgoing is None:
+                continue
+            try:
+                item.attempt = await self._services.sender.start(item.outgoing, item.deadline)
+            except RebaserError as error:
+                self._store_in_task(item, error)
+            else:
+                item.attempt.future.add_done_callback(item.on_confirmation)
+
+    def confirmed(self, item: _Item) -> None:
+        """Handle the confirmation of the first attempt, or its failure."""
+        attempt, item.attempt = item.attempt, None
+        if attempt is None or item.outgoing is None:
+            return
+        try:
+            ack = pub_ack(attempt.future.result())
+        except RebaserError as error:
+            self._store_in_task(item, error)
+        else:
+            if self._services.sender.accept(item.outgoing, ack):
+                self.stored(item)
+            else:
+                self._store_in_task(item)
+        finally:
+            attempt.close()
+
+    def _store_in_task(self, item: _Item, first: RebaserError | None = None) -> None:
+        item.retried = True
+        self._group.start_soon(self._store, item, first)
+
+    async def _store(self, item: _Item, first: RebaserError | None) -> None:
+        assert item.outgoing is not None  # noqa: S101 - an attempt was made
+        try:
+            await self._services.sender.store(item.outgoing, item.deadline, first)
+        except TimeoutError:
+            item.error = RequestTimeout(item.id, self._timeout)
+        except RebaserError as error:
+            item.error = error
+        self.report(ManyRequests.stored if item.error is None else ManyRequests.failed, item)
+
+    def failed(self, item: _Item) -> None:
+        """Handle the end of the last attempt to store the request."""
+        self._finish(item, error=item.error)
+
+    def stored(self, item: _Item) -> None:
+        """Publish the task of the change set, unless the request has been answered already."""
+        services = self._services
+        item.stored, item.retried, item.stored_at = True, False, self._loop.time()
+        self._leave_queue(item)
+        if item.reply is None or item.outgoing is None:
+            self._published_tasks[item.key] = services.tasks.start(item.key)
+            self._finish(item)
+        elif item.reply[1].done():
+            self.answered(item)
+        else:
+            services.tasks.start_unless_answered(item.key, item.reply[1])
+            services.resender.add(item.outgoing)
+
+    def answered(self, item: _Item) -> None:
+        """Handle the answer of a server. One that is ahead of the confirmation waits for it."""
+        if not item.stored or item.reply is None:
+            return
+        try:
+            message = item.reply[1].result()
+            self._services.tasks.record_answer(item.key, item.stored_at)
+            response = decode(message.headers, message.data, self._services.limits, expect=EnqueueUpdatesResponse)
+        except RebaserError as error:
+            self._finish(item, error=error)
+        else:
+            rejected = None if type(response.status) is Success else rejection(item.id, response)
+            self._finish(item, response, rejected)
+
+    def _expire(self) -> None:
+        """Give up the requests whose time is over, and set the timer for the next one."""
+        now = self._loop.time()
+        for item in list(self._open.values()):
+            if item.deadline > now:
+                self._timer = self._loop.call_at(item.deadline, self._time_is_over)
+                return
+            if item.retried:
+                continue
+            unsent = not item.stored and item.attempt is None
+            late = not_sent(self._services.connection, item.id, self._timeout) if unsent else None
+            self._finish(item, error=late or RequestTimeout(item.id, self._timeout))
+
+    def _time_is_over(self) -> None:
+        self._timer = None
+        self._wake_up()
+
+    # -- the end of a request --------------------------------------------------------------------------------------
+
+    def _finish(
+        self, item: _Item, response: EnqueueUpdatesResponse | None = None, error: RebaserError | None = None
+    ) -> None:
+        del self._open[item.index]
+        self._release(item)
+        if not item.stored:
+            self._leave_queue(item)
+        self._conclude(item.index, RequestOutcome(item.request, item.id, response, error))
+
+    def _conclude(self, index: int, outcome: RequestOutcome) -> None:
+        self._outcomes[index] = outcome
+        if self._on_outcome is not None:
+            self._on_outcome(outcome)
+
+    def _release(self, item: _Item) -> None:
+        """Stop waiting for anything that concerns `item`."""
+        item.done = True
+        if item.attempt is not None:
+            item.attempt.close()
+        if item.reply is not None:
+            self._services.connection.close_reply(item.reply[0])
+        if item.outgoing is not None:
+            self._services.resender.remove(item.outgoing)
+
+    def _leave_queue(self, item: _Item) -> None:
+        """Let the next request of the change set be published, and another one of the client begin."""
+        self._services.in_flight.release()
+        queue = self._storing.get(item.key)
+        if queue is None or item not in queue:  # it could not be encoded
+            return
+        first = queue[0] is item
+        queue.remove(item)
+        if not queue:
+            del self._storing[item.key]
+        elif first:
+            self._ready.append(queue[0])
+
+    def _close(self) -> None:
+        for item in self._open.values():
+            self._release(item)
+            if not item.stored:
+                self._services.in_flight.release()
+        if self._admission is not None:
+            self._services.in_flight.withdraw(self._admission)
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,39 @@
+"""What callers are told about a request, and the keys of their change sets."""
+
+from functools import lru_cache
+
+from rebaser_client.errors import NotConnectedError, RequestConflicts, RequestIdReused, RequestRejected, RequestTimeout
+from rebaser_client.jetstream import Connection
+from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError
+from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure
+
+MAX_KEYS = 16_384  # change sets whose keys are cached
+
+
+def rejection(request_id: RequestId, response: EnqueueUpdatesResponse) -> RequestRejected:
+    """Return the error for a response that is no success."""
+    if isinstance(response.status, Conflicts):
+        return RequestConflicts(request_id, response)
+    if isinstance(response.status, Failure) and response.status.code == REQUEST_ID_REUSED:
+        return RequestIdReused(request_id, response)
+    return RequestRejected(request_id, response)
+
+
+def not_sent(connection: Connection, request_id: RequestId, timeout: float) -> RebaserError:
+    """Return the error for a request that could not be sent within `timeout` (seconds), because others came first."""
+    if not connection.connected:
+        return NotConnectedError("there is no connection to NATS")
+    return RequestTimeout(request_id, timeout)
+
+
+# The same names recur. The same object is found in a dict without a comparison of its fields.
+_cached_key = lru_cache(MAX_KEYS, typed=True)(ChangeSetKey.of)
+
+
+def known_key(workspace: object, change_set: object) -> ChangeSetKey:
+    """Do as `ChangeSetKey.of`, but return the same object for the same names."""
+    try:
+        return _cached_key(workspace, change_set)
+    except TypeError:  # a name that is not hashable
+        return ChangeSetKey.of(workspace, change_set)
