@@ -39,10 +39,8 @@ CROWD_LOOK = 0.1  # seconds between looks for idle owners while all slots are ta
 CROWD_CHECK = 1.0  # seconds between checks for tasks that wait in NATS while all slots are taken
 OVERBOOKING = 64  # slots for each of which one task is requested beyond the free slots
 MAX_OVERBOOKED = 16
-SLICE = 64  # tasks that are accepted in one iteration of the event loop
-PROGRESS_SLICE = 1000  # tasks for which progress acks are sent in one iteration of the event loop
-MAX_ENDING = 128  # owners that end at once in a shutdown
-ENDING_WAIT = 0.1  # seconds until more owners are ended, although none of these has ended
+SLICE = 64  # owners that are started or stopped in one iteration of the event loop
+TASKS_SLICE = 1000  # tasks that are accepted, or reported to be in progress, in one iteration
 HANDOVER_DELAY = 0.25  # seconds until a task that needs a newer server is offered to the next server
 
 
@@ -64,6 +62,8 @@ class Server:
         self._slots = SlotCount(context.settings.concurrency, context.memory)
         self._garbage = FrozenGarbage()
         self._slots_taken = 0
+        self._started = 0  # owners in this slice
+        self._slice_full = anyio.Event()
         self._tasks_requested = 0  # and not delivered yet
         self._overbooked = 0  # how many tasks to request beyond the free slots
         self._stopping = False
@@ -88,6 +88,7 @@ class Server:
                 async with anyio.create_task_group() as loops:
                     loops.start_soon(self._progress_loop)
                     loops.start_soon(self._crowd_loop)
+                    loops.start_soon(self._start_loop)
                     loops.start_soon(context.deleter.run)
                     loops.start_soon(self._sweeper.run)
                     loops.start_soon(self._progress.run)
@@ -97,7 +98,7 @@ class Server:
                     async for message in consumer:
                         self._accept(message)
                         accepted += 1
-                        if accepted % SLICE == 0:
+                        if accepted % TASKS_SLICE == 0:
                             await anyio.lowlevel.checkpoint()
             finally:
                 with anyio.CancelScope(shield=True):
@@ -210,6 +211,10 @@ class Server:
             return
         total = self._slot_total()
         while self._held and self._slots_taken < total:
+            if self._started >= SLICE:
+                self._slice_full.set()
+                break
+            self._started += 1
             self._start(self._held.pop(next(iter(self._held))))
         wanted = total + self._overbooked - self._slots_taken - len(self._held) - self._tasks_requested
         if wanted > 0 and self._pull is not None:
@@ -217,9 +222,9 @@ class Server:
             self._pull.add_credit(wanted)
 
     def _make_room(self) -> None:
-        """Ask one idle owner to yield for each held task, as far as there are any."""
+        """Ask one idle owner to yield for each held task that gets no free slot, as far as there are any."""
         now = self._context.now()
-        for _ in range(len(self._held)):
+        for _ in range(self._slots_taken + len(self._held) - self._slot_total()):
             owner = crowd.find_idle(self._owners, now)
             if owner is None:
                 self._overbooked = 0
@@ -280,11 +285,20 @@ class Server:
             state_bytes += owner.state_bytes
             if self._owners.get(owner.key) is owner and owner.state.phase is not Phase.DONE and not owner.lease.lost:
                 await owner.lease.task.progress()
-            if number % PROGRESS_SLICE == 0:
+            if number % TASKS_SLICE == 0:
                 await anyio.lowlevel.checkpoint()
         self._slots.state_bytes = state_bytes
         for task in [*self._successor_tasks.values(), *self._held.values()]:
             await task.progress()
+
+    async def _start_loop(self) -> None:
+        """Go on to start owners in the next iteration of the event loop, whenever a slice of them was started."""
+        while True:
+            await self._slice_full.wait()
+            self._slice_full = anyio.Event()
+            await anyio.lowlevel.checkpoint()
+            self._started = 0
+            self._fill_slots()
 
     async def _crowd_loop(self) -> None:
         """While all slots are taken, have owners yield to waiting tasks: idle ones at once, then overdue ones.
@@ -340,19 +354,13 @@ class Server:
         owners.cancel_scope.cancel()
 
     async def _end_owners(self) -> None:
-        """End all owners; `MAX_ENDING` at once, unless these take long."""
-        before = len(self._owners)
-        for stopped, owner in enumerate(list(self._owners.values()), 1):
+        for number, owner in enumerate(list(self._owners.values()), 1):
             owner.stop(Reason.SHUTDOWN)
-            with anyio.move_on_after(ENDING_WAIT):
-                while stopped - (before - len(self._owners)) >= MAX_ENDING:
-                    await self._wait_for_end()
+            if number % SLICE == 0:
+                await anyio.lowlevel.checkpoint()
         while self._owners:
-            await self._wait_for_end()
-
-    async def _wait_for_end(self) -> None:
-        self._ended = anyio.Event()
-        await self._ended.wait()
+            self._ended = anyio.Event()
+            await self._ended.wait()
 
 
 async def serve(

@@ -11,7 +11,7 @@ from rebaser import crowd, server
 from rebaser.runtime import slots
 from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Set
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import JetStream, PullMessage
 from rebaser_client.log.reader import LogReader
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
@@ -120,3 +120,30 @@ async def test_a_large_state_takes_slots_from_the_others(
                 await anyio.sleep(0.01)
             assert server_._slot_total() < 70
         group.cancel_scope.cancel()
+
+
+async def test_many_tasks_at_once_are_held_and_started_slice_by_slice(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SLICE", 2)
+    most_held = 0
+    accept = server.Server._accept
+
+    def note_held(self: server.Server, message: PullMessage) -> None:
+        nonlocal most_held
+        accept(self, message)
+        most_held = max(most_held, len(self._held))
+
+    monkeypatch.setattr(server.Server, "_accept", note_held)
+    names = [f"cs{number}" for number in range(9)]
+    for name in names:
+        await client.enqueue_updates("ws", name, [Set("a", 1)])
+    async with serving(js, subjects, Engine()) as busy:
+        with anyio.fail_after(60):
+            for name in names:
+                async for commit in client.watch("ws", name, after=0):
+                    assert commit.requests
+                    break
+        assert len(busy._owners) == len(names)
+        assert not busy._held
+    assert most_held > 0
