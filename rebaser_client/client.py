@@ -267,10 +267,9 @@ class RebaserClient(ReadOperations):
     ) -> list[RequestOutcome]:
         """Send many requests, and return the outcome of each, in the order of `requests`.
 
-        This costs less than a call for each request. Requests are taken from `requests` as earlier ones complete, so a
-        generator may yield any number; at most `max_in_flight` are incomplete at a time. Requests for one change set
-        are stored in their order, each after the one before was stored or has failed. The failure of a request is its
-        outcome, and does not stop the others.
+        Requests are taken from `requests` as earlier ones complete, so a generator may yield any number; at most
+        `max_in_flight` are incomplete at a time. Requests for one change set are stored in their order, each after the
+        one before was stored or has failed. The failure of a request is its outcome, and does not stop the others.
 
         - `wait`: whether a request is complete when it is `stored` (as by `enqueue_updates`), or when its commit is
           durable (`applied`). To wait for derived values, call `wait_covered` with the last commit of a change set.
