@@ -303,8 +303,7 @@ class Server:
     async def _crowd_loop(self) -> None:
         """While all slots are taken, have owners yield to waiting tasks: idle ones at once, then overdue ones.
 
-        While there are idle owners, more tasks are requested than slots are free. So a task that waits is delivered,
-        and an idle owner yields to it.
+        While there are idle owners, more tasks are requested than slots are free, and an idle owner yields to each.
         """
         checked_at = self._context.now()
         while True:

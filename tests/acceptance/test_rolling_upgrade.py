@@ -11,7 +11,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import Commit, RebaserClient, Set
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.log import reader
+from rebaser_client.log import commits
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode_updates_blob
@@ -81,7 +81,7 @@ async def test_servers_of_two_versions_share_the_work(own_nats: EmbeddedNats, mo
 
     The older one leaves both alone: the request in front, and a log that goes on in words it does not know.
     """
-    monkeypatch.setattr(reader, "decode_commit", newer_server.decode_commit)  # of this process: to look at it all
+    monkeypatch.setattr(commits, "decode_commit", newer_server.decode_commit)  # of this process: to look at it all
     async with editing(own_nats.url) as editor:
         async with servers(own_nats.url, "first", **NEWER):
             await editor.send("log", 1, 4, 2)

@@ -468,7 +468,7 @@ async def test_what_a_newer_server_may_read_is_not_repaired(patient: Patient, ne
     visit = DoctorRun(KEY, repair=True, yes=True, save=None)
     await visit.run(patient.url, patient.subjects.prefix)
     visit.show()
-    with pytest.raises(CommandFailed, match="it is not damaged"):
+    with pytest.raises(CommandFailed, match="this log is not damaged"):
         visit.end()
     assert await patient.log.stands() == before
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rebaser.change_set import commit_log, request_reader
 from rebaser.cli import main
-from rebaser_client.log import reader
+from rebaser_client.log import commits
 from rebaser_core.commit import Commit
 from rebaser_core.encoding.envelope import Body, MessageRegistry, MessageType
 from rebaser_core.encoding.payload import malformed
@@ -103,5 +103,5 @@ if __name__ == "__main__":
     request_reader.decode = NEWER.decode  # type: ignore[attr-defined]
     commit_log.encode_commit = encode_commit  # type: ignore[assignment, attr-defined]
     commit_log.check_commit = check_commit  # type: ignore[attr-defined]
-    commit_log.decode_commit = reader.decode_commit = decode_commit  # type: ignore[attr-defined]
+    commit_log.decode_commit = commits.decode_commit = decode_commit  # type: ignore[attr-defined]
     sys.exit(main())  # type: ignore[func-returns-value]
