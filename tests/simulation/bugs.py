@@ -97,7 +97,7 @@ BUGS = (
     bug(
         "our own commit, landed before its answer was lost, counts as foreign",
         "gentle",
-        5,
+        7,
         COMMIT_LOG,
         "                    return stored.sequence",
         "                    pass",
@@ -117,7 +117,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        20,
+        48,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -125,7 +125,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        13,
+        71,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -284,14 +284,6 @@ BUGS = (
         DVU,
         "covers = view.sequence if debt else None\n",
         "covers = None\n",
-    ),
-    bug(
-        "an update leaves what came meanwhile and touched nothing uncovered",
-        "calm",
-        500118,
-        DVU,
-        "covers = view.sequence if debt else None\n",
-        "covers = view.sequence\n",
     ),
     bug("results for what was edited meanwhile", "gentle", 3, DVU, "delta=valid,", "delta=computed,"),
     bug(
