@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import anyio
 import pytest
 
 from rebaser_client.admin.provisioning import ensure_topology, retire_old_sweep
@@ -106,6 +107,8 @@ async def test_the_release_before_kept_its_sweep_message_among_the_tasks(js: Jet
         await js.nak(message)
         assert (await anext(old)).subject == subjects.sweep_before, "it still has its turn"
         old.add_credit()
+        while not (await js.consumer_info(tasks, SWEEP_CONSUMER)).num_waiting:  # noqa: ASYNC110 - NATS sends no event
+            await anyio.sleep(0.01)  # until NATS has the pull
         assert not await retire_old_sweep(js, subjects)
     assert await retire_old_sweep(js, subjects)
     assert await js.subject_counts(tasks, ">") == {task: 1}
