@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 START_TIMEOUT = 30.0  # seconds; recovery of large streams takes time
 STOP_TIMEOUT = 5.0  # seconds from SIGTERM to SIGKILL
-MAX_LINE_BYTES = 64 * 1024  # bytes that are read of a log line
+MAX_LINE_BYTES = 64 * 1024  # at most, read of one line of the log
 
 _LISTENING = re.compile(rb"Listening for client connections on [^ ]*:(\d+)")
 _READY = b"Server is ready"
