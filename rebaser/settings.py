@@ -139,7 +139,8 @@ class Settings(BaseModel):
     retry_window: float = Field(
         900.0,
         ge=1,
-        description="How long the outcome of a request is remembered; clients repeat a request for up to 300 s.",
+        description="How long the outcome of a request is remembered, in the time of the requests that follow it;"
+        " clients repeat a request for up to 300 s.",
     )
     dvu_timeout: float = Field(
         600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."

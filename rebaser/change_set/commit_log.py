@@ -125,22 +125,23 @@ class CommitLog:
         self._abandoned = True
         self._settling.cancel()
 
-    def draft(self, kind: Kind, *, not_before_ms: int = 0, **fields: Any) -> Commit:
+    def draft(self, kind: Kind, *, stored_ms: int = 0, **fields: Any) -> Commit:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
 
-        Its time is at least `not_before_ms` (Unix ms), even if this server's clock is behind that.
+        `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is not
+        before it, and outcomes are forgotten by it, never by a server's clock: a request that was sent twice finds the
+        outcome of its first copy, however late the second is decided, and however wrong the clock of a server is.
         """
-        at_ms = max(self._now_ms(), not_before_ms)
         return Commit(
             id=self._new_id(),
             previous=self.state.last,
             kind=kind,
-            at_ms=at_ms,
+            at_ms=max(self._now_ms(), stored_ms),
             owner=self._owner,
             applied=fields.pop("applied", self.state.applied),
             covers=fields.pop("covers", self.state.covers if self.state.owes else None),
             checkpoint=fields.pop("checkpoint", self.state.checkpoint),
-            forget_before_ms=max(at_ms - self._retry_window_ms, 0),
+            forget_before_ms=max(stored_ms - self._retry_window_ms, 0),
             unknown=missing_functions(self.state),
             **fields,
         )

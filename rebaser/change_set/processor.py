@@ -148,11 +148,9 @@ class Processor:
             sequence = state.last
             if decided.decisions:
                 owes = state.owes or state.wakes(decided.delta) or bool(decided.recompute)
-                # If this server's clock is far behind, outcomes must not look so old that the next owner forgets them.
-                stored_ms = messages[len(requests) - 1].timestamp_ns // 1_000_000
                 commit = commits.draft(
                     Kind.REBASE,
-                    not_before_ms=stored_ms,
+                    stored_ms=messages[len(requests) - 1].timestamp_ns // 1_000_000,
                     applied=decided.applied,
                     requests=decided.decisions,
                     delta=decided.delta,

@@ -125,13 +125,21 @@ async def test_a_request_that_time_may_mend_waits_for_its_time_in_all_however_of
     assert (await fleet.log())[-1] == (Kind.REBASE, ["@1", "good"])
 
 
-async def test_an_outcome_is_no_older_than_its_request_however_late_the_clock(fleet: Fleet) -> None:
-    """Else the next owner, whose clock is right, forgets it, and applies the request again."""
-    fleet.now_ms = 1_000
+HOUR = 3_600_000  # ms, and more than the retry window
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [(-HOUR, 0), (0, HOUR)], ids=["the first clock is an hour behind", "the second is an hour ahead"]
+)
+async def test_a_request_sent_twice_is_decided_once_however_wrong_the_clocks(
+    fleet: Fleet, first: int, then: int
+) -> None:
+    """What is remembered depends on when NATS stored the requests alone."""
+    fleet.now_ms = time.time_ns() // 1_000_000 + first
     await fleet.send("once")
     async with fleet.owner(redelivered=False) as owner:
         await owner.decide_all()
-    fleet.now_ms = time.time_ns() // 1_000_000
+    fleet.now_ms = time.time_ns() // 1_000_000 + then
     await fleet.send("other")
     async with fleet.owner(redelivered=False) as owner:
         await owner.decide_all()
