@@ -142,6 +142,12 @@ class Settings(BaseModel):
         description="How long the outcome of a request is remembered, in the time of the requests that follow it;"
         " clients repeat a request for up to 300 s.",
     )
+    history_for: float = Field(
+        7 * 86_400.0,
+        ge=0,
+        description="How long the history of a change set is kept, that is, what each commit replaced; 0: it is not"
+        " recorded, and servers of the previous release can read all that this one writes.",
+    )
     dvu_timeout: float = Field(
         600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."
     )

@@ -38,7 +38,8 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
     """Store the current state and name it in a commit. `full`: see `write`."""
     async with commits.view() as view:
         weight = commits.weight
-        draft = CheckpointDraft(commits.state, view, Chain() if full else commits.chain)
+        chain = Chain() if full else commits.chain
+        draft = CheckpointDraft(commits.state, view, chain, tracked=commits.history)
         try:
             await run_offloaded(draft.rows * ROW, view.run, draft.copy)
         except BaseException:

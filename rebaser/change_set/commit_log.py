@@ -60,9 +60,10 @@ class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
     `weight` (bytes) is the weight of the log behind the newest checkpoint, `chain` the parts of that checkpoint, `log`
-    a logger bound to the change set. Above `inline_max` (bytes) the delta of a commit goes to a blob. `now_ms` is the
-    clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails in a way that a missing stream would
-    explain.
+    a logger bound to the change set. `history`: whether commits and checkpoints record what is needed for history;
+    servers of the previous release cannot read them then. Above `inline_max` (bytes) the delta of a commit goes to a
+    blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails in a way that a
+    missing stream would explain.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class CommitLog:
         owner: str,
         inline_max: int,
         retry_window: float,
+        history: bool = True,
         now_ms: Callable[[], int],
         new_id: Callable[[], str],
         on_stream_error: Callable[[], None] = lambda: None,
@@ -84,6 +86,7 @@ class CommitLog:
         self.state = tail.state
         self.weight = tail.weight
         self.chain = tail.chain
+        self.history = history
         self.log = log.bind(workspace=key.workspace, change_set=key.change_set)
         self._js = js
         self._stream = subjects.commits_stream
@@ -285,6 +288,7 @@ async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
         owner=context.settings.server_id,
         inline_max=context.connection.max_payload // 2,
         retry_window=context.settings.retry_window,
+        history=context.settings.history_for > 0,
         now_ms=context.now_ms,
         new_id=context.new_id,
         on_stream_error=context.stream_watch.check_soon,

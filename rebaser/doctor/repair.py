@@ -17,8 +17,8 @@ from rebaser_core.ids import ulid
 FOREVER = 1e12  # seconds; a repair keeps all outcomes, whatever retry window the servers have
 
 
-async def repair(stores: Stores, examination: Examination, owner: str) -> int:
-    """Append the repair commit and return its log sequence.
+async def repair(stores: Stores, examination: Examination, owner: str, *, history: bool = True) -> int:
+    """Append the repair commit and return its log sequence. `history`: as in `CommitLog`.
 
     Raises `FencedError`, with nothing changed, if another writer appended to the log since it was examined.
     """
@@ -32,6 +32,7 @@ async def repair(stores: Stores, examination: Examination, owner: str) -> int:
         owner=owner,
         inline_max=stores.js.connection.max_payload // 2,
         retry_window=FOREVER,
+        history=history,
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
     )

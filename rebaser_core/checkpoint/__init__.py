@@ -20,13 +20,16 @@ value:
   a list) and its params. `inputs`: these inputs in the same order, as row numbers of the part, counted from 0. A
   pattern has such a row too; its id is a NUL followed by the pattern.
 - `root`: the log sequence that touched the value, if the values that depend on it are not up to date yet.
+- `edited`, from version 3 on: the log sequence of the commit that last defined the value; null if that is unknown.
 
 Batches without rows follow, with JSON in their metadata. Some contain outcomes of requests. The last batch of the
 newest part contains everything else that is stored. Dependents are not stored, because they follow from the
 definitions. The state's `checkpoint` is not stored either, because the commit that names this checkpoint comes after
 it.
 
-Version 1 (`v1`) was one CBOR sequence; it can still be read.
+Version 2 lacks the column `edited` and what the last batch says of it. Servers that keep no history write it, so that
+servers of the last release can read it; a chain may hold parts of both versions. Version 1 (`v1`) was one CBOR
+sequence; it can still be read.
 
 For the owner, which writes checkpoints (`writer`), and for all code that loads a state (`open_checkpoint`). Imports
 `state`, `messages`, `encoding` and root modules of `rebaser_core`; only `reader` and `writer` and what they import need

@@ -21,7 +21,8 @@ REFERENCE = 255  # the state of a row that only gives an id for others to refer 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
     """Some rows of a part. `kinds`, `bits` and `others` as in `rebaser_core.state.kinds`; `faults` by position;
-    `templates` as the columns number them; `refs`: the inputs of all rows, one row after another, as rows of the part.
+    `templates` as the columns number them; `refs`: the inputs of all rows, one row after another, as rows of the part;
+    `edited` as in the columns.
     """
 
     ids: list[str]
@@ -32,6 +33,7 @@ class RowBatch:
     faults: dict[int, Fault]
     templates: NDArray[np.int32]
     refs: NDArray[np.int32]
+    edited: NDArray[np.int64]
 
 
 class PartLoader:
@@ -59,6 +61,7 @@ class PartLoader:
         if (
             (batch.templates[bare] >= 0).any()
             or batch.kinds[bare].any()
+            or batch.edited[bare].any()
             or not batch.faults.keys().isdisjoint(bare.tolist())
         ):
             raise malformed("a row without a value has a value, definition or error")
@@ -68,7 +71,7 @@ class PartLoader:
         written = rows[given]
         self._clear(written)
         columns.state[written], columns.kind[written] = batch.states[given], batch.kinds[given]
-        columns.bits[written] = batch.bits[given]
+        columns.bits[written], columns.edited[written] = batch.bits[given], batch.edited[given]
         for position, value in batch.others.items():
             columns.other[int(rows[position])] = value
         for position, fault in batch.faults.items():

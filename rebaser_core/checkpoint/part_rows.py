@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rebaser_core import thresholds
 from rebaser_core.checkpoint import schema
-from rebaser_core.checkpoint.schema import SCHEMA, write_json
+from rebaser_core.checkpoint.schema import write_json
 from rebaser_core.state.change_set import View
 from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
 
@@ -21,16 +21,20 @@ class PartRows:
     """The rows of a part: `rows` of the columns of `view`, then ids that are `gone`, then rows that are only `named`.
 
     `count`: the number of all three. `known`: the templates of the columns. Inputs are not copied, because their memory
-    is never written again.
+    is never written again. `version`: of the format.
     """
 
-    def __init__(self, view: View, rows: NDArray[Any], gone: list[str], named: NDArray[Any]) -> None:
+    def __init__(
+        self, view: View, rows: NDArray[Any], gone: list[str], named: NDArray[Any], *, version: int = schema.VERSION
+    ) -> None:
         columns = view.columns
+        self.version = version
         self._gone, self._named = len(rows), len(rows) + len(gone)  # the positions where `gone` and `named` begin
         self.count = self._named + len(named)
         self.known, self._refs = columns.templates, columns.refs
         self._state, self._kind, self._bits = columns.state[rows], columns.kind[rows], columns.bits[rows]
         self._template, self._first_input = columns.template[rows], columns.first_input[rows]
+        self._edited = columns.edited[rows]
         self._names, self._name_at = _names(columns.ids, rows, gone, named)
         self._places = np.full(columns.count, -1, np.int32)  # position in the part, by row
         self._places[rows] = np.arange(len(rows), dtype=np.int32)
@@ -79,7 +83,7 @@ class PartRows:
         columns["id"] = self._ids(at, end)
         if self._roots is not None:
             columns["root"] = pa.array(self._roots[at:end], mask=self._roots[at:end] == 0)
-        return make_batch(columns, end - at, templates, definitions)
+        return make_batch(columns, end - at, templates, definitions, self.version)
 
     def _cells(self, at: int, end: int) -> dict[str, Any] | None:
         """The columns of the rows from `at` to `end`; None if they are too large for one batch."""
@@ -106,6 +110,7 @@ class PartRows:
             "boolean": pa.array(kind == TRUE, mask=(kind != TRUE) & (kind != FALSE)),
             "definition": template,
             "inputs": inputs,
+            "edited": pa.array(self._edited[at:end], mask=self._edited[at:end] == 0),
             **others,
             **faults,
         }
@@ -136,8 +141,11 @@ class PartRows:
         }
 
 
-def make_batch(columns: dict[str, Any], count: int, templates: NDArray[Any], definitions: pa.Array) -> pa.RecordBatch:
-    """The Arrow batch of `columns`; columns that are missing are null."""
+def make_batch(
+    columns: dict[str, Any], count: int, templates: NDArray[Any], definitions: pa.Array, version: int
+) -> pa.RecordBatch:
+    """The Arrow batch of `columns`; columns that are missing are null, and those that `version` lacks are left out."""
+    fields = schema.SCHEMAS[version]
     template = columns.pop("definition", np.full(count, -1))
     columns["definition"] = pa.DictionaryArray.from_arrays(
         pa.array(np.searchsorted(templates, template).astype(np.int32), mask=template < 0), definitions
@@ -147,8 +155,8 @@ def make_batch(columns: dict[str, Any], count: int, templates: NDArray[Any], def
         pa.nulls(count, pa.int8()) if state is None else pa.array(state.astype(np.int8)), schema.STATES
     )
     columns["id"] = pa.array(columns["id"], pa.string())
-    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in fields]
+    return pa.RecordBatch.from_arrays(arrays, schema=fields)
 
 
 def _names(

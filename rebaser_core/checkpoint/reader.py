@@ -1,4 +1,4 @@
-"""Reads checkpoints of version 2, in columns.
+"""Reads checkpoints of versions 2 and 3, in columns.
 
 Invariant: any bytes that are not a complete checkpoint are refused. The reader does not assume that Rebaser wrote them.
 """
@@ -14,7 +14,7 @@ from rebaser_core.blob_address import check_address
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_loader import PartLoader, RowBatch
-from rebaser_core.checkpoint.schema import COLUMNS, SCHEMA, listed, natural, read_json, read_template, text
+from rebaser_core.checkpoint.schema import COLUMNS, SCHEMAS, listed, natural, read_json, read_template, text
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError, UnsupportedVersion
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class ChainReader:
-    """The `CheckpointReader` of version 2."""
+    """The `CheckpointReader` of versions 2 and 3."""
 
     def __init__(self, newest: bytes, address: str) -> None:
         self._newest = PartRef(address, len(newest))
@@ -62,7 +62,7 @@ class ChainReader:
         for number in range(file.reader.num_record_batches):
             batch, metadata = file.batch(number)
             if batch.num_rows:
-                self._loader.add(self._rows(batch))
+                self._loader.add(self._rows(batch, file.version))
             if schema.OUTCOMES in metadata:
                 self._read_outcomes(metadata)
 
@@ -83,6 +83,10 @@ class ChainReader:
         state.last, state.covers, state.applied = head.last, head.covers, head.applied
         state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
         state.attempts, state.recompute = head.attempts, head.recompute
+        state.edited, state.untracked = head.edited, head.untracked
+        edited = state.cells.columns.edited
+        if edited.min() < 0 or max(state.edited, state.untracked, int(edited.max())) > state.last:
+            raise malformed("a value was defined by a commit that the checkpoint does not hold")
         for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):
             for forgotten in list(outcomes)[: max(len(outcomes) - kept, 0)]:
                 del outcomes[forgotten]
@@ -95,7 +99,7 @@ class ChainReader:
 
     # -- rows ------------------------------------------------------------------------------------------------------
 
-    def _rows(self, batch: pa.RecordBatch) -> RowBatch:
+    def _rows(self, batch: pa.RecordBatch, version: int) -> RowBatch:
         def column(name: str) -> Any:
             return batch.column(COLUMNS[name])
 
@@ -113,9 +117,10 @@ class ChainReader:
         arity = self._state.cells.columns.templates.arity
         if refs.null_count or (lengths != np.where(templates >= 0, arity[templates], 0)).any():
             raise malformed("inputs do not fit their definitions")
-        return RowBatch(
-            ids, _states(column("state")), kinds, bits, others, self._faults(column), templates, refs.to_numpy()
-        )
+        tracked = version > schema.UNTRACKED_VERSION
+        edited = _filled(column("edited"), 0, np.int64) if tracked else np.zeros(batch.num_rows, np.int64)
+        faults = self._faults(column)
+        return RowBatch(ids, _states(column("state")), kinds, bits, others, faults, templates, refs.to_numpy(), edited)
 
     def _values(self, column: Callable[[str], Any], count: int) -> tuple[NDArray[Any], NDArray[Any], dict[int, Json]]:
         kinds, bits, values = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
@@ -178,10 +183,11 @@ class _File:
         about = read_json((self.reader.schema.metadata or {}).get(schema.PART, b"null"))
         if type(about) is not dict or about.get("format") != schema.FORMAT:
             raise malformed("not a checkpoint")
-        version = natural(about.get("version"))
-        if version > schema.VERSION:
-            raise UnsupportedVersion(f"a checkpoint of format {version}; this program reads up to {schema.VERSION}")
-        if not self.reader.schema.equals(SCHEMA):
+        self.version = natural(about.get("version"))
+        if self.version > schema.VERSION:
+            told = f"a checkpoint of format {self.version}; this program reads up to {schema.VERSION}"
+            raise UnsupportedVersion(told)
+        if self.version not in SCHEMAS or not self.reader.schema.equals(SCHEMAS[self.version]):
             raise malformed("a checkpoint has other columns")
         self.first = natural(about.get("first"))
         self.layer = text(about.get("layer"))
@@ -215,6 +221,9 @@ class _Head:
         self.outcomes = list(map(natural, listed(raw.get("outcomes"), 2)))
         self.counts = [natural(raw.get("values")), natural(raw.get("roots")), self.outcomes]
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
+        self.edited = self.untracked = self.last  # as far as an older format tells
+        if file.version > schema.UNTRACKED_VERSION:
+            self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))
 
 
 def _parts(raw: object) -> tuple[PartRef, ...]:

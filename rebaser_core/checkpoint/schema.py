@@ -10,11 +10,12 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.state.templates import Template
 
 FORMAT = "rebaser-checkpoint"
-VERSION = 2
+VERSION = 3
+UNTRACKED_VERSION = 2  # without the column `edited`
 
 STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # in the order of `rebaser_core.state.kinds`
 
-SCHEMA = pa.schema(
+_FIELDS = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         ("state", pa.dictionary(pa.int8(), pa.string())),
@@ -31,6 +32,8 @@ SCHEMA = pa.schema(
         ("root", pa.int64()),
     ]
 )
+SCHEMA = _FIELDS.append(pa.field("edited", pa.int64()))
+SCHEMAS = {UNTRACKED_VERSION: _FIELDS, VERSION: SCHEMA}
 COLUMNS = {name: place for place, name in enumerate(SCHEMA.names)}
 
 # Keys of metadata: `PART` in that of the schema, the others in that of batches without rows.

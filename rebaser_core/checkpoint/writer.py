@@ -16,7 +16,7 @@ from rebaser_core.blob_address import address_of
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_rows import PartRows, make_batch
-from rebaser_core.checkpoint.schema import SCHEMA, write_json, write_template
+from rebaser_core.checkpoint.schema import SCHEMAS, write_json, write_template
 from rebaser_core.ids import RequestId
 from rebaser_core.messages.decision import write_decision, write_digests
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
@@ -35,10 +35,11 @@ class CheckpointDraft:
 
     The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
     run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.
-    `is_base`: whether it is a new base.
+    `is_base`: whether it is a new base. `tracked`: whether it says when values were last defined; servers of the last
+    release can read it only without that.
     """
 
-    def __init__(self, state: ChangeSetState, view: View, chain: Chain) -> None:
+    def __init__(self, state: ChangeSetState, view: View, chain: Chain, *, tracked: bool = True) -> None:
         assert state.last == view.sequence  # noqa: S101 - otherwise the parts would be of different commits
         self._view = view
         self._columns = view.columns
@@ -54,6 +55,8 @@ class CheckpointDraft:
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         self._outcomes = [*_since(chain.last, state.outcomes), *_since(chain.last, state.redriven)]
         self._kept = [len(state.outcomes), len(state.redriven)]
+        self._version = schema.VERSION if tracked else schema.UNTRACKED_VERSION
+        self._edited = {"edited": state.edited, "untracked": state.untracked} if tracked else {}
         self._copied: PartRows | None = None
         self._values = view.columns.size
 
@@ -63,7 +66,7 @@ class CheckpointDraft:
 
     def copy(self) -> None:
         """Copy the rows to be written."""
-        self._copied = PartRows(self._view, *self._select())
+        self._copied = PartRows(self._view, *self._select(), version=self._version)
 
     def write(self) -> WrittenCheckpoint:
         """Encode the checkpoint; `copy` must have run."""
@@ -130,6 +133,7 @@ class CheckpointDraft:
             "roots": len(view.roots),
             "base": [[part.address, part.size] for part in chain.base],
             "deltas": [[part.address, part.size] for part in chain.deltas],
+            **self._edited,
         }
         out.write_metadata({schema.HEAD: head})
 
@@ -152,11 +156,11 @@ class _File:
     """An Arrow IPC file with the rows of `rows` from position `first` on."""
 
     def __init__(self, layer: str, rows: PartRows, first: int) -> None:
-        about = {"format": schema.FORMAT, "version": schema.VERSION, "layer": layer, "first": first}
+        about = {"format": schema.FORMAT, "version": rows.version, "layer": layer, "first": first}
         self._sink = pa.BufferOutputStream()
         self._writer = pa.ipc.new_file(
             self._sink,
-            SCHEMA.with_metadata({schema.PART: write_json(about)}),
+            SCHEMAS[rows.version].with_metadata({schema.PART: write_json(about)}),
             options=pa.ipc.IpcWriteOptions(
                 compression=pa.Codec("zstd", 1) if rows.count > thresholds.now.uncompressed_max_rows else None,
                 use_threads=False,
@@ -181,7 +185,7 @@ class _File:
 
     def write_metadata(self, metadata: dict[bytes, Any]) -> None:
         """Write a batch without rows that has this metadata, as JSON."""
-        empty = make_batch({"id": []}, 0, self._templates, self._definitions)
+        empty = make_batch({"id": []}, 0, self._templates, self._definitions, self._rows.version)
         self._writer.write_batch(empty, custom_metadata={key: write_json(value) for key, value in metadata.items()})
 
     def close(self) -> bytes:

@@ -54,7 +54,7 @@ class RecordedOutcome:
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
 # Measured, for the estimate of a state's memory.
-VALUE_BYTES = 250
+VALUE_BYTES = 258
 INPUT_BYTES = 24
 OUTCOME_BYTES = 600
 
@@ -69,7 +69,9 @@ class ChangeSetState:
     although nothing touched them, with the log sequence of the last request. `covers` and `applied` as in `Commit`.
     `outcomes`: by request id, oldest first; `redriven`: the same for requests that were redriven from the dead letters.
     `attempts`: by request sequence, or `DVU_ATTEMPT`. `checkpoint`: the newest one that a commit named. `unknown`:
-    functions that the writer of the newest commit did not have (not part of checkpoints).
+    functions that the writer of the newest commit did not have (not part of checkpoints). `edited`: the log sequence
+    of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log sequence or
+    before; older checkpoints do not say when.
     """
 
     def __init__(self) -> None:
@@ -84,6 +86,8 @@ class ChangeSetState:
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None
         self.unknown: tuple[str, ...] = ()
+        self.edited = 0
+        self.untracked = 0
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -114,6 +118,12 @@ class ChangeSetState:
     def recorded(self, request_id: RequestId) -> RecordedOutcome | None:
         """The outcome of `request_id`, or None if it is not decided or was forgotten."""
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
+
+    def defined_by(self, id_: str) -> int:
+        """A log sequence by which `id_` was last defined or removed: the exact one if it is known, else a later one."""
+        if id_ not in self.cells:
+            return self.edited  # removals leave no trace
+        return self.cells.edited(id_) or self.untracked
 
     def wakes(self, updates: Iterable[Update]) -> bool:
         """Whether applying `updates` makes a DVU due.
@@ -187,8 +197,10 @@ class ChangeSetState:
             self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
             apply, roots = self.cells.apply, self.roots
             for update in commit.delta:
-                if apply(update):  # type: ignore[arg-type] # the delta of any other kind has updates
+                if apply(update, sequence):  # type: ignore[arg-type] # the delta of any other kind has updates
                     roots[update.id] = sequence
+            if commit.delta:
+                self.edited = sequence
             for recompute in commit.recompute:
                 if recompute.function is None:
                     self.recompute.clear()  # "all functions" includes the functions requested before

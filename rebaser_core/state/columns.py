@@ -23,8 +23,9 @@ from rebaser_core.values import Json
 
 
 class Columns(ValueColumns):
-    """Arrays by row, besides those of the values: `template` (int32, a position in `templates`), `first_input` (int64)
-    and `uses` (int32, how often definitions name the row).
+    """Arrays by row, besides those of the values: `template` (int32, a position in `templates`), `first_input` (int64),
+    `uses` (int32, how often definitions name the row) and `edited` (int64, the log sequence of the commit that last
+    defined the row; 0 if that is unknown or the row has no value).
 
     `definition_generation` counts definitions that were added or removed. While it stays the same, so do all inputs and
     the rows they occupy. `patterns` is None or empty if no input is a pattern.
@@ -34,11 +35,13 @@ class Columns(ValueColumns):
         "template": np.int32,
         "first_input": np.int64,
         "uses": np.int32,
+        "edited": np.int64,
     }
 
     template: NDArray[np.int32]
     first_input: NDArray[np.int64]
     uses: NDArray[np.int32]
+    edited: NDArray[np.int64]
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,6 +55,7 @@ class Columns(ValueColumns):
     def _views(self) -> None:
         super()._views()
         self._template, self._first_input, self._uses = self.template.data, self.first_input.data, self.uses.data
+        self._edited = self.edited.data
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -108,17 +112,17 @@ class Columns(ValueColumns):
             found &= wanted[template]
         return np.flatnonzero(found)
 
-    # -- writing ---------------------------------------------------------------------------------------------------
+    # -- writing: `edited` is the log sequence of the commit that does it ----------------------------------------------
 
-    def set(self, id_: str, value: Json) -> None:
+    def set(self, id_: str, value: Json, edited: int = 0) -> None:
         """Set the value of `id_`, and remove its definition."""
-        row = self._row_undefined(id_)
+        row = self._row_undefined(id_, edited)
         self._state[row] = OK
         self.put(row, value)
 
-    def unset(self, id_: str) -> None:
+    def unset(self, id_: str, edited: int = 0) -> None:
         """Remove the value and the definition of `id_`; `id_` stays."""
-        row = self._row_undefined(id_)
+        row = self._row_undefined(id_, edited)
         self._state[row] = UNSET
         self.put(row, None)
 
@@ -126,7 +130,7 @@ class Columns(ValueColumns):
         """Remove `id_`."""
         row = self.find(id_)
         if row >= 0:
-            self._row_undefined(id_)
+            self._row_undefined(id_, 0)
             self.put(row, None)
             self._state[row] = ABSENT
             self.size -= 1
@@ -136,10 +140,10 @@ class Columns(ValueColumns):
             if not self._uses[row]:
                 self.release(row)
 
-    def derive(self, definition: Derive) -> None:
+    def derive(self, definition: Derive, edited: int = 0) -> None:
         """Define `definition.id`. It keeps its value, which becomes stale."""
         template, ids = self.templates.split(definition)
-        row = self._row_undefined(definition.id)
+        row = self._row_undefined(definition.id, edited)
         self._uses[row] += 1  # keeps this row from being released below
         rows = [self._row_of(id_) for id_ in ids]
         self._uses[row] -= 1
@@ -191,10 +195,11 @@ class Columns(ValueColumns):
             self.patterns = PatternMatches(self)
         self.patterns.add(key)
 
-    def _row_undefined(self, id_: str) -> int:
+    def _row_undefined(self, id_: str, edited: int) -> int:
         """The row of `id_`, added if there is none, with its definition removed."""
         row = self._row_of(id_)
         self._touched[row] = 1
+        self._edited[row] = edited
         if not self._state[row]:
             self.size += 1
             if self.patterns is not None:

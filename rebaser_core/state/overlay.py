@@ -6,7 +6,7 @@ hides the value in the columns; None hides it as removed.
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,13 +22,15 @@ from rebaser_core.values import Fault, Json, State, Value, canonical
 class Cell:
     """One stored value.
 
-    `state` is `ok`, `error` or `unset`, or `stale` for a derived value that no DVU has computed yet.
+    `state` is `ok`, `error` or `unset`, or `stale` for a derived value that no DVU has computed yet. `edited`: the log
+    sequence of the commit that last defined it, 0 if that is unknown.
     """
 
     value: Json
     state: State
     fault: Fault | None = None
     definition: Derive | None = None
+    edited: int = field(default=0, compare=False)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -79,7 +81,13 @@ class Cells(Mapping[str, Cell]):
     def at(self, row: int) -> Cell:
         """The cell in a row of the columns."""
         columns = self.columns
-        return Cell(columns.value(row), STATES[columns.state[row]], columns.faults.get(row), columns.definition(row))
+        return Cell(
+            columns.value(row),
+            STATES[columns.state[row]],
+            columns.faults.get(row),
+            columns.definition(row),
+            int(columns.edited[row]),
+        )
 
     def value(self, id_: str) -> Value | None:
         """The value of `id_` as stored; None if `id_` does not exist. Unlike `get`, this makes no definition."""
@@ -89,6 +97,14 @@ class Cells(Mapping[str, Cell]):
         columns = self.columns
         row = columns.find(id_)
         return Value(columns.value(row), STATES[columns.state[row]], columns.faults.get(row)) if row >= 0 else None
+
+    def edited(self, id_: str) -> int:
+        """The log sequence of the commit that last defined `id_`; 0 if that is unknown or `id_` does not exist."""
+        if id_ in self._overlay:
+            cell = self._overlay[id_]
+            return 0 if cell is None else cell.edited
+        row = self.columns.find(id_)
+        return int(self.columns.edited[row]) if row >= 0 else 0
 
     def iter_values(self) -> Iterator[tuple[str, Value]]:
         """All ids and values. Cheaper than `items`, which would make the definitions of the cells."""
@@ -187,24 +203,27 @@ class Cells(Mapping[str, Cell]):
         """Whether all values are in the columns."""
         return not self._overlay
 
-    def apply(self, update: Update) -> bool:
-        """Apply an edit. Returns whether it touched anything: removing an id that does not exist does not."""
+    def apply(self, update: Update, edited: int = 0) -> bool:
+        """Apply an edit of the commit at log sequence `edited`.
+
+        Returns whether it touched anything: removing an id that does not exist does not.
+        """
         if self.pins or self._overlay:
-            return self._write_overlay(update)
+            return self._write_overlay(update, edited)
         columns = self.columns
         if type(update) is Set:
-            columns.set(update.id, update.value)
+            columns.set(update.id, update.value, edited)
         elif type(update) is Derive:
-            columns.derive(update)
+            columns.derive(update, edited)
         elif type(update) is Unset:
-            columns.unset(update.id)
+            columns.unset(update.id, edited)
         elif columns.find(update.id) < 0:
             return False
         else:
             columns.remove(update.id)
         return True
 
-    def _write_overlay(self, update: Update) -> bool:
+    def _write_overlay(self, update: Update, edited: int) -> bool:
         """`apply` to the overlay."""
         id_ = update.id
         columns, overlaid, row = self.columns, None, -1
@@ -215,13 +234,13 @@ class Cells(Mapping[str, Cell]):
         exists = row >= 0 or overlaid is not None
         cell: Cell | None = None
         if type(update) is Set:
-            cell = Cell(update.value, State.OK)
+            cell = Cell(update.value, State.OK, edited=edited)
         elif type(update) is Derive:
             value = columns.value(row) if row >= 0 else overlaid.value if overlaid is not None else None
-            cell = Cell(value, State.STALE, None, update)
+            cell = Cell(value, State.STALE, None, update, edited)
             self._count_inputs(update, 1)
         elif type(update) is Unset:
-            cell = UNSET_CELL
+            cell = Cell(None, State.UNSET, edited=edited)
         elif not exists:
             return False
         replaced = columns.definition(row) if row >= 0 else overlaid.definition if overlaid is not None else None
@@ -275,11 +294,11 @@ class Cells(Mapping[str, Cell]):
                 columns.derive(definition)
             row = columns.index[id_]
             columns.put(row, cell.value, cell.fault)
-            columns.state[row] = STATE_CODES[cell.state]
+            columns.state[row], columns.edited[row] = STATE_CODES[cell.state], cell.edited
         elif cell.state is State.UNSET:
-            columns.unset(id_)
+            columns.unset(id_, cell.edited)
         else:
-            columns.set(id_, cell.value)
+            columns.set(id_, cell.value, cell.edited)
         self._extra_size -= columns.size - size
 
     def compute(self, id_: str, value: Json, fault: Fault | None) -> None:
@@ -287,7 +306,8 @@ class Cells(Mapping[str, Cell]):
         if self.pins or self._overlay:
             cell = self.get(id_)
             if cell is not None and cell.definition is not None:
-                self._overlay[id_] = Cell(value, State.OK if fault is None else State.ERROR, fault, cell.definition)
+                state = State.OK if fault is None else State.ERROR
+                self._overlay[id_] = Cell(value, state, fault, cell.definition, cell.edited)
             return
         columns = self.columns
         row = columns.find(id_)

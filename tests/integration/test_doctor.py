@@ -459,7 +459,7 @@ async def test_what_a_newer_server_may_read_is_not_repaired(patient: Patient, ne
     else:
         reference = await patient.write_checkpoint()
         await patient.log.read()
-        data = (await patient.log.blobs.get(reference.address)).replace(b'"version":2', b'"version":9')
+        data = (await patient.log.blobs.get(reference.address)).replace(b'"version":3', b'"version":9')
         newest = CheckpointRef(await patient.log.blobs.put(data), reference.sequence, len(data))
         patient.log.messages[9].change(checkpoint=newest)
     patient.log.messages[4].data = b"\xff"

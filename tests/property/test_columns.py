@@ -118,7 +118,8 @@ def test_cells_are_a_map(script: list[Any], limits: Thresholds) -> None:
 
 def check_cells(script: list[Any]) -> None:
     cells, model = Cells(), Model()
-    for step in script:
+    edited: dict[str, int] = {}
+    for number, step in enumerate(script, 1):
         if step == "freeze":
             cells.pins = 1
         elif step == "thaw":
@@ -134,8 +135,11 @@ def check_cells(script: list[Any]) -> None:
             if id_ in model and model[id_][2] is not None:
                 model[id_] = (value, State.OK if fault is None else State.ERROR, model[id_][2], fault)
         else:
-            assert cells.apply(step) == apply(model, step)
+            assert cells.apply(step, number) == apply(model, step)
+            edited[step.id] = number
         check(cells, model)
+        assert {id_: cells.edited(id_) for id_ in IDS} == {id_: edited[id_] if id_ in model else 0 for id_ in IDS}
+        assert all(cell.edited == edited[id_] for id_, cell in cells.items())
         if cells.overlay_empty:
             check_matches(cells, model)
     cells.pins = 0

@@ -178,6 +178,38 @@ def test_a_base_and_its_deltas_are_the_state(script: list[Any], compacted: bool,
                     assert len(columns.index) + len(columns.free) == columns.count
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(steps, max_size=5), st.booleans(), st.booleans()), min_size=1, max_size=8),
+    st.booleans(),
+    some_limits,
+)
+def test_a_chain_of_both_formats_says_when_a_value_was_defined_or_no_later_than_when(
+    script: list[tuple[list[Any], bool, bool]], compacted: bool, limits: Thresholds
+) -> None:
+    """Each entry is a server: what it folds, whether it keeps history, and whether it stays to write the next part."""
+    state, stored, defined = ChangeSetState(), Stored(), dict[str, int]()
+    all_tracked = True
+    with forced(limits), nullcontext() if compacted else never_compacted():
+        for history, tracked, stays in script:
+            for step in history:
+                commit = next_commit(state, step)
+                state.fold(state.last + 1, commit)
+                if commit.kind is Kind.REBASE:
+                    defined |= {update.id: state.last for update in commit.delta}
+            if state.last == stored.chain.last:
+                continue
+            stored.write(state, tracked=tracked)
+            all_tracked &= tracked
+            if not (stays and tracked):  # a server whose setting changed has loaded the change set
+                state = stored.read()
+            for id_, sequence in defined.items():
+                assert sequence <= state.defined_by(id_) <= state.last
+                if id_ in state.cells:
+                    assert state.cells.edited(id_) in ((sequence,) if all_tracked else (0, sequence))
+                    assert state.defined_by(id_) == sequence or not all_tracked
+
+
 few_edits = st.lists(edits, max_size=3)
 
 

@@ -6,10 +6,10 @@ from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
 from rebaser_core.state.change_set import ChangeSetState
 
 
-def written(state: ChangeSetState, chain: Chain | None = None) -> WrittenCheckpoint:
-    """The checkpoint of `state` that follows `chain`."""
+def written(state: ChangeSetState, chain: Chain | None = None, *, tracked: bool = True) -> WrittenCheckpoint:
+    """The checkpoint of `state` that follows `chain`. `tracked`: as in `CheckpointDraft`."""
     with state.view() as view:
-        draft = CheckpointDraft(state, view, chain or Chain())
+        draft = CheckpointDraft(state, view, chain or Chain(), tracked=tracked)
         draft.copy()
     return draft.write()
 
@@ -25,8 +25,8 @@ class Stored:
         self.blobs |= {address_of(data): data for data in made.parts}
         self.chain = made.chain
 
-    def write(self, state: ChangeSetState) -> WrittenCheckpoint:
-        made = written(state, self.chain)
+    def write(self, state: ChangeSetState, *, tracked: bool = True) -> WrittenCheckpoint:
+        made = written(state, self.chain, tracked=tracked)
         self.put(made)
         return made
 

@@ -244,16 +244,16 @@ def edited(made: ChangeSetState) -> ChangeSetState:
     return made
 
 
-def first_part(worthwhile: int = Thresholds().uncompressed_max_rows) -> bytes:
+def first_part(worthwhile: int = Thresholds().uncompressed_max_rows, *, tracked: bool = True) -> bytes:
     with forced(Thresholds(uncompressed_max_rows=worthwhile)):
-        (data,) = Stored().write(state()).parts
+        (data,) = Stored().write(state(), tracked=tracked).parts
     return data
 
 
-def second_part() -> bytes:
+def second_part(*, tracked: bool = True, base_tracked: bool = True) -> bytes:
     stored, made = Stored(), state()
-    stored.write(made)
-    (data,) = stored.write(edited(made)).parts
+    stored.write(made, tracked=base_tracked)
+    (data,) = stored.write(edited(made), tracked=tracked).parts
     assert len(stored.chain.deltas) == 1
     return data
 
@@ -280,11 +280,27 @@ def parts(folded: ChangeSetState) -> dict[str, Any]:
         "outcomes": list(folded.outcomes.items()),
         "redriven": list(folded.redriven.items()),
         "attempts": sorted(folded.attempts.items()),
+        "edited": (folded.edited, folded.untracked),
     }
+
+
+def untracked(folded: ChangeSetState, since: int | None = None) -> ChangeSetState:
+    """`folded` as formats bring it back that do not say when a value was last defined. They were written for it up to
+    log sequence `since` (None: all).
+    """
+    since = folded.last if since is None else since
+    edited_at = folded.cells.columns.edited
+    edited_at[edited_at <= since] = 0
+    folded.edited, folded.untracked = max(folded.edited, since), since
+    return folded
 
 
 def bare(write: Callable[[Any], bytes], message: Any) -> tuple[None, bytes]:
     return None, write(message)
+
+
+def anew(write: Callable[[], bytes], _: Any) -> tuple[None, bytes]:
+    return None, write()
 
 
 def table(items: Sequence[Computed]) -> ComputedTable:
@@ -362,23 +378,27 @@ def examples() -> Iterator[Example]:
     for variant, make in (("full", state), ("redriven", redriven_state)):
         yield Example(
             f"Checkpoint.v1.{variant}.cbor",
-            parts(make()),
+            parts(untracked(make())),
             lambda _, data: parts(read_checkpoint(data)),
             no_longer,
             current=False,
         )
     # Not compared byte for byte: libraries choose how to write, and how to compress.
-    yield Example("Checkpoint.v2.first.arrow", parts(state()), read_part, lambda _: (None, first_part()), current=False)
-    yield Example(
-        "Checkpoint.v2.second.arrow", parts(edited(state())), read_part, lambda _: (None, second_part()), current=False
-    )
-    yield Example(
-        "Checkpoint.v2.compressed.arrow",
-        parts(state()),
-        read_part,
-        lambda _: (None, first_part(worthwhile=0)),
-        current=False,
-    )
+    for name, folded, write in (
+        ("v2.first", untracked(state()), partial(first_part, tracked=False)),
+        ("v2.second", untracked(edited(state())), partial(second_part, tracked=False, base_tracked=False)),
+        ("v2.compressed", untracked(state()), partial(first_part, worthwhile=0, tracked=False)),
+        ("v3.first", state(), first_part),
+        ("v3.second", edited(state()), second_part),
+        ("v3.compressed", state(), partial(first_part, worthwhile=0)),
+    ):
+        yield Example(
+            f"Checkpoint.{name}.arrow",
+            parts(folded),
+            read_part,
+            partial(anew, write),
+            current=False,
+        )
 
 
 def write_missing() -> list[str]:

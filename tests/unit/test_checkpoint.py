@@ -116,6 +116,8 @@ def test_any_tool_reads_the_values() -> None:
     assert [ids[at] for at in rows["sum"].pop("inputs")] == ["n", "gone", "n", "x"]
     assert definition == {"function": "sum", "inputs": {"values": 3, "x": None}, "params": {"digits": 2}}
     assert rows.pop("e")["error_code"] == "failed"
+    edited = {id_: row.pop("edited", None) for id_, row in rows.items()}
+    assert edited == dict.fromkeys(["n", "x", "yes", "word", "list", "nothing"], 1) | {"u": 2, "sum": 2, "gone": None}
     assert rows == {
         "n": {"state": "ok", "integer": 3},
         "x": {"state": "ok", "double": 2.5},
@@ -308,7 +310,7 @@ def test_rewriting_is_no_damage() -> None:
 def test_what_a_newer_program_adds_is_passed_over_and_what_it_changes_is_left_to_it() -> None:
     assert read_checkpoint(rewritten(example(), about={"more": 1}, less=2)).cells.keys() == {"a", "sum"}
     with pytest.raises(UnsupportedVersion):
-        read_checkpoint(rewritten(example(), about={"version": 3}))
+        read_checkpoint(rewritten(example(), about={"version": 4}))
 
 
 @pytest.mark.parametrize(
@@ -341,6 +343,13 @@ def test_what_a_newer_program_adds_is_passed_over_and_what_it_changes_is_left_to
         lambda data: rewritten(data, put(0, inputs=[0])),
         lambda data: rewritten(data, put(0, error_code="failed")),
         lambda data: rewritten(data, put(0, root=-1)),
+        lambda data: rewritten(data, put(0, edited=-1)),
+        lambda data: rewritten(data, put(0, edited=2)),
+        lambda data: rewritten(data, put(2, edited=1)),
+        lambda data: rewritten(data, edited=2),
+        lambda data: rewritten(data, edited=None),
+        lambda data: rewritten(data, untracked=2),
+        lambda data: rewritten(data, about={"version": 2}),
         lambda data: rewritten(data, put(1, inputs=[0])),
         lambda data: rewritten(data, put(1, inputs=[0, 3])),
         lambda data: rewritten(data, put(1, inputs=[0, -1])),

@@ -113,7 +113,8 @@ class DoctorRun:
                 from rebaser.doctor.repair import repair  # slow to import
 
                 try:
-                    self.repaired = await repair(stores, examination, f"doctor {settings.server_id}")
+                    history = settings.history_for > 0
+                    self.repaired = await repair(stores, examination, f"doctor {settings.server_id}", history=history)
                 except FencedError as error:
                     raise CommandFailed(f"{error.message}: nothing was changed; run the command again") from error
 
