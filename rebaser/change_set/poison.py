@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import anyio
+import anyio.lowlevel
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.runtime.context import Context
@@ -156,6 +157,7 @@ async def recorded_attempt(commits: CommitLog, before: Attempt, hung: Callable[[
 
     An attempt that is cancelled because its owner `hung` is not taken back. Raises what appending a commit raises.
     """
+    await anyio.lowlevel.checkpoint_if_cancelled()  # an owner that has lost its lease must not begin, and be blamed
     await _write(commits, replace(before, deaths=before.deaths + 1))
     try:
         yield

@@ -113,6 +113,19 @@ async def test_a_try_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) ->
         assert owner.commits.state.cells.keys() == {"good"}
 
 
+async def test_an_owner_that_lost_its_lease_before_a_try_blames_nothing(fleet: Fleet) -> None:
+    """It wakes from a standstill, and the try that comes next in its task is cancelled already."""
+    await fleet.send("good")
+    async with fleet.owner(redelivered=True, hung=True) as owner:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await owner.decide_all()
+    assert await fleet.log() == []
+    async with fleet.owner(redelivered=True) as owner:
+        assert owner.deaths == {}
+        assert await owner.decide_all() == []
+
+
 async def test_what_came_twice_spares_no_request_behind_it(fleet: Fleet) -> None:
     """Every owner answers it again and dies of what follows, as long as that is not announced."""
     await fleet.send("once")

@@ -54,6 +54,21 @@ async def test_a_large_blob_fills_its_own_commit_and_no_later_one(fleet: Fleet) 
     assert await fleet.log() == [(Kind.REBASE, ["a", "b", "large"]), (Kind.REBASE, ["c", "d", "e", "f"])]
 
 
+async def test_a_copy_of_a_decided_request_holds_nobody_up_though_its_blob_is_gone(fleet: Fleet) -> None:
+    """What it asks for does not matter any more: its outcome is in the log."""
+    data = encode_updates_blob([Set("a", 1)])
+    await send_blob(fleet, "once", data)
+    await fleet.send("beside")  # so that the log has what the blob says, and does not name it
+    async with fleet.owner(redelivered=False) as owner:
+        await owner.decide_all()
+    await send_blob(fleet, "once", data)
+    await fleet.js.purge(f"OBJ_{fleet.subjects.blobs_bucket}")
+    await fleet.send("next")
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+    assert await fleet.log() == [(Kind.REBASE, ["once", "beside"]), (Kind.REBASE, ["next"])]
+
+
 async def test_a_dead_request_sent_again_is_answered_when_its_copy_is_stored(fleet: Fleet) -> None:
     connection = fleet.js.connection
     inbox = connection.new_inbox()

@@ -180,7 +180,9 @@ class World:
     def pause(self, process: Process, seconds: float) -> None:
         self.trace(process.name, f"stands still for {seconds:.2f} s")
         if seconds > self.setup.ack_wait * 2 / 3:  # what is left of a lease, at least
-            self.checker.strikes.note(process.name.partition("#")[0])
+            self.checker.strikes.note(server := process.name.partition("#")[0])
+            # It may announce a try when it wakes, before it learns that it lost its lease meanwhile.
+            self.loop.call_later(seconds, self.checker.strikes.note, server, context=NOBODY)
         process.pause()
         self.loop.call_later(seconds, process.resume, context=NOBODY)
 

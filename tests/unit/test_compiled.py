@@ -61,6 +61,22 @@ def test_a_chain_is_one_call(calls: list[int]) -> None:
     assert Results.decode(data).values[4999] == 1.5 + 0.5 * 4999
 
 
+def test_what_fails_leaves_no_number_behind_that_compiled_code_reads(calls: list[int]) -> None:
+    """The first value fails, and so does all that follows, also behind a value that the sweep left to Python."""
+    assert loader.load()
+    packet = numbers(5000)
+    packet.functions["abs"] = ""
+    packet.constants.append("text")
+    packet.templates.append(Template("abs", (("x", 1),), {}))
+    packet.template[0] = 2
+    packet.refs = [~2, *packet.refs[2:]]
+    packet.old = [1.5 + 0.5 * node for node in range(5000)]
+    [data] = evaluate_packet(packet.encode())
+    results = Results.decode(data)
+    assert calls
+    assert len(results.nodes) == len(results.faults) == 5000
+
+
 def test_where_it_stops_at_every_other_node_it_is_asked_less_and_less(calls: list[int]) -> None:
     assert loader.load()
     evaluate_packet(numbers(20_000, odd=10_000).encode())
