@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from rebaser_client.jetstream import Access
     from rebaser_client.log.entries import Entry, Newest
+    from rebaser_client.log.positions import PositionPurged
     from rebaser_client.options import ClientOptions
     from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
     from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
@@ -77,6 +78,7 @@ __all__ = [
     "NotSecure",
     "Outcome",
     "Overview",
+    "PositionPurged",
     "QueueFull",
     "RebaserClient",
     "RebaserError",
@@ -123,6 +125,7 @@ _NAMES = {
     ),
     "rebaser_client.jetstream": ("Access",),
     "rebaser_client.log.entries": ("Entry", "Newest"),
+    "rebaser_client.log.positions": ("PositionPurged",),
     "rebaser_client.options": ("ClientOptions",),
     "rebaser_client.requests.many": ("Request", "RequestOutcome", "WaitMany"),
     "rebaser_core.commit": ("Commit", "Computed", "Decision", "Kind", "Outcome"),

@@ -20,6 +20,7 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_client.log.entries import Entry, EntryKind, EntryReplay, EntryStart, read_entries
+from rebaser_client.log.positions import At
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
@@ -72,34 +73,52 @@ class ReadOperations:
             committed = await key_counts(js, subjects, subjects.commits_stream, "commits", workspace)
         return sorted({*waiting, *committed})
 
-    async def value(self, workspace: str, change_set: str, id_: str) -> Value | None:
-        """Return the value with the id `id_` as of the newest commit, or None. Costs as much as reading all values."""
-        state = await self.state(workspace, change_set)
+    async def value(self, workspace: str, change_set: str, id_: str, *, at: At | None = None) -> Value | None:
+        """Return the value with the id `id_`, or None. Costs as much as reading all values. `at`: see `state`."""
+        state = await self.state(workspace, change_set, at=at)
         return state.value(id_, state.stale())
 
-    async def values(self, workspace: str, change_set: str, match: str | None = None) -> dict[str, Value]:
-        """Return all values by id, as of the newest commit. A change set without commits has none.
+    async def values(
+        self, workspace: str, change_set: str, match: str | None = None, *, at: At | None = None
+    ) -> dict[str, Value]:
+        """Return all values by id. A change set without commits has none. `at`: see `state`.
 
         With `match`, only those whose id matches the pattern: `cart/*/price`, or `cart/**` for all ids that begin with
         `cart/`.
         """
-        return select_values(await self.state(workspace, change_set), match)
+        return select_values(await self.state(workspace, change_set, at=at), match)
 
     async def items(
-        self, workspace: str, change_set: str, match: str | None = None, *, after: str = "", limit: int | None = None
+        self,
+        workspace: str,
+        change_set: str,
+        match: str | None = None,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        at: At | None = None,
     ) -> list[Item]:
-        """Return a page of values with their definitions, sorted by id, as of the newest commit.
+        """Return a page of values with their definitions, sorted by id.
 
-        `limit` is the size of a page, `after` the last id of the previous page; `match` as in `values`. Each page shows
-        the newest commit at the time of its read. To read everything as of one commit, call `state` once.
+        `limit` is the size of a page, `after` the last id of the previous page; `match` as in `values`, `at` as in
+        `state`. Without `at`, each page shows the newest commit at the time of its read. To read everything as of one
+        commit, pass a log sequence as `at`, or call `state` once.
         """
-        return select_items(await self.state(workspace, change_set), match, after=after, limit=limit)
+        return select_items(await self.state(workspace, change_set, at=at), match, after=after, limit=limit)
 
-    async def state(self, workspace: str, change_set: str) -> "ChangeSetState":
-        """Return the folded state as of the newest commit: values, their definitions, and the debt."""
+    async def state(self, workspace: str, change_set: str, *, at: At | None = None) -> "ChangeSetState":
+        """Return the folded state: values, their definitions, and the debt.
+
+        `at`: the position whose state is read, a log sequence or a time with its time zone; None is now. The state is
+        that after the newest commit at or before it. Derived values are those that were stored then; those that were
+        not up to date are `stale`. The state's `last` is the sequence of that commit, 0 if there was none yet.
+
+        Raises `PositionPurged` if the position is no longer readable, and `UnprocessableError` with code
+        `no_such_position` for a sequence that does not exist yet.
+        """
         with translate_missing_stream():
             key = ChangeSetKey.of(workspace, change_set)
-            return (await (await self._state_reader()).load(key)).state
+            return (await (await self._state_reader()).load(key, at)).state
 
     async def _state_reader(self) -> "LogReader":
         if self._states is None:

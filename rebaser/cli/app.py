@@ -128,12 +128,13 @@ def _recompute() -> Function:
 
 @LazyGroup.command(
     "get",
-    "Show the values of a change set.",
+    "Show the values of a change set, now or at a position in its history.",
     examples(
         "rebaser get shop draft",
         "rebaser get shop draft total 'cart/*/price' --with-definitions",
         "rebaser get shop draft --json | jq 'select(.state == \"error\")'",
         "rebaser get shop draft --updates > updates.jsonl",
+        "rebaser get shop draft@2h total                     # as of two hours ago; draft@1234: after commit 1234",
     ),
 )
 def _get() -> Function:

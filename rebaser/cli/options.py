@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -10,10 +11,18 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from rebaser.cli.errors import usage_error
+from rebaser_client.log.positions import At, parse_position
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 
 Workspace = Annotated[str, typer.Argument(metavar="WS", help="Workspace: 1 to 64 characters of A-Z a-z 0-9 _ -")]
+Position = Annotated[
+    str,
+    typer.Argument(
+        metavar="CS[@POSITION]",
+        help="Change set, now or at a position: CS@1234 (a log sequence), CS@2h (an age) or CS@2026-01-31T12:00Z.",
+    ),
+]
 ChangeSet = Annotated[str, typer.Argument(metavar="CS", help="Change set: 1 to 64 characters of A-Z a-z 0-9 _ -")]
 Nats = Annotated[str, typer.Option("--nats", metavar="URL", envvar="REBASER_NATS_URL", help="URL of the NATS server.")]
 Prefix = Annotated[
@@ -97,5 +106,14 @@ def checked_key(workspace: str, change_set: str) -> ChangeSetKey:
     """Return the change set that the arguments name. Raises a usage error if a name is invalid."""
     try:
         return ChangeSetKey.of(workspace, change_set)
+    except UnprocessableError as error:
+        raise usage_error(error.message) from None
+
+
+def checked_position(workspace: str, position: str) -> tuple[ChangeSetKey, At | None]:
+    """Return the change set and the position that the arguments name. Raises a usage error if one is invalid."""
+    try:
+        parsed = parse_position(position, datetime.now(UTC))
+        return ChangeSetKey.of(workspace, parsed.change_set), parsed.at
     except UnprocessableError as error:
         raise usage_error(error.message) from None

@@ -5,6 +5,7 @@ Invariant: every read is answered by the stream's leader, never by a replica.
 
 import binascii
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rebaser_client.jetstream.api_calls import ApiCalls, call_slot
@@ -47,6 +48,14 @@ class JetStreamApi(ApiCalls):
     async def next(self, stream: str, subject: str, sequence: int) -> StoredMessage | None:
         """Return the first message of `subject` at `sequence` or later, None if there is none."""
         return await self._get(stream, {"seq": max(sequence, 1), "next_by_subj": subject})
+
+    async def next_since(self, stream: str, subject: str, time: datetime) -> StoredMessage | None:
+        """Return the first message of `subject` that was stored at `time` or later, None if there is none.
+
+        `time` has a time zone.
+        """
+        since = time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return await self._get(stream, {"start_time": since, "next_by_subj": subject})
 
     async def get(self, stream: str, sequence: int) -> StoredMessage | None:
         """Return the message at `sequence`, None if there is none."""

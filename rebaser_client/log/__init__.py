@@ -1,6 +1,7 @@
 """Reads the logs of change sets.
 
-`commits` reads commits. `reader` loads the state of a change set: the newest checkpoint, then the tail of the log.
+`commits` reads commits. `reader` loads the state of a change set: a checkpoint, then the tail of the log. `positions`
+parses positions in a log, such as `draft@2h`.
 `coverage` waits until a DVU has covered a commit. `entries` lists the messages of a stream for people and tools.
 
 For clients, servers, the doctor and the Spark data source. This package imports `rebaser_client.jetstream`, `blobs`,

@@ -1,16 +1,21 @@
-"""Reads the commits of a change set: the newest one, all from a sequence on, or one message of the log.
+"""Reads the commits of a change set: the newest one, the newest at a position, or all from a sequence on.
 
 Invariant: a damaged commit is never skipped. This module needs no state, and so not NumPy: `reader` folds the commits.
 """
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from rebaser_client.blobs import BlobStore
-from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.cooperative import cooperate
+from rebaser_client.jetstream import JetStream, Message, OrderedConsumer, StoredMessage
+from rebaser_client.log.positions import At, PositionPurged, check_at
 from rebaser_client.logs import get_logger
 from rebaser_core.commit import Commit
-from rebaser_core.errors import TransientError, UnprocessableError
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.history import readable
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_commit, decode_delta
 from rebaser_core.subjects import Subjects
@@ -20,6 +25,7 @@ log = get_logger(__name__)
 MAX_BLOB = 2**31  # bytes
 FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
 DAMAGED = "damaged_commit"
+RESOLUTION = timedelta(microseconds=1)  # of the times that people and programs give
 
 
 class CommitReader:
@@ -34,6 +40,107 @@ class CommitReader:
         """Return the newest commit of `key`, its delta not loaded; None if there is none."""
         stored = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
         return None if stored is None else self.decode(stored.sequence, stored.headers, stored.data)
+
+    async def newest(self, key: ChangeSetKey, at: At | None = None) -> StoredMessage | None:
+        """Return the newest message of the log of `key` at or before the position `at`; None if there was none then.
+
+        A time means: stored by then. None means now. A call or two to the stream leader, however long the log is.
+
+        Raises `PositionPurged` if that message is gone, and `UnprocessableError` (`no_such_position`) for a sequence
+        that the stream has not reached.
+        """
+        stream, subject = self._subjects.commits_stream, self._subjects.commits(key)
+        if at is None:
+            return await self._js.last(stream, subject)
+        check_at(at)
+        if isinstance(at, datetime):
+            following = await self._js.next_since(stream, subject, at + RESOLUTION)
+        else:
+            following = await self._js.next(stream, subject, at)
+            if following is not None and following.sequence == at:
+                return following
+        if following is None:
+            if isinstance(at, int):
+                await self._check_reached(key, at)
+            return await self._js.last(stream, subject)
+        previous = await self._previous(key, following)
+        if previous == 0:
+            return None
+        message = await self._js.get(stream, previous)
+        if message is None or message.subject != subject:
+            raise await self.purged(key, at)
+        return message
+
+    async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
+        """Return the oldest position whose state can be read, and when its commit was stored; None for an empty log.
+
+        Reads the log from its beginning up to there. It lies behind the commits that were appended while the oldest
+        checkpoint in use was being written.
+        """
+        newest = await self.newest(key)
+        if newest is None:
+            return None
+        begins_after: int | None = None
+        async with aclosing(self._messages(key, newest.sequence)) as messages:
+            async for message in messages:
+                with suppress(RebaserError):  # a commit that cannot be read is no position to begin at
+                    commit = self.decode(message.stream_sequence, message.headers, message.data)
+                    if commit is None:
+                        continue
+                    if begins_after is None:
+                        begins_after = commit.previous
+                    if readable(commit.checkpoint, begins_after):
+                        return message.stream_sequence, datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC)
+        return None
+
+    async def purged(self, key: ChangeSetKey, at: At) -> PositionPurged:
+        """Return the error that says that the position `at` is no longer readable, and from where on the log is."""
+        return PositionPurged(key, at, await self.oldest_readable(key))
+
+    async def check_readable(self, key: ChangeSetKey, at: At) -> None:
+        """Raise `PositionPurged` if the log that the state at `at` needs is gone."""
+        message = await self.newest(key, at)
+        oldest = await self._js.next(self._subjects.commits_stream, self._subjects.commits(key), 1)
+        if message is None or oldest is None:
+            return
+        commit, first = (self.decode(each.sequence, each.headers, each.data) for each in (message, oldest))
+        if commit is not None and first is not None and not readable(commit.checkpoint, first.previous):
+            raise await self.purged(key, at)
+
+    async def _check_reached(self, key: ChangeSetKey, at: int) -> None:
+        newest = (await self._js.stream_info(self._subjects.commits_stream)).last_sequence
+        if at > newest:
+            raise UnprocessableError(
+                f"{key.workspace}/{key.change_set}@{at} does not exist yet: the newest commit of all logs is {newest}",
+                code="no_such_position",
+            )
+
+    async def _previous(self, key: ChangeSetKey, message: StoredMessage) -> int:
+        """Return the sequence of the message before `message` in the log of `key`, 0 if there never was one.
+
+        A commit names it. If `message` is not a commit that can be read, this reads the log.
+        """
+        try:
+            commit = self.decode(message.sequence, message.headers, message.data)
+        except RebaserError:
+            commit = None
+        if commit is not None:
+            return commit.previous
+        previous = 0
+        async with aclosing(self._messages(key, message.sequence)) as messages:
+            async for earlier in messages:
+                if earlier.stream_sequence < message.sequence:
+                    previous = earlier.stream_sequence
+        return previous
+
+    async def _messages(self, key: ChangeSetKey, last: int) -> AsyncGenerator[Message, None]:
+        """Yield the messages of the log of `key` from its beginning up to sequence `last`, at which there is one."""
+        async with self._consumer(key, 1) as consumer:
+            async for message in consumer:
+                await cooperate()
+                yield message
+                if message.stream_sequence >= last:
+                    break
 
     async def follow(self, key: ChangeSetKey, after: int) -> AsyncGenerator[Commit, None]:
         """Yield commits after log sequence `after`, their deltas not loaded, as they are appended. Never ends."""

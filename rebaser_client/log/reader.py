@@ -1,12 +1,12 @@
-"""Reads the log of a change set: the newest checkpoint, then the tail. Owners, clients and tools load state this way.
+"""Reads the log of a change set: a checkpoint, then the tail. Owners, clients and tools load state this way.
 
-Invariant: `load` returns the state after one commit, which was the last one when `load` read it; never a mixture. Reads
-that a decision depends on go to the stream leader.
+Invariant: `load` returns the state after one commit, never a mixture: the newest one, or that at the given position.
+Reads that a decision depends on go to the stream leader.
 """
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -16,6 +16,7 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, StoredMessage
 from rebaser_client.log.commits import DAMAGED, MAX_BLOB, CommitReader
+from rebaser_client.log.positions import At
 from rebaser_client.logs import get_logger
 from rebaser_core.checkpoint import Chain, open_checkpoint
 from rebaser_core.commit import CheckpointRef, Commit
@@ -52,25 +53,32 @@ class LogReader(CommitReader):
         super().__init__(js, subjects, blobs)
         self._tails = anyio.Semaphore(MAX_CONCURRENT_TAILS, fast_acquire=True)
 
-    async def load(self, key: ChangeSetKey) -> LoadedState:
-        """Return the current state of `key`; an empty state if its log is empty.
+    async def load(self, key: ChangeSetKey, at: At | None = None) -> LoadedState:
+        """Return the state of `key` at the position `at` (None: now); an empty state if its log was empty then.
 
-        Raises `TransientError` if the log or a blob cannot be read, and `UnsupportedVersion` for a commit of a newer
-        version.
+        Derived values are those that were stored then; `stale()` of the state names those that were not up to date.
+
+        Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit of a newer
+        version, `PositionPurged` if the log that is needed for `at` is gone, and `UnprocessableError`
+        (`no_such_position`) for a sequence that the stream has not reached.
         """
         advice = f"see `rebaser doctor {key.workspace} {key.change_set}`"
         backoff = Backoff(RELOAD_MIN)
         problem: BrokenChain | None = None
         while backoff.attempt < LOAD_ATTEMPTS:
             try:
-                return await self._load(key)
+                return await self._load(key, at)
             except BrokenChain as error:  # the log was purged during the read: by now there is a newer checkpoint
+                if at is not None:
+                    await self.check_readable(key, at)
                 problem = error
                 log.for_change_set(key).info("log_reload", attempt=backoff.attempt)
                 await anyio.sleep(backoff.next_delay())
             except TransientError as error:
                 if error.code not in LASTING_CODES:
                     raise
+                if at is not None:
+                    await self.check_readable(key, at)
                 raise type(error)(f"{error.message}; {advice}", code=error.code) from error
         raise TransientError(f"the log of {key} cannot be read: {problem}; {advice}", code="broken_chain")
 
@@ -88,8 +96,8 @@ class LogReader(CommitReader):
             text = f"checkpoint {checkpoint.address} is damaged: {error.message}"
             raise TransientError(text, code="damaged_checkpoint") from error
 
-    async def _load(self, key: ChangeSetKey) -> LoadedState:
-        last = await self._js.last(self._subjects.commits_stream, self._subjects.commits(key))
+    async def _load(self, key: ChangeSetKey, at: At | None) -> LoadedState:
+        last = await self.newest(key, at)
         if last is None:
             return LoadedState(ChangeSetState())
         commit = self.decode(last.sequence, last.headers, last.data)
@@ -138,14 +146,11 @@ class LogReader(CommitReader):
     async def _newest_checkpoint(self, key: ChangeSetKey, last: StoredMessage) -> CheckpointRef | None:
         """Return the checkpoint that the newest commit names, if the last message of the log is not a commit."""
         newest: CheckpointRef | None = None
-        async with self._consumer(key, 1) as consumer:
-            async for message in consumer:
-                await cooperate()
+        async with aclosing(self._messages(key, last.sequence)) as messages:
+            async for message in messages:
                 with suppress(TransientError):  # a damaged commit in the tail is reported when the tail is read
                     commit = self.decode(message.stream_sequence, message.headers, message.data)
                     newest = commit.checkpoint if commit is not None else newest
-                if message.stream_sequence >= last.sequence:
-                    break
         return newest
 
 

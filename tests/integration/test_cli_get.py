@@ -9,6 +9,7 @@ import pytest
 
 from rebaser_client import Derive, Match, RebaserClient, Set
 from rebaser_client.jetstream import JetStream
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from tests.support.owners import Engine, serving
 
@@ -42,10 +43,10 @@ class Get:
     def __init__(self, url: str, prefix: str) -> None:
         self._where = ("--nats", url, "--prefix", prefix)
 
-    async def __call__(self, *arguments: str) -> tuple[int | None, list[str], str]:
+    async def __call__(self, *arguments: str, change_set: str = "cs") -> tuple[int | None, list[str], str]:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "rebaser", "get", "ws", "cs", *arguments, *self._where),
+            *("-m", "rebaser", "get", "ws", change_set, *arguments, *self._where),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=ROOT,
@@ -96,3 +97,26 @@ async def test_definitions_stand_beside_values_if_asked_for(get: Get) -> None:
     assert lines == ['gross\tok\t6\t\tcel {"t":"total"} {"expr":"t * 2"}', "cart/1/price\tok\t1\t\t"]
     _, lines, _ = await get("gross")
     assert lines == ["gross\tok\t6\t"]
+
+
+@pytest.mark.usefixtures("cart")
+async def test_a_position_is_shown_as_it_was(get: Get, js: JetStream, subjects: Subjects) -> None:
+    edited = await js.next(subjects.commits_stream, subjects.commits(ChangeSetKey("ws", "cs")), 1)
+    assert edited is not None
+    first = edited.sequence
+    code, lines, _ = await get("total", "gross", "--json", change_set=f"cs@{first}")
+    found = [json.loads(line) for line in lines]
+    assert (code, [(value["state"], value["position"]) for value in found]) == (
+        0,
+        [("stale", first), ("stale", first)],
+    )
+    _, lines, _ = await get("gross", change_set="cs@0s")
+    assert lines == ["gross\tok\t6\t"]
+    _, lines, err = await get(change_set="cs@1d")
+    assert (lines, err) == ([], "ws/cs@0 has no values\n")
+    code, lines, err = await get("total", change_set=f"cs@{first + 1000}")
+    assert (code, lines) == (1, [])
+    assert f"ws/cs@{first + 1000} does not exist yet" in err
+    code, _, err = await get(change_set="cs@soon")
+    assert code == 2
+    assert "write cs@1234 (a sequence), cs@2h (an age) or cs@2026-01-31T12:00Z (a time)" in err

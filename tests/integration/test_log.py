@@ -1,6 +1,5 @@
 """The log against a real server: appends are fenced, an unanswered one is settled, and reading skips no commit."""
 
-import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +12,10 @@ from anyio import from_thread, to_thread
 from anyio.lowlevel import checkpoint as checkpoint_of_the_loop
 
 from rebaser.change_set import checkpointer
-from rebaser.change_set.commit_log import CommitLog
 from rebaser_client import cooperative
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.status import read_overview
-from rebaser_client.blobs import BlobMissing, open_blobs
+from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.errors import STORE_FAILED
 from rebaser_client.jetstream.infos import PubAck
@@ -34,50 +32,13 @@ from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.kinds import FLOAT, TRUE
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import TopologyOptions
-from rebaser_core.updates import Derive, Remove, Set, Update
+from rebaser_core.updates import Derive, Remove, Set
 from tests.support.examples import FOLDER
+from tests.support.owned_log import KEY, Log
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
-KEY = ChangeSetKey("ws", "cs")
-Open = Callable[[], "Log"]
-
-
-class Log:
-    """What an owner has of its log."""
-
-    def __init__(self, js: JetStream, subjects: Subjects, inline_max: int = 100_000) -> None:
-        self.js = js
-        self.subjects = subjects
-        self.blobs = open_blobs(None, js, subjects.blobs_bucket)
-        self.reader = LogReader(js, subjects, self.blobs)
-        self.inline_max = inline_max
-        self.ids = (f"{id(self)}-{number}" for number in itertools.count())  # no two owners make the same
-        self.commits: CommitLog
-
-    async def load(self) -> "Log":
-        self.commits = CommitLog(
-            self.js,
-            self.subjects,
-            KEY,
-            await self.reader.load(KEY),
-            blobs=self.blobs,
-            owner="owner",
-            inline_max=self.inline_max,
-            retry_window=60,
-            now_ms=lambda: 1,
-            new_id=lambda: next(self.ids),
-        )
-        return self
-
-    async def append(self, *updates: Update) -> int:
-        async with self.commits.append_lock():
-            return await self.commits.append(self.commits.draft(Kind.REBASE, delta=updates))
-
-    async def write_checkpoint(self) -> CheckpointRef:
-        await checkpointer.write(self, self.commits)  # type: ignore[arg-type] # what it needs of a context is here
-        assert self.commits.state.checkpoint is not None
-        return self.commits.state.checkpoint
+Open = Callable[[], Log]
 
 
 @pytest.fixture

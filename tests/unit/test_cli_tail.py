@@ -2,12 +2,10 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
-import typer
 
-from rebaser.cli.commands.tail import parse_time
 from rebaser.cli.entry_format import MAX_LISTED, entry_line, entry_object
 from rebaser_client.log.entries import Entry
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
@@ -111,25 +109,3 @@ def test_what_cannot_be_read_says_why() -> None:
     assert line.split("\t")[3] == "unreadable"
     assert "\x1b" not in line
     assert "\n" not in line
-
-
-@pytest.mark.parametrize(
-    ("text", "time"),
-    [
-        ("90s", NOW - timedelta(seconds=90)),
-        ("10m", NOW - timedelta(minutes=10)),
-        ("2h", NOW - timedelta(hours=2)),
-        ("1.5d", NOW - timedelta(days=1.5)),
-        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
-        ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
-        ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
-    ],
-)
-def test_times(text: str, time: datetime) -> None:
-    assert parse_time(text, NOW) == time
-
-
-@pytest.mark.parametrize("text", ["", "10", "10 minutes", "-5m", "999999999d", "9999-99-99", "0001-01-01T00:00+23:59"])
-def test_no_times(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="10m"):
-        parse_time(text, NOW)

@@ -9,9 +9,11 @@ import typer
 
 from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed, usage_error
-from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Position, Prefix, Workspace, checked_position
 
 if TYPE_CHECKING:
+    from rebaser_client.log.positions import At
+    from rebaser_core.ids import ChangeSetKey
     from rebaser_core.state.change_set import ChangeSetState
     from rebaser_core.state.rows import Row
     from rebaser_core.values import Fault, State
@@ -22,7 +24,7 @@ MAX_ROWS = 500  # of a table on a terminal; rich takes minutes for very long tab
 
 def get(
     workspace: Workspace,
-    change_set: ChangeSet,
+    change_set: Position,
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Ids to show, or patterns ('cart/*/price'). Default: all.")
     ] = None,
@@ -37,10 +39,13 @@ def get(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Show the values of a change set.
+    """Show the values of a change set, now or at a position in its history.
 
     On a terminal, it prints a table of at most 500 values. Elsewhere it prints one value per line: id, state, value,
-    error and, with --with-definitions, the definition, separated by tabs. With --json, it prints one object per line.
+    error and, with --with-definitions, the definition, separated by tabs. With --json, it prints one object per line;
+    if a position is given, each has the log sequence of the commit that is shown.
+
+    At a position, derived values are those that were stored then. Those that were not up to date are stale.
 
     In a pattern, * matches any characters except /, and ** any characters. The exit code is 1 if an id does not exist
     or a pattern matches nothing.
@@ -49,9 +54,9 @@ def get(
 
     if json and updates:
         raise usage_error("choose one of --json and --updates")
-    key = checked_key(workspace, change_set)
+    key, at = checked_position(workspace, change_set)
     loaded: list[ChangeSetState] = []
-    code = run_async(partial(_load, nats, prefix, key.workspace, key.change_set, loaded))
+    code = run_async(partial(_load, nats, prefix, key, at, loaded))
     if code:
         return code
     state = loaded[0]
@@ -60,20 +65,22 @@ def get(
         if updates:
             _show_updates(state, selected)
         else:
-            _show_values(state, selected, json, with_definitions)
+            more = {} if at is None else {"position": state.last}
+            _show_values(state, selected, json, with_definitions, more)
+    name = f"{key.workspace}/{key.change_set}" if at is None else f"{key.workspace}/{key.change_set}@{state.last}"
     if missing:
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {', '.join(missing[:5])}{more}")
+        others = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise CommandFailed(f"{name} has no value {', '.join(missing[:5])}{others}")
     if not state.cells:
-        console.note(f"{key.workspace}/{key.change_set} has no values")
+        console.note(f"{name} has no values")
     return 0
 
 
-async def _load(nats: str, prefix: str, workspace: str, change_set: str, loaded: list["ChangeSetState"]) -> None:
+async def _load(nats: str, prefix: str, key: "ChangeSetKey", at: "At | None", loaded: list["ChangeSetState"]) -> None:
     from rebaser.cli.connect import connect_client
 
     async with connect_client(nats, prefix) as client:
-        loaded.append(await client.state(workspace, change_set))
+        loaded.append(await client.state(key.workspace, key.change_set, at=at))
 
 
 def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | None, list[str]]:
@@ -102,13 +109,21 @@ def _show_updates(state: "ChangeSetState", selected: list[str] | None) -> None:
             console.write_json(update.to_wire())
 
 
-def _show_values(state: "ChangeSetState", selected: list[str] | None, as_json: bool, with_definitions: bool) -> None:
+def _show_values(
+    state: "ChangeSetState",
+    selected: list[str] | None,
+    as_json: bool,
+    with_definitions: bool,
+    more: dict[str, Any] | None = None,
+) -> None:
+    """Show the values of the ids `selected`, or all. Objects have the fields `more` at their end."""
     from rebaser_core.state.rows import all_rows
 
     chosen = all_rows(state) if selected is None else _selected_rows(state, selected)
     if as_json:
         sys.stdout.writelines(
-            _object_line(*row, _definition(state, row[0]) if with_definitions else {}) for row in chosen
+            _object_line(*row, (_definition(state, row[0]) if with_definitions else {}) | (more or {}))
+            for row in chosen
         )
         return
     count = len(state.cells) if selected is None else len(selected)
@@ -133,10 +148,8 @@ def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
             yield id_, value.value, value.state, value.error
 
 
-def _object_line(
-    id_: str, value: "JsonValue", state: "State", fault: "Fault | None", definition: dict[str, Any]
-) -> str:
-    """Return a value as a line of JSON, with the fields of `definition` at its end.
+def _object_line(id_: str, value: "JsonValue", state: "State", fault: "Fault | None", fields: dict[str, Any]) -> str:
+    """Return a value as a line of JSON, with `fields` at its end.
 
     The line is put together here, because the JSON encoder takes several times as long for an object as for its parts.
     """
@@ -144,7 +157,7 @@ def _object_line(
     error = "null"
     if fault is not None:
         error = text({"code": fault.code, "message": fault.message, "origin": fault.origin})
-    more = "".join([f',"{name}":{text(part)}' for name, part in definition.items()]) if definition else ""
+    more = "".join([f',"{name}":{text(part)}' for name, part in fields.items()]) if fields else ""
     return f'{{"id":{text(id_)},"value":{text(value)},"state":"{state}","error":{error}{more}}}\n'
 
 

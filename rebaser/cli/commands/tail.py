@@ -1,10 +1,9 @@
 """`rebaser tail`: shows commits, queued requests or dead letters, and follows them."""
 
-import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,15 +13,13 @@ import typer
 from rebaser.cli import console
 from rebaser.cli.errors import DONE, INTERRUPTED, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key
+from rebaser_client.log.positions import parse_time
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
 
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
     from rebaser_client.log.entries import Entry, EntryKind, EntryStart
-
-_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|m|h|d)")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def tail(
@@ -100,24 +97,15 @@ def _start(lines: int, *, all_: bool, last: bool, new: bool, since: str | None, 
     if new:
         return "new"
     if since is not None:
-        return parse_time(since, datetime.now(UTC))
+        time = parse_time(since, datetime.now(UTC))
+        if time is None:
+            raise usage_error(
+                f"--since {since!r} is not a time; write an age such as 10m, or a time such as 2026-01-31T12:00:00Z"
+            )
+        return time
     if from_seq is not None:
         return from_seq
     return Newest(1 if last else lines)
-
-
-def parse_time(text: str, now: datetime) -> datetime:
-    """Parse an age (`10m`) or an ISO 8601 time, which is UTC if it names no zone. Raises a usage error."""
-    age = _AGE.fullmatch(text.strip())
-    try:
-        if age is not None:
-            return now - timedelta(**{_UNITS[age[2]]: float(age[1])})
-        time = datetime.fromisoformat(text.strip())
-        return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise usage_error(
-            f"--since {text!r} is not a time; write an age such as 10m, or a time such as 2026-01-31T12:00:00Z"
-        ) from None
 
 
 async def _tail(

@@ -1,0 +1,118 @@
+"""Positions in the log of a change set: as people write them, and the error for one that is no longer readable.
+
+- `draft`: now.
+- `draft@1234`: the state after the newest commit at or before log sequence 1234.
+- `draft@2h`: the state two hours ago; units are s, m, h, d and w.
+- `draft@2026-11-22T10:00Z`: the state at a time. Without a time zone, it is UTC.
+
+Log sequences are those of the stream that holds all logs. So one number, or one time, is a consistent cut through all
+change sets.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey, check_token
+
+At: TypeAlias = int | datetime
+"""A log sequence, or a time with its time zone."""
+
+MAX_SEQUENCE = 2**63 - 1
+_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SEQUENCE = re.compile(r"[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPosition:
+    """A position in the log of `change_set`; `at` is None for now."""
+
+    change_set: str
+    at: At | None = None
+
+    def __str__(self) -> str:
+        return self.change_set if self.at is None else f"{self.change_set}@{at_text(self.at)}"
+
+
+def parse_position(text: str, now: datetime) -> NamedPosition:
+    """Parse `name`, `name@sequence`, `name@age` or `name@time`; ages count back from `now`.
+
+    Raises `UnprocessableError`: code `invalid_id` for the name, `invalid_position` for what follows it.
+    """
+    name, separator, position = text.partition("@")
+    check_token(name, "change set")
+    return NamedPosition(name, parse_at(position, now, name) if separator else None)
+
+
+def parse_at(text: str, now: datetime, name: str = "NAME") -> At:
+    """Parse what follows the `@` of a position: a sequence, an age or a time.
+
+    `name` is the change set that the error message uses in its examples. Raises `UnprocessableError`, code
+    `invalid_position`.
+    """
+    if _SEQUENCE.fullmatch(text) and int(text) <= MAX_SEQUENCE:
+        return int(text)
+    time = parse_time(text, now)
+    if time is None:
+        raise UnprocessableError(
+            f"{text[:40]!r} is not a position; write {name}@1234 (a sequence), {name}@2h (an age) or"
+            f" {name}@2026-01-31T12:00Z (a time)",
+            code="invalid_position",
+        )
+    return time
+
+
+def parse_time(text: str, now: datetime) -> datetime | None:
+    """The time that `text` means: an age (`10m`) before `now`, or an ISO 8601 time, which is UTC if it names no zone.
+
+    Returns None for any other text.
+    """
+    age = _AGE.fullmatch(text.strip())
+    try:
+        if age is not None:
+            return now - timedelta(**{_UNITS[age[2]]: float(age[1])})
+        time = datetime.fromisoformat(text.strip())
+        return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def check_at(at: At) -> At:
+    """Return `at`; raises `UnprocessableError` for a negative sequence, or a time without a time zone."""
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise UnprocessableError(f"the time {at.isoformat()} has no time zone", code="invalid_position")
+    elif type(at) is not int or not 0 <= at <= MAX_SEQUENCE:
+        raise UnprocessableError(f"{at!r} is not a log sequence", code="invalid_position")
+    return at
+
+
+def at_text(at: At) -> str:
+    """A sequence or a time as `parse_at` reads it."""
+    return str(at) if isinstance(at, int) else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+class PositionPurged(UnprocessableError):  # noqa: N818 - a state of the position
+    """The state at position `at` is no longer readable, because the part of the log that it needs was purged.
+
+    `oldest` is the log sequence of the oldest position that is readable, `since` the time when its commit was stored.
+    Both are None if there is none.
+    """
+
+    default_code = "purged"
+
+    def __init__(self, key: ChangeSetKey, at: At, oldest: tuple[int, datetime] | None) -> None:
+        name = f"{key.workspace}/{key.change_set}"
+        begins = (
+            "no position in its log is"
+            if oldest is None
+            else f"its history begins at {key.change_set}@{oldest[0]}, stored {oldest[1]:%Y-%m-%dT%H:%M:%SZ}"
+        )
+        super().__init__(f"{name}@{at_text(at)} is no longer readable: {begins}")
+        self.key = key
+        self.at = at
+        self.oldest = None if oldest is None else oldest[0]
+        self.since = None if oldest is None else oldest[1]

@@ -1,0 +1,52 @@
+"""What an owner has of its log: it appends to it, and checkpoints it."""
+
+import itertools
+
+from rebaser.change_set import checkpointer
+from rebaser.change_set.commit_log import CommitLog
+from rebaser_client.blobs import open_blobs
+from rebaser_client.jetstream import JetStream
+from rebaser_client.log.reader import LogReader
+from rebaser_core.commit import CheckpointRef, Kind
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Update
+
+KEY = ChangeSetKey("ws", "cs")
+
+
+class Log:
+    """What an owner has of its log."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, inline_max: int = 100_000) -> None:
+        self.js = js
+        self.subjects = subjects
+        self.blobs = open_blobs(None, js, subjects.blobs_bucket)
+        self.reader = LogReader(js, subjects, self.blobs)
+        self.inline_max = inline_max
+        self.ids = (f"{id(self)}-{number}" for number in itertools.count())  # no two owners make the same
+        self.commits: CommitLog
+
+    async def load(self) -> "Log":
+        self.commits = CommitLog(
+            self.js,
+            self.subjects,
+            KEY,
+            await self.reader.load(KEY),
+            blobs=self.blobs,
+            owner="owner",
+            inline_max=self.inline_max,
+            retry_window=60,
+            now_ms=lambda: 1,
+            new_id=lambda: next(self.ids),
+        )
+        return self
+
+    async def append(self, *updates: Update) -> int:
+        async with self.commits.append_lock():
+            return await self.commits.append(self.commits.draft(Kind.REBASE, delta=updates))
+
+    async def write_checkpoint(self) -> CheckpointRef:
+        await checkpointer.write(self, self.commits)  # type: ignore[arg-type] # what it needs of a context is here
+        assert self.commits.state.checkpoint is not None
+        return self.commits.state.checkpoint
