@@ -52,6 +52,7 @@ class NatsClient(Client):
         self.parser = ProtocolParser(self)
         self.secure = secure
         self.on_denied: Callable[[NotAllowed], None] = lambda _: None
+        self._writing_soon = False  # `_write_waiting` will run
         self._ps = self.parser  # type: ignore[assignment] # it has the methods that nats-py calls
 
     @property
@@ -105,15 +106,32 @@ class NatsClient(Client):
                 flushed.set_result(None)
 
     def write_soon(self, command: bytes) -> bool:
-        """Have the flusher write `command` after all that waits. Return False if so much waits that the caller should
-        `flush`.
+        """Write `command`, after all that waits, in the next iteration of the event loop.
+
+        Return False if so much waits that the caller should `flush`.
         """
         self._pending.append(command)
         self._pending_data_size += len(command)
+        if not self._writing_soon:
+            self._writing_soon = True
+            asyncio.get_running_loop().call_soon(self._write_waiting)
+        return self._pending_data_size <= self._max_pending_size
+
+    def _write_waiting(self) -> None:
+        """Write what waits if the socket took all that was written before; otherwise have the flusher wait for it."""
+        self._writing_soon = False
+        if isinstance(self._transport, SafeTransport) and self._transport.is_drained:
+            self._write_pending()
+            return
         queue = self._flush_queue
         if queue is not None and queue.empty():
             queue.put_nowait(asyncio.get_running_loop().create_future())
-        return self._pending_data_size <= self._max_pending_size
+
+    def _write_pending(self) -> None:
+        waiting, self._pending, self._pending_data_size = self._pending, [], 0
+        if waiting and self._transport is not None:
+            with suppress(OSError, RuntimeError):  # the socket is closed, which the reading task will notice
+                self._transport.writelines(waiting)
 
     async def flushed(self) -> None:
         """Return when the flusher has written what waits now, or was aborted. nats-py's own swallows a cancellation."""
@@ -137,9 +155,7 @@ class NatsClient(Client):
             self.write_soon(command)
             return
         self._pending.append(command)
-        waiting, self._pending, self._pending_data_size = self._pending, [], 0
-        with suppress(OSError, RuntimeError):  # the socket is closed, which the reading task will notice
-            self._transport.writelines(waiting)  # type: ignore[no-untyped-call]
+        self._write_pending()
 
     # -- what the parser calls (`ControlHandler`) ----------------------------------------------------------------------
 
@@ -192,6 +208,12 @@ class SafeTransport(TcpTransport):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._held = b""
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the socket is open and has taken all that was written to it."""
+        writer = self._io_writer
+        return writer is not None and not writer.is_closing() and not writer.transport.get_write_buffer_size()
 
     def write(self, payload: bytes) -> None:
         """Hold back CONNECT and send it together with the PING that follows.

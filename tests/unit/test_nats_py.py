@@ -17,7 +17,16 @@ from rebaser_client.nats.nats_py import PRIVATE
 
 ROOT = Path(__file__).parents[2]
 MODULE = Path(nats_py.__file__)
-OWN = {"_held", "_unquoted", "_write_now", "_replace"}  # of the module itself, and of named tuples
+# Of the module itself, and of named tuples.
+OWN = {
+    "_held",
+    "_replace",
+    "_unquoted",
+    "_write_now",
+    "_write_pending",
+    "_write_waiting",
+    "_writing_soon",
+}
 
 
 def private_names(path: Path) -> set[str]:
