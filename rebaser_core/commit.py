@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from rebaser_core.ids import RequestId
+from rebaser_core.record import record
 from rebaser_core.updates import Recompute, Update
 from rebaser_core.values import Fault, Json
 
@@ -32,7 +33,7 @@ class Outcome(StrEnum):
     DEAD = "dead"  # the request cannot be processed; a copy is in the dead letters
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Decision:
     """One request as a commit records it. `request_id` is `@<sequence>` if the message gave no readable id.
 
@@ -52,7 +53,7 @@ class Decision:
     digest: bytes = field(default=b"", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Applied:
     """How far the request stream has been decided.
 
@@ -89,7 +90,7 @@ class Attempt:
     deaths: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Computed:
     """The result of a DVU for one derived value: `value`, or `fault`."""
 
@@ -109,7 +110,7 @@ class BlobRef:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Commit:
     """One log entry.
 

@@ -11,11 +11,11 @@ dead request is decided again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rebaser_core.commit import Applied, BlobRef, Decision, Outcome
 from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError
 from rebaser_core.ids import RequestId
+from rebaser_core.record import record
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
@@ -23,7 +23,7 @@ MAX_MESSAGE = 1000  # characters of a recorded error message
 MAX_CONFLICTS = 100  # conflicts that a reply names, so that it fits in a message
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueuedRequest:
     """A queued request as it was read: either its `updates`, or the `error` that makes it unprocessable.
 
@@ -44,7 +44,7 @@ class QueuedRequest:
     digest: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DecidedBatch:
     """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rebaser_core.ids import RequestId
+from rebaser_core.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Success:
     """`performed` updates were applied in the commit at log sequence `commit`."""
 
@@ -43,7 +44,7 @@ class Failure:
 Status: TypeAlias = Success | Conflicts | Failure
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EnqueueUpdatesResponse:
     """`id` is that of the request; empty if the request has no readable id."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
+from rebaser_core.record import record
 from rebaser_core.values import Json, JsonInput, check_json
 
 # Marks a pattern among ids. No id begins with it, because it is not printable.
@@ -39,7 +40,7 @@ Input: TypeAlias = str | Match
 Inputs: TypeAlias = Mapping[str, Input | Sequence[Input]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Set:
     """Set the value of `id`, and remove its definition if it has one."""
 
@@ -54,7 +55,7 @@ class Set:
         return {"op": "set", "id": self.id, "value": self.value}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Derive:
     """Define `id` as the result of `function` on `inputs` and constant `params`.
 
@@ -106,7 +107,7 @@ class Derive:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unset:
     """Remove the value and the definition of `id`, but keep `id`. Creates it, unset, if it does not exist."""
 
@@ -116,7 +117,7 @@ class Unset:
         return {"op": "unset", "id": self.id}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Remove:
     """Remove `id` from the graph. Values that depend on it are in state `error` until it exists again."""
 

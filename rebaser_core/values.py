@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias, Union
 
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
+from rebaser_core.record import record
 
 Json: TypeAlias = Union[bool, int, float, str, list["Json"], dict[str, "Json"], None]
 
@@ -58,7 +59,7 @@ class Fault:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Value:
     """A value as a reader sees it. `value` is None in states `error` and `unset`, and the last known one in `stale`."""
 

@@ -8,7 +8,7 @@ repeated, with the same bytes and the same expected sequence, until it is answer
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -28,6 +28,7 @@ from rebaser_core.commit import BlobRef, Commit, Kind
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import check_commit, check_delta, decode_commit, encode_commit, encode_delta
+from rebaser_core.record import record
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.subjects import Subjects
@@ -46,7 +47,7 @@ class UnreadableCommit(RebaserError):  # noqa: N818 - a state of the commit
     default_code = "unreadable_commit"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record
 class EncodedCommit:
     """A commit and its bytes, verified by decoding them. `blob_size`: bytes of its delta, if that is in a blob."""
 

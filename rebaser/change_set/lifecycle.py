@@ -20,6 +20,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from rebaser_core.backoff import exponential_delay
+from rebaser_core.record import record
 
 
 class Phase(Enum):
@@ -62,12 +63,12 @@ class Loaded:
     dvu_delay: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Arrived:
     """At least one request is queued in this process."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Decided:
     """The requests taken from the queue are decided, and the decisions durable. `more`: further requests are queued."""
 

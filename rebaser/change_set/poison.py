@@ -17,7 +17,7 @@ request has killed or hung one more owner than the log counts against it.
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import anyio
 import anyio.lowlevel
@@ -30,11 +30,12 @@ from rebaser_core.dead_letter import claimed_id, read_redrive
 from rebaser_core.decide import QueuedRequest
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import sequence_id
+from rebaser_core.record import record
 
 POISON = "poison"  # the error code of a request that is rejected because it killed or hung its owners
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Suspicion:
     """What the detector knows about messages that are about to be decided.
 

@@ -22,6 +22,7 @@ from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
 from rebaser_core.decide import QueuedRequest, decide, recorded_outcome
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.record import record
 
 BLOCKED_RETRY = 0.5  # seconds until a blocked queue is tried again; doubled after each attempt
 BLOCKED_RETRY_MAX = 5.0  # seconds
@@ -42,7 +43,7 @@ class PendingDeadLetter:
     duplicates: list[Message] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Processed:
     """The result of a batch: `dead` requests, yet to be published, and `rest`, which did not fit into the commit."""
 

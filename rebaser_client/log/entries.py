@@ -16,6 +16,7 @@ from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, check_token
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_commit
+from rebaser_core.record import record
 from rebaser_core.subjects import Subjects
 
 EntryKind: TypeAlias = Literal["commits", "requests", "dlq"]
@@ -40,7 +41,7 @@ EntryStart: TypeAlias = int | datetime | Newest | Literal["all", "new"]
 """A stream sequence, a time with its time zone, a number of newest messages, or a policy."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """A message of a stream.
 

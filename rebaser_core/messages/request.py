@@ -4,7 +4,6 @@ Version 1 names a blob with its updates. Version 2 can contain its updates. Vers
 may be matches.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from rebaser_core.blob_address import check_address
@@ -13,12 +12,13 @@ from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId, check_request_id, check_token
 from rebaser_core.limits import Limits
+from rebaser_core.record import record
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 
 MATCHES = 3  # the first version in which inputs may be matches
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EnqueueUpdatesRequest:
     """Edits for one change set: either `updates`, or `updates_address` of a blob written by `encode_updates_blob`.
 

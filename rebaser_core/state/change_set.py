@@ -10,7 +10,6 @@ Once the view is closed, each fold merges a part of the overlay into the columns
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from rebaser_core import thresholds
@@ -26,6 +25,7 @@ from rebaser_core.commit import (
 )
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import RequestId
+from rebaser_core.record import record
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.overlay import UNSET_CELL, Cell, Cells
 from rebaser_core.updates import Derive, Recompute, Remove, Update, functions_of
@@ -40,7 +40,7 @@ class BrokenChain(TransientError):  # noqa: N818 - it names a condition
     default_code = "broken_chain"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordedOutcome:
     """The outcome of a request, kept to repeat its reply."""
 

@@ -6,10 +6,11 @@ hides the value in the columns; None hides it as removed.
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from rebaser_core.record import record
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.kinds import STATE_CODES, STATES
@@ -18,7 +19,7 @@ from rebaser_core.updates import PATTERN_PREFIX, Derive, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value, canonical
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cell:
     """One stored value.
 
