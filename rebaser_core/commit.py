@@ -104,10 +104,30 @@ Delta: TypeAlias = Sequence[Update] | Sequence[Computed]
 
 @dataclass(frozen=True, slots=True)
 class BlobRef:
-    """Address and size (bytes) of a delta that was too large for its commit."""
+    """Address and size (bytes) of a part of a commit that was too large for its message."""
 
     address: str
     size: int
+
+
+@record
+class Authorship:
+    """Who sent a request, and why. Both are what the sender claims."""
+
+    author: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reverts:
+    """What a commit takes back: the edits of the commits from log sequence `first` to `last`.
+
+    `request`: only those of this request, of the single commit `first`.
+    """
+
+    first: int
+    last: int
+    request: RequestId | None = None
 
 
 @record
@@ -118,6 +138,11 @@ class Commit:
     in that blob, and `delta` of a decoded commit is empty until the caller loads it. `covers` is the log sequence up to
     which derived values are correct. None stands for the commit's own sequence, which its writer could not know.
     `recompute`: derived values to be computed again although none of their inputs changed.
+
+    `before`: the definitions that stood, before this commit, at the ids of its delta; an id that is not among them did
+    not exist. None if they are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded
+    commit is empty until the caller loads it. Folding needs neither. `authors`: one for each of `requests`, or none at
+    all. `reverts`: what the commit takes back.
     """
 
     id: str
@@ -139,3 +164,7 @@ class Commit:
     # Functions that definitions name but that the server that wrote this commit lacks. They are only in a header, for
     # the sweeper of a server that has them.
     unknown: tuple[str, ...] = field(default=(), compare=False)
+    before: tuple[Update, ...] | None = None
+    before_blob: BlobRef | None = None
+    authors: tuple[Authorship, ...] = ()
+    reverts: Reverts | None = None

@@ -6,7 +6,7 @@ repeated, with the same bytes and the same expected sequence, until it is answer
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,6 +20,7 @@ from rebaser.change_set.known_functions import load_functions, missing_functions
 from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
+from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, RequestTimeoutError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
@@ -32,12 +33,14 @@ from rebaser_core.record import record
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Update
 
 log = structlog.get_logger(__name__)
 
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
 RETRY_MAX = 1.0  # seconds
+MAX_BEFORE = 64 * 1024 * 1024  # bytes of what a commit replaces; few small requests can remove all of a change set
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 
@@ -150,6 +153,21 @@ class CommitLog:
             **fields,
         )
 
+    async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
+        """Return the definitions that `delta` is about to replace; None if they are not recorded.
+
+        Call within `append_lock`.
+        """
+        if not self.history:
+            return None
+        update, step = self.state.cells.update, thresholds.now.overlay_merge_step
+        ids = list({edit.id: None for edit in delta})
+        found = [stood for id_ in ids[:step] if (stood := update(id_)) is not None]
+        for start in range(step, len(ids), step):
+            await cooperate()
+            found += [stood for id_ in ids[start : start + step] if (stood := update(id_)) is not None]
+        return tuple(found)
+
     async def append(self, commit: Commit) -> int:
         """Encode, publish and fold `commit`; returns its log sequence. Call within `append_lock`.
 
@@ -158,27 +176,48 @@ class CommitLog:
         return await self.publish(await self.encode(commit))
 
     async def encode(self, commit: Commit) -> EncodedCommit:
-        """Encode `commit` as it will be stored, with its delta in a blob if it is too large for a message.
+        """Encode `commit` as it will be stored, with its parts in blobs if they are too large for a message.
 
         Results that name rows of a view must be encoded while that view is open. Raises `UnreadableCommit` if the bytes
         do not decode to the commit, `TransientError` if a blob cannot be stored.
         """
-        delta, blob, limits = commit.delta, commit.delta_blob, thresholds.now
+        limits = thresholds.now
+        is_table = isinstance(commit.delta, ComputedTable)
+        inline_rows = limits.inline_table_max_rows if is_table else limits.inline_max_updates
         try:
-            if blob is None:
-                inline_rows = (
-                    limits.inline_table_max_rows if isinstance(delta, ComputedTable) else limits.inline_max_updates
-                )
-                if len(delta) <= inline_rows:
+            if len(commit.delta) > inline_rows:
+                commit = await self._with_delta_in_blob(commit)
+            if commit.before and len(commit.before) > limits.inline_max_updates:
+                commit = await self._with_before_in_blob(commit)
+            headers, payload = encode_commit(commit)
+            # Folding does not need what stood before, so that is the first to go to a blob.
+            for move in (self._with_before_in_blob, self._with_delta_in_blob):
+                if len(payload) > min(self._inline_max, limits.inline_max_bytes):
+                    commit = await move(commit)
                     headers, payload = encode_commit(commit)
-                    if len(payload) <= min(self._inline_max, limits.inline_max_bytes) or not delta:
-                        return self._read_back(EncodedCommit(commit, headers, payload, 0))
-                data = await to_thread.run_sync(_encode_delta, commit)
-                blob = BlobRef(await self._blobs.put(data), len(data))
-            headers, payload = encode_commit(replace(commit, delta=(), delta_blob=blob))
-            return self._read_back(EncodedCommit(replace(commit, delta_blob=blob), headers, payload, blob.size))
+            return self._read_back(
+                EncodedCommit(commit, headers, payload, commit.delta_blob.size if commit.delta_blob else 0)
+            )
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error
+
+    async def _with_delta_in_blob(self, commit: Commit) -> Commit:
+        if commit.delta_blob is not None or not commit.delta:
+            return commit
+        data = await to_thread.run_sync(_encode_delta, commit)
+        return replace(commit, delta_blob=BlobRef(await self._blobs.put(data), len(data)))
+
+    async def _with_before_in_blob(self, commit: Commit) -> Commit:
+        if commit.before_blob is not None or not commit.before:
+            return commit
+        try:
+            data = await to_thread.run_sync(_encode_before, commit.before)
+        except UnprocessableError as error:
+            if error.code != "too_large":
+                raise
+            self.log.warning("history_too_large", commit=commit.id, ids=len(commit.before))
+            return replace(commit, before=None)
+        return replace(commit, before_blob=BlobRef(await self._blobs.put(data), len(data)))
 
     @staticmethod
     def _read_back(encoded: EncodedCommit) -> EncodedCommit:
@@ -274,6 +313,12 @@ def _given_up() -> FencedError:
 def _encode_delta(commit: Commit) -> bytes:
     data = encode_delta(commit.delta)
     check_delta(commit.kind, data, commit.delta)
+    return data
+
+
+def _encode_before(before: tuple[Update, ...]) -> bytes:
+    data = encode_delta(before, MAX_BEFORE)
+    check_delta(Kind.REBASE, data, before)
     return data
 
 

@@ -159,6 +159,7 @@ class Processor:
                     covers=state.covers if owes else None,
                     recompute=decided.recompute,
                     debt=state.debt + len(decided.delta) + len(decided.recompute) if owes else 0,
+                    before=await commits.before(decided.delta),
                 )
                 sequence = await commits.append(commit)
                 self.epoch = decided.applied

@@ -177,6 +177,19 @@ class CommitReader:
         except UnprocessableError as error:
             raise _damaged(commit.sequence, error) from error
 
+    async def with_before(self, commit: Commit) -> Commit:
+        """Return `commit` with what stood before it, fetched if it is in a blob; `before` stays None if it is unknown.
+
+        Raises `TransientError` if the blob cannot be read or is damaged.
+        """
+        if commit.before_blob is None or commit.before:
+            return commit
+        data = await self._blobs.get(commit.before_blob.address, max_bytes=MAX_BLOB)
+        try:
+            return replace(commit, before=decode_delta(commit.kind, data))  # type: ignore[arg-type] # it has updates
+        except UnprocessableError as error:
+            raise _damaged(commit.sequence, error) from error
+
     def _consumer(self, key: ChangeSetKey, start: int) -> OrderedConsumer:
         return OrderedConsumer(self._js, self._subjects.commits_stream, self._subjects.commits(key), start=start)
 

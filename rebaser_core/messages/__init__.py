@@ -71,13 +71,15 @@ def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dic
 
 
 def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
-    """Check that a reader of `headers` and `payload` gets `commit`, except for a delta in a blob.
+    """Check that a reader of `headers` and `payload` gets `commit`, except for what is in blobs.
 
     Raises `UnprocessableError` or `UnsupportedVersion` otherwise.
     """
     if surely_reads_back(commit, headers, payload):
         return
     expected = commit if commit.delta_blob is None else replace(commit, delta=())
+    if commit.before_blob is not None:
+        expected = replace(expected, before=())
     if decode_commit(headers, payload) != expected:
         raise malformed("it reads back as another commit")
     if read_sweep_headers(headers) != (commit.applied, commit.debt):

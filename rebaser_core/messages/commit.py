@@ -12,11 +12,13 @@ from rebaser_core.blob_address import check_address
 from rebaser_core.commit import (
     Applied,
     Attempt,
+    Authorship,
     BlobRef,
     CheckpointRef,
     Commit,
     Delta,
     Kind,
+    Reverts,
 )
 from rebaser_core.encoding.envelope import (
     MESSAGE_TYPE,
@@ -27,12 +29,14 @@ from rebaser_core.encoding.envelope import (
 )
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages.decision import read_decision, write_decision
 from rebaser_core.messages.delta import read_delta, write_delta
-from rebaser_core.updates import any_match, parse_recompute
+from rebaser_core.updates import Update, any_match, parse_recompute
 
 MATCHES = 2  # the first version in which inputs may be matches
+HISTORY = 3  # the first version that records what stood before, authors and reverts
 
 
 class AppliedV1(Body):
@@ -80,19 +84,43 @@ class CommitV2(CommitV1):
     recompute: list[Any] = Field(default_factory=list)
 
 
+class RevertsV3(Body):
+    first: Count
+    last: Count
+    request: str | None = None
+
+
+class CommitV3(CommitV2):
+    """Adds what is needed for history.
+
+    `before`, of `rebase` commits, has the form of `delta`. If it is missing, nothing stood; if it is null, it is not
+    known what stood. `authors` are rows parallel to `requests`: author and message.
+    """
+
+    before: dict[str, Any] | None = Field(default_factory=dict)
+    authors: list[Any] = Field(default_factory=list)
+    reverts: RevertsV3 | None = None
+
+
 def upgrade_v1(old: CommitV1) -> CommitV2:
     return CommitV2.model_construct(recompute=[], **{name: getattr(old, name) for name in CommitV1.model_fields})
+
+
+def upgrade_v2(old: CommitV2) -> CommitV3:
+    fields = {name: getattr(old, name) for name in CommitV2.model_fields}
+    return CommitV3.model_construct(before=None, authors=[], reverts=None, **fields)
 
 
 _KINDS = {str(kind): kind for kind in Kind}
 
 
-def _read(body: CommitV2, limits: Limits, version: int) -> Commit:
+def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
     kind = _KINDS.get(body.kind)
     if kind is None:
         raise UnsupportedVersion(f"a commit of kind {body.kind[:40]!r}")
     delta, blob = _read_changes(kind, body.delta, limits, version)
-    applied, checkpoint, attempt = body.applied, body.checkpoint, body.attempt
+    before, before_blob = _read_before(kind, body.before, limits, version)
+    applied, checkpoint, attempt, reverts = body.applied, body.checkpoint, body.attempt, body.reverts
     return Commit(
         body.id,
         body.previous,
@@ -109,11 +137,16 @@ def _read(body: CommitV2, limits: Limits, version: int) -> Commit:
         body.forget_before_ms,
         tuple([parse_recompute(raw, limits) for raw in body.recompute]),
         body.debt,
+        before=before,
+        before_blob=before_blob,
+        authors=_read_authors(body.authors, len(body.requests)),
+        reverts=_read_reverts(reverts) if reverts else None,
     )
 
 
 # The fields of nearly all commits: those that decide requests, and those of dependent values updates.
 USUAL = {"id", "previous", "kind", "atMs", "owner", "applied", "covers", "requests", "delta", "forgetBeforeMs", "debt"}
+USUAL_HISTORY = USUAL | {"before", "authors"}
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
@@ -121,7 +154,8 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
     get = raw.get
     id_, kind, owner, applied = get("id"), get("kind"), get("owner"), get("applied")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
-    if not (raw.keys() <= USUAL and type(id_) is type(kind) is type(owner) is str and kind in _KINDS):
+    usual = USUAL if version < HISTORY else USUAL_HISTORY
+    if not (raw.keys() <= usual and type(id_) is type(kind) is type(owner) is str and kind in _KINDS):
         return None
     if not (
         type(previous) is type(at_ms) is type(forget) is type(debt) is int and min(previous, at_ms, forget, debt) >= 0
@@ -140,7 +174,11 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
         if not (type(stream) is str and type(sequence) is int and sequence >= 0):
             return None
         reached = Applied(stream, sequence)
+    stood, authors = get("before", {}), get("authors", [])
+    if (stood is not None and type(stood) is not dict) or type(authors) is not list:
+        return None
     delta, blob = _read_changes(_KINDS[kind], changes, limits, version)
+    before, before_blob = _read_before(_KINDS[kind], stood, limits, version)
     decisions = tuple([read_decision(row) for row in requests])
     return Commit(
         id_,
@@ -155,6 +193,9 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
         blob,
         forget_before_ms=forget,
         debt=debt,
+        before=before,
+        before_blob=before_blob,
+        authors=_read_authors(authors, len(decisions)),
     )
 
 
@@ -166,21 +207,55 @@ def _read_changes(kind: Kind, raw: dict[str, Any] | None, limits: Limits, versio
     return read_delta(kind, raw, limits if version >= MATCHES else limits.without_matches), None
 
 
+def _read_before(
+    kind: Kind, raw: dict[str, Any] | None, limits: Limits, version: int
+) -> tuple[tuple[Update, ...] | None, BlobRef | None]:
+    if kind is not Kind.REBASE:
+        if raw:
+            raise malformed(f"a {kind} commit replaces no definitions")
+        return None, None
+    if raw is None or version < HISTORY:
+        return None, None
+    before, blob = _read_changes(kind, raw or None, limits, version)
+    return before, blob  # type: ignore[return-value] # a `rebase` commit has updates
+
+
+def _read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
+    if rows and len(rows) != requests:
+        raise malformed("authors are not as many as requests")
+    return tuple([_read_author(row) for row in rows])
+
+
+def _read_author(row: object) -> Authorship:
+    if type(row) is not list or len(row) != 2 or not type(row[0]) is type(row[1]) is str:
+        raise malformed("an author is a row of two texts")
+    return Authorship(*row)
+
+
+def _read_reverts(body: RevertsV3) -> Reverts:
+    return Reverts(body.first, body.last, None if body.request is None else RequestId(body.request))
+
+
 def _read_blob(raw: dict[str, Any]) -> BlobRef:
     size = raw.get("size")
     if len(raw) != 2 or type(size) is not int or size < 0:
-        raise malformed("a delta in a blob is an address and a size")
+        raise malformed("a blob is an address and a size")
     return BlobRef(check_address(raw["address"]), size)
 
 
 def _lowest(commit: Commit) -> int:
+    if _has_history(commit):
+        return HISTORY
     return 2 if commit.recompute or _has_match(commit) else 1
 
 
+def _has_history(commit: Commit) -> bool:
+    return commit.before is not None or bool(commit.authors) or commit.reverts is not None
+
+
 def _has_match(commit: Commit) -> bool:
-    return commit.kind is not Kind.DVU and any_match(
-        commit.delta
-    )  # the results of a DVU have no matches, and may be many
+    """Whether an inline delta has a match. The results of a DVU have none, and may be many."""
+    return commit.kind is not Kind.DVU and commit.delta_blob is None and any_match(commit.delta)
 
 
 def _write(commit: Commit, version: int) -> dict[str, Any]:
@@ -204,15 +279,33 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
         wire["checkpoint"] = {"address": ref.address, "sequence": ref.sequence, "size": ref.size}
     if commit.attempt is not None:
         wire["attempt"] = _write_attempt(commit.attempt)
-    if commit.forget_before_ms:
-        wire["forgetBeforeMs"] = commit.forget_before_ms
-    if commit.debt:
-        wire["debt"] = commit.debt
+    wire |= {"forgetBeforeMs": commit.forget_before_ms} if commit.forget_before_ms else {}
+    wire |= {"debt": commit.debt} if commit.debt else {}
     if commit.recompute:
         if version < 2:
             raise UnprocessableError("version 1 of a commit cannot ask to recompute", code="invalid_commit")
         wire["recompute"] = [recompute.to_wire() for recompute in commit.recompute]
+    if version >= HISTORY:
+        _add_history(commit, wire)
+    elif _has_history(commit):
+        raise UnprocessableError(f"version {version} of a commit has no history", code="invalid_commit")
     return wire
+
+
+def _add_history(commit: Commit, wire: dict[str, Any]) -> None:
+    if commit.kind is Kind.REBASE:
+        if commit.before_blob is not None:
+            wire["before"] = {"address": commit.before_blob.address, "size": commit.before_blob.size}
+        elif commit.before is None:
+            wire["before"] = None
+        elif commit.before:
+            wire["before"] = write_delta(commit.before)
+    if commit.authors:
+        wire["authors"] = [[one.author, one.message] for one in commit.authors]
+    if commit.reverts is not None:
+        wire["reverts"] = {"first": commit.reverts.first, "last": commit.reverts.last}
+        if commit.reverts.request is not None:
+            wire["reverts"]["request"] = commit.reverts.request
 
 
 def _write_attempt(attempt: Attempt) -> dict[str, int]:
@@ -228,7 +321,9 @@ def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
     return write_delta(commit.delta)
 
 
-COMMIT = MessageType("Commit", Commit, (CommitV1, CommitV2), (upgrade_v1,), _read, _write, _lowest, _quick)
+COMMIT = MessageType(
+    "Commit", Commit, (CommitV1, CommitV2, CommitV3), (upgrade_v1, upgrade_v2), _read, _write, _lowest, _quick
+)
 
 
 def check_is_commit(headers: Headers | None) -> None:

@@ -129,8 +129,11 @@ class EncodedUpdates:
         return iter(decode_updates_blob(self.blob, COMMIT_LIMITS))
 
 
-def encode_delta(delta: Delta) -> bytes:
-    """The blob with a delta that is too large for its commit. An empty delta needs no blob."""
+def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes) -> bytes:
+    """The blob with a delta that is too large for its commit. An empty delta needs no blob.
+
+    Raises `UnprocessableError` with code `too_large` for updates that take more than about `max_bytes`.
+    """
     if not isinstance(delta, _ITEMS):
         from rebaser_core.messages.computed_blob import encode_table  # noqa: PLC0415 - see above
         from rebaser_core.state.computed_table import ComputedTable  # noqa: PLC0415 - see above
@@ -141,8 +144,14 @@ def encode_delta(delta: Delta) -> bytes:
     tag = "v2" if field == "updates" and any_match(delta) else "v1"
     frame = dumps(CBOR, {tag: {field: []}})[:-1]
     some = thresholds.now.blob_slice_max_items
-    slices = (write_items(list(map(write, delta[start : start + some]))) for start in range(0, len(delta), some))
-    return b"".join((frame, head(LIST, len(delta)), *slices))
+    slices = [frame, head(LIST, len(delta))]
+    room = max_bytes
+    for start in range(0, len(delta), some):
+        slices.append(write_items(list(map(write, delta[start : start + some]))))
+        room -= len(slices[-1])
+        if room < 0:
+            raise UnprocessableError(f"more than {max_bytes} bytes", code="too_large")
+    return b"".join(slices)
 
 
 def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Delta:

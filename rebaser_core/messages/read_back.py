@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from rebaser_core.commit import Commit, Decision, Delta, Kind, Outcome
+from rebaser_core.commit import Authorship, Commit, Decision, Delta, Kind, Outcome
 from rebaser_core.encoding.envelope import APPLIED, CBOR, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION, Headers
 from rebaser_core.encoding.payload import read_unchecked
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.commit import COMMIT, USUAL
-from rebaser_core.updates import Set
+from rebaser_core.messages.commit import COMMIT, USUAL, USUAL_HISTORY
+from rebaser_core.updates import Set, Update
 from rebaser_core.values import INT64_MAX, INT64_MIN, check_json
 
 _CBOR, _NAME = str(CBOR), COMMIT.name
@@ -24,27 +24,32 @@ _CBOR, _NAME = str(CBOR), COMMIT.name
 def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
     """Whether `headers` and `payload` are certain to decode to `commit`.
 
-    Only for commits in CBOR of version 1 that decide requests and set values, with an inline delta; False for others.
+    Only for commits in CBOR of version 1 or 3 that decide requests and set values that were set before, with all parts
+    inline; False for others.
     Raises `UnprocessableError` if `payload` is not CBOR.
     """
     if commit.kind is not Kind.REBASE or commit.delta_blob is not None or commit.checkpoint is not None:
         return False
-    if commit.attempt is not None or commit.recompute:
+    if commit.attempt is not None or commit.recompute or commit.before_blob is not None or commit.reverts is not None:
         return False
     header = headers.get
-    if header(CONTENT_TYPE) != _CBOR or header(MESSAGE_TYPE) != _NAME or header(MESSAGE_VERSION) != "1":
+    version, usual = ("1", USUAL) if commit.before is None else ("3", USUAL_HISTORY)
+    if header(CONTENT_TYPE) != _CBOR or header(MESSAGE_TYPE) != _NAME or header(MESSAGE_VERSION) != version:
         return False
     source = BytesIO(payload)
     raw: Any = read_unchecked(source, COMMIT_LIMITS)
     if source.tell() != len(payload) or type(raw) is not dict or len(raw) != 1:
         return False
-    body = raw.get("v1")
+    body = raw.get(f"v{version}")
     return (
         type(body) is dict
-        and body.keys() <= USUAL
+        and body.keys() <= usual
         and _same_fields(body, commit, headers)
         and _same_decisions(body.get("requests", []), commit.requests)
         and _same_updates(body.get("delta"), commit.delta)
+        and _same_before(body, commit.before)
+        and _same_authors(body.get("authors", []), commit.authors)
+        and (not commit.authors or len(commit.authors) == len(commit.requests))
     )
 
 
@@ -104,6 +109,24 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
     except (TypeError, ValueError):  # not a row of four
         return False
     return 0 <= bits <= INT64_MAX  # which holds exactly if it holds for each number
+
+
+def _same_before(body: dict[str, Any], before: tuple[Update, ...] | None) -> bool:
+    """Compare inline definitions that all set a value; False for others."""
+    if "before" in body:
+        return bool(before) and _same_updates(body["before"], before or ())
+    return before is None or before == ()
+
+
+def _same_authors(rows: Any, authors: tuple[Authorship, ...]) -> bool:
+    if type(rows) is not list or type(authors) is not tuple or len(rows) != len(authors):
+        return False
+    for row, one in zip(rows, authors):  # noqa: B905 - equal lengths
+        if not (type(row) is list and len(row) == 2 and type(row[0]) is type(row[1]) is str):
+            return False
+        if row[0] != one.author or row[1] != one.message:
+            return False
+    return True
 
 
 def _same_updates(delta: Any, updates: Delta) -> bool:

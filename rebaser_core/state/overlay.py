@@ -13,7 +13,7 @@ import numpy as np
 from rebaser_core.record import record
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.computed_table import ComputedTable
-from rebaser_core.state.kinds import STATE_CODES, STATES
+from rebaser_core.state.kinds import STATE_CODES, STATES, UNSET
 from rebaser_core.state.patterns.globs import GlobSet
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value, canonical
@@ -334,12 +334,22 @@ class Cells(Mapping[str, Cell]):
 
     def updates(self) -> Iterator[Update]:
         """Updates that recreate all values and definitions in an empty change set."""
-        for id_ in self:
-            cell = self[id_]
-            if cell.definition is not None:
-                yield cell.definition
-            else:
-                yield Unset(id_) if cell.state is State.UNSET else Set(id_, cell.value)
+        return filter(None, map(self.update, self))
+
+    def update(self, id_: str) -> Update | None:
+        """The update that recreates `id_`; None if it does not exist."""
+        if id_ in self._overlay:
+            cell = self._overlay[id_]
+            if cell is None:
+                return None
+            return cell.definition or (Unset(id_) if cell.state is State.UNSET else Set(id_, cell.value))
+        columns = self.columns
+        row = columns.find(id_)
+        if row < 0:
+            return None
+        if columns.template[row] >= 0:
+            return columns.definition(row)
+        return Unset(id_) if columns.state[row] == UNSET else Set(id_, columns.value(row))
 
     def dependents(self, id_: str) -> list[str]:
         """Ids whose definitions name `id_` or a pattern that matches it, in no particular order."""

@@ -81,6 +81,11 @@ more = {
     "debt": counts,
     "checkpoint": odd,
     "nobody": odd,
+    "before": st.one_of(
+        odd, st.fixed_dictionaries({"updates": updates}), st.fixed_dictionaries({"address": texts, "size": counts})
+    ),
+    "authors": st.one_of(odd, st.lists(st.lists(texts, max_size=3), max_size=3)),
+    "reverts": odd,
 }
 
 
@@ -89,7 +94,9 @@ def test_commits(raw: dict[str, Any]) -> None:
     check(COMMIT, raw)
 
 
-@pytest.mark.parametrize(("kind", "version"), [(COMMIT, 1), (COMMIT, 2), (REQUEST, 2), (REQUEST, 3), (RESPONSE, 1)])
+@pytest.mark.parametrize(
+    ("kind", "version"), [(COMMIT, 1), (COMMIT, 2), (COMMIT, 3), (REQUEST, 2), (REQUEST, 3), (RESPONSE, 1)]
+)
 def test_the_usual_shape_is_read_the_quick_way(kind: MessageType[Any], version: int) -> None:
     bodies = {
         "Commit": {"previous": 0, "kind": "rebase", "atMs": 1, "owner": "o"},

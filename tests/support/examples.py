@@ -20,6 +20,7 @@ from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import (
     Applied,
     Attempt,
+    Authorship,
     BlobRef,
     CheckpointRef,
     Commit,
@@ -27,6 +28,7 @@ from rebaser_core.commit import (
     Decision,
     Kind,
     Outcome,
+    Reverts,
 )
 from rebaser_core.encoding.envelope import ContentType
 from rebaser_core.ids import RequestId
@@ -127,6 +129,11 @@ def response(status: Success | Conflicts | Failure) -> EnqueueUpdatesResponse:
     return EnqueueUpdatesResponse(RequestId(ID), WS, CS, status)
 
 
+def edit(**fields: Any) -> Commit:
+    """A commit that decides one request."""
+    return Commit(ID, 41, Kind.REBASE, AT, OWNER, Applied(STREAM, 12), 40, DECISIONS[:1], debt=1, **fields)
+
+
 REQUESTS = {
     1: {"address": request(address=ADDRESS), "from": request(address=ADDRESS, base=BASE)},
     2: {
@@ -195,6 +202,16 @@ COMMITS = {
             debt=2,
         ),
         "match": Commit(ID, 41, Kind.REBASE, AT, OWNER, Applied(STREAM, 12), 40, DECISIONS[:1], delta=MATCHES, debt=1),
+    },
+    3: {
+        "before": edit(delta=UPDATES[:3], before=(Set("cart/1/price", 9.0), Unset("flags"), *MATCHES[:1])),
+        "nothing-before": edit(delta=UPDATES[:1], before=(), checkpoint=CheckpointRef(ADDRESS, 30, 123_456)),
+        "before-blob": edit(
+            delta_blob=BlobRef(ADDRESS, 2_000_000), before=(), before_blob=BlobRef(ADDRESS.replace("9f", "9e"), 1_000)
+        ),
+        "unknown-before": edit(delta=UPDATES[:1], authors=(Authorship("ann", "dearer ☃"),)),
+        "reverts": edit(delta=UPDATES[:1], before=(), authors=(Authorship("", "wrong"),), reverts=Reverts(30, 38)),
+        "reverts-request": edit(delta=UPDATES[:1], before=(), reverts=Reverts(38, 38, RequestId("r1"))),
     },
 }
 

@@ -1,4 +1,4 @@
-"""`rebaser`, one version of the message set ahead: requests of version 4, and a log whose commits are of version 3.
+"""`rebaser`, one version of the message set ahead: requests of version 4, and a log whose commits are of version 4.
 
 The newer request calls its updates `edits`; the newer commit says in which `region` it was written.
 """
@@ -15,7 +15,7 @@ from rebaser_core.commit import Commit
 from rebaser_core.encoding.envelope import Body, MessageRegistry, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
-from rebaser_core.messages.commit import COMMIT, CommitV2, check_is_commit
+from rebaser_core.messages.commit import COMMIT, CommitV3, check_is_commit
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest, RequestV3
 from rebaser_core.messages.response import RESPONSE
 from rebaser_core.messages.sweep_headers import sweep_headers
@@ -31,7 +31,7 @@ class RequestV4(Body):
     recompute: dict[str, Any] | None = None
 
 
-class CommitV3(CommitV2):
+class CommitV4(CommitV3):
     region: str
 
 
@@ -52,12 +52,12 @@ def write_request(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any
     return wire
 
 
-def upgrade_commit(old: CommitV2) -> CommitV3:
-    return CommitV3.model_construct(region="", **{name: getattr(old, name) for name in CommitV2.model_fields})
+def upgrade_commit(old: CommitV3) -> CommitV4:
+    return CommitV4.model_construct(region="", **{name: getattr(old, name) for name in CommitV3.model_fields})
 
 
 def write_commit(commit: Commit, version: int) -> dict[str, Any]:
-    return COMMIT.write(commit, min(version, 2)) | ({"region": "here"} if version > 2 else {})
+    return COMMIT.write(commit, min(version, 3)) | ({"region": "here"} if version > 3 else {})
 
 
 NEWER = MessageRegistry(
@@ -74,7 +74,7 @@ NEWER = MessageRegistry(
         MessageType(
             COMMIT.name,
             Commit,
-            (*COMMIT.bodies, CommitV3),
+            (*COMMIT.bodies, CommitV4),
             (*COMMIT.upgrades, upgrade_commit),
             COMMIT.read,
             write_commit,
@@ -95,6 +95,7 @@ def decode_commit(headers: Mapping[str, str] | None, payload: bytes, limits: Lim
 
 def check_commit(commit: Commit, headers: Mapping[str, str], payload: bytes) -> None:
     meant = commit if commit.delta_blob is None else replace(commit, delta=())
+    meant = meant if meant.before_blob is None else replace(meant, before=())
     if decode_commit(headers, payload) != meant:
         raise malformed("it reads back as another commit")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.commit import Applied, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.commit import Applied, Authorship, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import (
     APPLIED,
     CBOR,
@@ -32,13 +32,33 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
-LISTS = ("delta", "requests", "recompute")
+ADDED = (
+    "id",
+    "debt",
+    "covers",
+    "other",
+    "checkpoint",
+    "requests",
+    "delta",
+    "applied",
+    "forgetBeforeMs",
+    "before",
+    "authors",
+    "reverts",
+)
+LISTS = ("delta", "requests", "recompute", "before", "authors")
+STOOD = (Set("v0", ["x"]), Set("a", 0))
 
 
 def usual(count: int = 2, covers: int | None = 7) -> Commit:
     decided = tuple([Decision(at, RequestId(f"r{at}"), Outcome.SUCCESS, 1) for at in range(1, count + 1)])
     sets = (*[Set(f"v{at}", [at, {"k": None}]) for at in range(count)], Set("a", 1))
     return Commit("c", 8, Kind.REBASE, 9, "o", Applied("s", 9), covers, decided, sets, forget_before_ms=3, debt=1)
+
+
+def historical(before: tuple[Any, ...] = STOOD) -> Commit:
+    """A commit of version 3."""
+    return replace(usual(), before=before, authors=(Authorship("ann", "why"), Authorship()))
 
 
 def finds(commit: Commit, headers: Headers, payload: bytes) -> bool:
@@ -65,7 +85,7 @@ def damaged(tree: Any) -> Iterator[Any]:
     inside = list(tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ())
     yield from ODD
     if isinstance(tree, dict):
-        added = ("id", "debt", "covers", "other", "checkpoint", "requests", "delta", "applied", "forgetBeforeMs")
+        added = ADDED
         yield from ({**tree, name: odd} for name in added for odd in (None, 1, [], {}) if name not in tree)  # type: ignore[var-annotated]
     if isinstance(tree, list):
         yield from ([*tree, one] for one in ODD)
@@ -79,7 +99,18 @@ def damaged(tree: Any) -> Iterator[Any]:
             yield changed
 
 
-@pytest.mark.parametrize("commit", [usual(), usual(1, None), replace(usual(), requests=(), applied=None), usual(0)])
+@pytest.mark.parametrize(
+    "commit",
+    [
+        usual(),
+        usual(1, None),
+        replace(usual(), requests=(), applied=None),
+        usual(0),
+        historical(),
+        historical(()),
+        replace(historical(), authors=()),
+    ],
+)
 def test_a_payload_that_says_something_else(commit: Commit) -> None:
     headers, payload = encode_commit(commit)
     tree = loads(CBOR, payload)
@@ -90,7 +121,11 @@ def test_a_payload_that_says_something_else(commit: Commit) -> None:
 
 def test_a_commit_that_nobody_can_read() -> None:
     """Neither in what it is written as, so that the payload says the same, nor in the payload of another."""
-    commit = usual()
+    for commit in (usual(), historical()):
+        check_damaged(commit)
+
+
+def check_damaged(commit: Commit) -> None:
     wrong = [replace(commit, **{one.name: odd}) for one in fields(Commit) for odd in ODD if one.name not in LISTS]
     decision, first = commit.requests[0], commit.delta[0]
     wrong += [
@@ -103,6 +138,11 @@ def test_a_commit_that_nobody_can_read() -> None:
         for odd in ODD
     ]
     wrong += [replace(commit, delta=delta) for delta in ((Remove("a"),), (Set("x" * 70_000, 1),), [Set("a", 1)])]
+    stood: list[Any] = [(Remove("a"),), (Set("x" * 70_000, 1),), [Set("a", 1)], ()]
+    wrong += [replace(commit, before=before) for before in stood]
+    authors: list[Any] = [(Authorship(),), [Authorship(), Authorship()]]
+    authors += [(Authorship(odd), Authorship("", odd)) for odd in ODD]
+    wrong += [replace(commit, authors=some) for some in authors]
     wrong.append(replace(commit, recompute=(Recompute(),)))
     wrong.append(
         replace(commit, delta=tuple([Computed(one.id, one.value) for one in commit.delta if type(one) is Set]))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rebaser_core.commit import (
     Applied,
     Attempt,
+    Authorship,
     BlobRef,
     CheckpointRef,
     Commit,
@@ -14,6 +15,7 @@ from rebaser_core.commit import (
     Decision,
     Kind,
     Outcome,
+    Reverts,
 )
 from rebaser_core.messages import (
     Conflict,
@@ -113,6 +115,10 @@ def commits(draw: st.DrawFn) -> Commit:
     kind = draw(st.sampled_from(Kind))
     items: st.SearchStrategy[Computed] | st.SearchStrategy[Update] = computed if kind is Kind.DVU else updates
     blob = draw(st.none() | st.builds(BlobRef, addresses, naturals))
+    requests = tuple(draw(st.lists(decisions, max_size=3)))
+    authors = draw(st.sampled_from([0, len(requests)]))
+    before_blob = draw(st.none() | st.builds(BlobRef, addresses, naturals)) if kind is Kind.REBASE else None
+    before = draw(st.none() | update_tuples) if kind is Kind.REBASE else None
     return Commit(
         id=draw(tokens),
         previous=draw(naturals),
@@ -121,7 +127,7 @@ def commits(draw: st.DrawFn) -> Commit:
         owner=draw(texts),
         applied=draw(st.none() | applied),
         covers=draw(st.none() | naturals),
-        requests=tuple(draw(st.lists(decisions, max_size=3))),
+        requests=requests,
         delta=() if blob else tuple(draw(st.lists(items, max_size=4))),  # type: ignore[arg-type]
         delta_blob=blob,
         checkpoint=draw(st.none() | st.builds(CheckpointRef, addresses, naturals, naturals)),
@@ -129,4 +135,8 @@ def commits(draw: st.DrawFn) -> Commit:
         forget_before_ms=draw(naturals),
         recompute=tuple(draw(st.lists(recomputes, max_size=2))),
         debt=draw(naturals),
+        before=() if before_blob else before,
+        before_blob=before_blob,
+        authors=tuple(draw(st.lists(st.builds(Authorship, texts, texts), min_size=authors, max_size=authors))),
+        reverts=draw(st.none() | st.builds(Reverts, naturals, naturals, st.none() | tokens)),
     )
