@@ -99,11 +99,13 @@ def check(cells: Cells, model: Model) -> None:
         waiting = {one for one, (_, _, how, _) in model.items() if how is not None and names(how, id_)}
         assert sorted(cells.dependents(id_)) == sorted(waiting)
         assert cells.is_input(id_) == bool(waiting)
-        assert (id_ in cells) == (id_ in model)
+        assert (id_ in cells) == (id_ in model) == (cells.update(id_) is not None)
         assert cells.is_derived(id_) == (id_ in model and model[id_][2] is not None)
     for id_, (value, state, how, fault) in model.items():
         cell = cells[id_]
         assert (canonical(cell.value), cell.state, cell.definition, cell.fault) == (canonical(value), state, how, fault)
+        stands = how or (Unset(id_) if state is State.UNSET else Set(id_, value))
+        assert repr(cells.update(id_)) == repr(stands)
     assert {id_: (canonical(one.value), one.state, one.error) for id_, one in cells.iter_values()} == {
         id_: (canonical(value), state, fault) for id_, (value, state, _, fault) in model.items()
     }

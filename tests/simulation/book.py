@@ -69,8 +69,8 @@ def fits(glob: str, text: str) -> bool:
 
 @dataclass
 class Book:
-    """`touched`: the log sequence that last edited an id. `computed`: what updates of derived values have said. `as_of`
-    and `found`: definitions, and what was computed, by log sequence.
+    """`touched`: the log sequence that last edited an id. `computed`: what updates of derived values have said.
+    `as_of`, `found` and `edits`: definitions, what was computed, and `touched`, by log sequence.
     """
 
     definitions: dict[str, Definition] = field(default_factory=dict)
@@ -78,6 +78,7 @@ class Book:
     computed: dict[str, Any] = field(default_factory=dict)
     as_of: dict[int, dict[str, Definition]] = field(default_factory=lambda: {0: {}})
     found: dict[int, dict[str, Any]] = field(default_factory=lambda: {0: {}})
+    edits: dict[int, dict[str, int]] = field(default_factory=lambda: {0: {}})
 
     def edit(self, update: Update, sequence: int) -> None:
         if isinstance(update, Remove):
@@ -96,6 +97,16 @@ class Book:
 
     def close(self, sequence: int) -> None:
         self.as_of[sequence], self.found[sequence] = dict(self.definitions), dict(self.computed)
+        self.edits[sequence] = dict(self.touched)
+
+    def stood_otherwise(self, ids: set[str], told: tuple[Update, ...] | None) -> str:
+        """What stands at `ids` otherwise than it is `told`; empty if nothing. Unset is the same as null here."""
+        stands = {id_: repr(self.definitions[id_]) for id_ in ids if id_ in self.definitions}
+        if told is None:
+            return "nothing is told"
+        found = {one.id: repr(Set(one.id, None) if isinstance(one, Unset) else one) for one in told}
+        wrong = [id_ for id_ in sorted({*stands, *found}) if stands.get(id_) != found.get(id_)]
+        return ", ".join(f"{id_} was {stands.get(id_)}, not {found.get(id_)}" for id_ in wrong)
 
     def wrong(self, covers: int) -> str:
         """What is not as a full recompute at log sequence `covers` would have it; empty if all is."""
@@ -114,6 +125,8 @@ class Book:
             return f"ids {sorted(cells.keys() ^ definitions.keys())}"
         for id_, definition in definitions.items():
             cell = cells[id_]
+            if cell.edited != self.edits[sequence][id_]:
+                return f"{id_}, which commit {self.edits[sequence][id_]} defined, not {cell.edited}"
             if isinstance(definition, Set):
                 if (cell.value, cell.definition) != (definition.value, None):
                     return f"{id_}, which is {cell} for {definition.value}"

@@ -139,6 +139,36 @@ BUGS = (
             stored =""",
         DIRECT_GET,
     ),
+    bug(
+        "what stood before a commit is read after it",
+        "calm",
+        1,
+        PROCESSOR,
+        "before=await commits.before(decided.delta),",
+        "before=decided.delta,",
+    ),
+    bug(
+        "what stood before a commit is not looked up while an update runs",
+        "gentle",
+        1,
+        "rebaser_core.state.overlay",
+        """            cell = self._overlay[id_]
+            if cell is None:
+                return None
+            return cell.definition or""",
+        """            cell = self.base_cell(id_)
+            if cell is None:
+                return None
+            return cell.definition or""",
+    ),
+    bug(
+        "an update counts as the commit that defined a value",
+        "gentle",
+        1,
+        "rebaser_core.state.overlay",
+        "Cell(value, state, fault, cell.definition, cell.edited)",
+        "Cell(value, state, fault, cell.definition)",
+    ),
     # -- requests --------------------------------------------------------------------------------------------------
     bug(
         "the applied check is forgotten",

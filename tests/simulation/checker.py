@@ -5,7 +5,7 @@ decodes messages with the product's codec (which has tests of its own), and fold
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
@@ -215,6 +215,9 @@ class Checker:
         delta = commit.delta
         if commit.delta_blob is not None:
             delta = decode_delta(commit.kind, self._blob(commit.delta_blob.address))
+        if commit.before_blob is not None:
+            before: Any = decode_delta(commit.kind, self._blob(commit.before_blob.address))
+            commit = replace(commit, before=before)
         decisions = [f"{one.sequence}:{one.request_id}:{one.outcome}" for one in commit.requests]
         self._tell(
             commit.owner,
@@ -267,6 +270,9 @@ class Checker:
         for decision in commit.requests:
             self._decide_one(history, decision, sequence, expected)
         that(list(delta) == expected, f"commit {sequence} does not do what its requests ask for")
+        if commit.kind is Kind.REBASE:
+            wrong = history.book.stood_otherwise({update.id for update in expected}, commit.before)
+            that(not wrong, f"commit {sequence} does not say what stood before: {wrong}")
         for update in expected:
             history.book.edit(update, sequence)
         self._check_applied(history, commit)

@@ -18,7 +18,8 @@ KEY = ChangeSetKey("ws", "cs")
 class Log:
     """What an owner has of its log."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, inline_max: int = 100_000) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, inline_max: int = 100_000, *, history: bool = True) -> None:
+        self.history = history
         self.js = js
         self.subjects = subjects
         self.blobs = open_blobs(None, js, subjects.blobs_bucket)
@@ -37,6 +38,7 @@ class Log:
             owner="owner",
             inline_max=self.inline_max,
             retry_window=60,
+            history=self.history,
             now_ms=lambda: 1,
             new_id=lambda: next(self.ids),
         )
@@ -44,7 +46,8 @@ class Log:
 
     async def append(self, *updates: Update) -> int:
         async with self.commits.append_lock():
-            return await self.commits.append(self.commits.draft(Kind.REBASE, delta=updates))
+            before = await self.commits.before(updates)
+            return await self.commits.append(self.commits.draft(Kind.REBASE, delta=updates, before=before))
 
     async def write_checkpoint(self) -> CheckpointRef:
         await checkpointer.write(self, self.commits)  # type: ignore[arg-type] # what it needs of a context is here
