@@ -162,12 +162,12 @@ BUGS = (
             return cell.definition or""",
     ),
     bug(
-        "an update counts as the commit that defined a value",
+        "who defined a value is forgotten when the overlay is merged",
         "gentle",
-        1,
+        6,
         "rebaser_core.state.overlay",
-        "Cell(value, state, fault, cell.definition, cell.edited)",
-        "Cell(value, state, fault, cell.definition)",
+        "columns.state[row], columns.edited[row] = STATE_CODES[cell.state], cell.edited",
+        "columns.state[row] = STATE_CODES[cell.state]",
     ),
     # -- requests --------------------------------------------------------------------------------------------------
     bug(
