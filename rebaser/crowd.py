@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from rebaser.change_set.owner import Owner
 from rebaser_core.ids import ChangeSetKey
 
-IDLE_AFTER = 0.25  # seconds without a request until an owner is idle: its first request may be on its way
-SAMPLE = 32  # owners among which the one that has been idle for the longest time yields
+IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; a new owner's first request may be on its way
+SAMPLE = 32  # owners that one search compares; the one that has been idle for the longest time yields
 MAX_SEARCH = 1000  # owners that are looked at to find an idle one
 
 
 def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | None:
-    """Return an owner that has been idle for long; None if none is found.
+    """Return an owner that has been idle for a long time; None if none is found.
 
-    To look at all of ten thousand owners would take too long. So each search looks at the first ones, and moves them to
-    the end: at `SAMPLE` of them or, while all are busy, at up to `MAX_SEARCH`.
+    Looking at all of ten thousand owners would take too long. So a search looks at the first `SAMPLE` owners, and at
+    more only while all of them are busy, up to `MAX_SEARCH`. It moves those that it has looked at to the end.
     """
     found: Owner | None = None
     for looked in range(min(len(owners), MAX_SEARCH)):
@@ -33,7 +33,7 @@ def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | N
 
 
 def yielding(holders: Sequence[Owner], now: float, turn: float) -> list[Owner]:
-    """Return the owners that have to yield, in this order: idle ones, then those that are busy for longer than `turn`.
+    """Return the owners that have to yield, in this order: idle ones, then those busy for longer than `turn`.
 
     `holders`: the owners that hold a slot. `turn` is in seconds.
     """

@@ -35,10 +35,10 @@ from rebaser_core.topology import TASKS_CONSUMER, TASKS_GROUP
 
 log = structlog.get_logger(__name__)
 
-CROWD_LOOK = 0.1  # seconds between looks for idle owners while all slots are taken
+CROWD_LOOK = 0.1  # seconds between searches for idle owners while all slots are taken
 CROWD_CHECK = 1.0  # seconds between checks for tasks that wait in NATS while all slots are taken
-OVERBOOKING = 64  # slots for each of which one task is requested beyond the free slots
-MAX_OVERBOOKED = 16
+OVERBOOKING = 64  # slots per task that is requested in addition to those for free slots
+MAX_OVERBOOKED = 16  # tasks
 SLICE = 64  # owners that are started or stopped in one iteration of the event loop
 TASKS_SLICE = 1000  # tasks that are accepted, or reported to be in progress, in one iteration
 HANDOVER_DELAY = 0.25  # seconds until a task that needs a newer server is offered to the next server
@@ -53,7 +53,7 @@ class Server:
         interval, on_stream_error = context.settings.sweep_interval, context.stream_watch.check_soon
         self._sweeper = Sweeper(context.js, context.subjects, interval, unroutable, on_stream_error)
         self._progress = ProgressReporter(context, self._updates)
-        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # its order is that of the search for idle ones
+        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # in the order of the search for idle ones
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while the previous owner was ending
         self._declined_until: dict[ChangeSetKey, float] = {}  # for change sets that need a newer server
@@ -222,7 +222,7 @@ class Server:
             self._pull.add_credit(wanted)
 
     def _make_room(self) -> None:
-        """Ask one idle owner to yield for each held task that gets no free slot, as far as there are any."""
+        """Ask one idle owner to yield for each held task that gets no free slot, while there are any."""
         now = self._context.now()
         for _ in range(self._slots_taken + len(self._held) - self._slot_total()):
             owner = crowd.find_idle(self._owners, now)
@@ -292,7 +292,7 @@ class Server:
             await task.progress()
 
     async def _start_loop(self) -> None:
-        """Go on to start owners in the next iteration of the event loop, whenever a slice of them was started."""
+        """After each slice of owners that was started, start the next slice in the next iteration of the event loop."""
         while True:
             await self._slice_full.wait()
             self._slice_full = anyio.Event()

@@ -85,8 +85,8 @@ class Actor:
     def _set_timer(self, deadline: float | None) -> None:
         """Have the timer fire at `deadline` at the latest.
 
-        An earlier timer stays, because every commit moves the deadline further away: the tick then changes nothing, and
-        sets the timer again.
+        A timer that fires earlier is kept, because every commit moves the deadline further away. A tick that comes too
+        early changes nothing, and sets the timer again.
         """
         if deadline is None or self._done or (self._timer is not None and self._timer[0] <= deadline):
             return

@@ -17,7 +17,7 @@ ROW = 100  # bytes of a row, roughly
 
 
 def due(commits: CommitLog, min_bytes: int) -> bool:
-    """Whether the log behind the checkpoint exceeds `min_bytes` bytes and 1/`SHARE` of the checkpoint."""
+    """Whether the log after the checkpoint exceeds `min_bytes` bytes and 1/`SHARE` of the checkpoint."""
     checkpoint = commits.state.checkpoint
     return commits.weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
 

@@ -63,11 +63,11 @@ class EncodedCommit:
 class CommitLog:
     """Appends to the log of `key` and keeps its folded `state`.
 
-    `weight` (bytes) is the weight of the log behind the newest checkpoint, `chain` the parts of that checkpoint, `log`
-    a logger bound to the change set. `history`: whether commits and checkpoints record what is needed for history;
-    servers of the previous release cannot read them then. Above `inline_max` (bytes) the delta of a commit goes to a
-    blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails in a way that a
-    missing stream would explain.
+    `weight` (bytes) is the weight of the log after the newest checkpoint, `chain` the parts of that checkpoint, `log` a
+    logger bound to the change set. `history`: whether commits and checkpoints record what is needed for history; if
+    they do, servers of the previous release cannot read them. Above `inline_max` (bytes) the delta of a commit goes to
+    a blob. `now_ms` is the clock, `new_id` makes ULIDs. `on_stream_error` is called when an append fails in a way that
+    a missing stream would explain.
     """
 
     def __init__(
@@ -135,9 +135,10 @@ class CommitLog:
     def draft(self, kind: Kind, *, stored_ms: int = 0, **fields: Any) -> Commit:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
 
-        `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is not
-        before it, and outcomes are forgotten by it, never by a server's clock: a request that was sent twice finds the
-        outcome of its first copy, however late the second is decided, and however wrong the clock of a server is.
+        `stored_ms`: when NATS stored the last request that the commit decides (Unix ms). The time of the commit is
+        never earlier. Outcomes are forgotten by this time and never by a server's clock. So a request that was stored
+        twice finds the outcome of its first copy, however late the second copy is decided, and however wrong the clock
+        of a server is.
         """
         return Commit(
             id=self._new_id(),
@@ -247,7 +248,7 @@ class CommitLog:
     async def _settle(self, encoded: EncodedCommit) -> int:
         """Repeat an append whose answer was given up because the caller is cancelled.
 
-        Only a cancelled append pays for a shield: entering one for each append is a twentieth of the cost of a request.
+        Only a cancelled append enters a shield, because a shield costs a twentieth of a request.
         """
         with anyio.CancelScope(shield=True) as self._settling:
             return await self._publish(encoded, may_have_landed=True)
@@ -285,9 +286,9 @@ class CommitLog:
             await anyio.sleep(backoff.next_delay())
 
     async def _find_landed(self, commit_id: str) -> int:
-        """Return the sequence of our commit if it is the first message after the expected one; it can only be there.
+        """Return the sequence of our commit, which can only be the first message after the expected sequence.
 
-        Raises `FencedError` if another message is there.
+        Raises `FencedError` if that message is another one.
         """
         while True:
             self._check_abandoned()

@@ -119,7 +119,7 @@ class Owner(Actor):
         return self._commits.state.memory if self._commits is not None else 0
 
     def drop_resources(self) -> None:
-        """Drop what leads back to this owner, once `run` has returned: so its memory is freed at once."""
+        """After `run`, drop the references that lead back to this owner, so that its memory is freed at once."""
         self._consumer = self._processor = self._dvu = self.group = None
 
     def adopt(self, task: Task) -> None:
@@ -273,7 +273,7 @@ class Owner(Actor):
             return Failed(Reason.QUEUE_BLOCKED, blocked.delay, grace=blocked.time_left / 2)
         except RebaserError as error:
             return self._failure_of("decide_failed", error)
-        # If a DVU is about to run, the checkpoint comes after it: the DVU would wait for the view of the checkpoint.
+        # If a DVU is about to run, write the checkpoint after it: while a checkpoint has its view open, no DVU begins.
         if not commits.state.owes or self.state.dvu is Dvu.WAITING:
             self._start_checkpoint()
         return Decided(commits.state.owes, more=bool(self._rest) or consumer.pending > 0)

@@ -39,8 +39,8 @@ POISON = "poison"  # the error code of a request that is rejected because it kil
 class Suspicion:
     """What the detector knows about messages that are about to be decided.
 
-    Both are by request sequence. `rejections`: requests that must be rejected without being read, in the form in which
-    they are decided. `deaths`: the deaths that count against each request, without the attempt that is under way.
+    Both are keyed by request sequence. `rejections`: requests that must be rejected without being read, in the form in
+    which they are decided. `deaths`: the deaths that count against each request, without the attempt that is under way.
     """
 
     rejections: Mapping[int, QueuedRequest] = field(default_factory=dict)
@@ -158,7 +158,7 @@ async def recorded_attempt(commits: CommitLog, before: Attempt, hung: Callable[[
 
     An attempt that is cancelled because its owner `hung` is not taken back. Raises what appending a commit raises.
     """
-    await anyio.lowlevel.checkpoint_if_cancelled()  # an owner that has lost its lease must not begin, and be blamed
+    await anyio.lowlevel.checkpoint_if_cancelled()  # an owner that has lost its lease must not record an attempt
     await _write(commits, replace(before, deaths=before.deaths + 1))
     try:
         yield

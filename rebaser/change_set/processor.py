@@ -26,15 +26,15 @@ from rebaser_core.record import record
 
 BLOCKED_RETRY = 0.5  # seconds until a blocked queue is tried again; doubled after each attempt
 BLOCKED_RETRY_MAX = 5.0  # seconds
-LOOK_AFTER = 0.001  # seconds until the processor time is looked at again, which is a system call
+LOOK_AFTER = 0.001  # seconds between two reads of the processor time, each of which is a system call
 
 
 @dataclass(frozen=True, slots=True)
 class PendingDeadLetter:
     """A request that was decided `dead`, but is not yet copied to the dead letters, answered and deleted.
 
-    `commit`: log sequence of the decision, or of the other request that used the same id. `duplicates`: messages that
-    repeat the request. They are answered only after the copy is stored.
+    `commit`: log sequence of the decision, or of that on the other request that used the same id. `duplicates`:
+    messages that repeat the request. They are answered only after the copy is stored.
     """
 
     message: Message

@@ -1,6 +1,6 @@
 """Reads one queued request: its headers, its payload, and the blob that holds its updates.
 
-Invariant: reading ends for any message. The result is a request, or the reason why the message is none.
+Invariant: reading ends for any message. The result is a request, or the reason why the message is not one.
 `DeferredRequest` is raised if the message may become readable later, `TransientError` in an outage. An attempt that
 takes longer than `apply_timeout` fails.
 """
@@ -114,7 +114,7 @@ class RequestReader:
             with anyio.fail_after(seconds):
                 return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True), blob
         except TimeoutError:
-            raise RebaserError(f"decoding its updates took longer than {seconds:g} s", code="too_slow") from None
+            raise RebaserError(f"decoding the updates took longer than {seconds:g} s", code="too_slow") from None
 
 
 async def _run(here: bool, function: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -28,7 +28,7 @@ from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable
 
-DEFERRAL = 10.0  # seconds until an update that killed or hung `max_deaths` servers is retried; doubled for each more
+DEFERRAL = 10.0  # seconds until an update that killed or hung `max_deaths` servers is retried; doubled each time
 DEFERRAL_MAX = 600.0  # seconds
 CRASHED_NAMED = 10  # values of one update that are logged because their function killed a process
 

@@ -10,11 +10,11 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-YOUNG = 20_000  # new objects until they are collected for the first time; requests hardly make any cycles
-SECOND = 4  # first collections until the survivors are collected for the second time
-NEVER = 1_000_000  # second collections until a full collection
+YOUNG = 20_000  # new objects that start a collection of the youngest generation; requests hardly make any cycles
+SECOND = 4  # such collections until their survivors are collected, too
+NEVER = 1_000_000  # collections of survivors until a full collection
 FEW_OWNERS = 500
-COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # owners that have ended until all objects are collected
+COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # how many owners have to end until all objects are collected
 
 
 @contextmanager
@@ -32,13 +32,13 @@ def short_collections() -> Iterator[None]:
 
 
 class FrozenGarbage:
-    """Collects frozen objects now and then. `owners_ended`: how many owners have ended since then."""
+    """Collects frozen objects now and then. `owners_ended`: how many owners have ended since the last time."""
 
     def __init__(self) -> None:
         self.owners_ended = 0
 
     def collect_if_due(self, owned: int) -> None:
-        """Collect all objects if enough owners have ended. `owned`: how many there are; the time depends on that."""
+        """Collect all objects if enough owners have ended. `owned`: how many there are now; more make it slower."""
         if self.owners_ended >= (COLLECT_WITH_FEW if owned <= FEW_OWNERS else COLLECT_WITH_MANY):
             self.owners_ended = 0
             gc.unfreeze()

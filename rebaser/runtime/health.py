@@ -12,7 +12,7 @@ class HealthStatus:
         self._newest: tuple[float, str] | None = None  # until when it is shown, and its message
 
     def record(self, now: float, error: RebaserError, lasts: float = SHOWN_FOR) -> None:
-        """Record `error`, which will last for `lasts` seconds. It is shown as long, and for at least `SHOWN_FOR`."""
+        """Record `error`, which will last for `lasts` seconds. It is shown for that time, but at least `SHOWN_FOR`."""
         self._newest = now + max(lasts, SHOWN_FOR), error.message
 
     def current(self, now: float) -> str:
