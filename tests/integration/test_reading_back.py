@@ -15,6 +15,7 @@ from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream
 from rebaser_core import thresholds
 from rebaser_core.commit import Commit, Computed, Delta, Kind
+from rebaser_core.ids import RequestId
 from rebaser_core.messages import encode_commit, encode_delta
 from rebaser_core.messages.computed_blob import encode_table
 from rebaser_core.state.computed_table import ComputedTable
@@ -138,24 +139,50 @@ async def test_an_update_whose_results_do_not_read_back_is_tried_again(
     assert {value.value for id_, value in values.items() if id_ != "a"} == {2}
 
 
-async def test_a_request_whose_commit_does_not_read_back_pays_alone(
-    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its neighbours are applied; it is tried as often as whatever fails for reasons of ours, and dead then."""
-    fleet = Fleet(js, subjects)
-    await fleet.send("one", "bad", "two")
+@pytest.fixture
+def garbled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No commit that applies the request `bad` reads back."""
 
-    def garbled(commit: Commit) -> Written:
+    def encode(commit: Commit) -> Written:
         bad = any(one.request_id == "bad" for one in commit.requests) and bool(commit.delta)
         headers, payload = encode_commit(commit)
         return headers, payload[:-1] if bad else payload
 
-    monkeypatch.setattr(commit_log, "encode_commit", garbled)
+    monkeypatch.setattr(commit_log, "encode_commit", encode)
+
+
+@pytest.mark.usefixtures("garbled")
+@pytest.mark.parametrize("queued", [("one", "bad", "two"), ("one", "bad")], ids=len)
+async def test_a_request_whose_commit_does_not_read_back_pays_alone(
+    js: JetStream, subjects: Subjects, queued: tuple[str, ...]
+) -> None:
+    """Its neighbours are applied; it is tried as often as whatever fails for reasons of ours, and dead then."""
+    fleet = Fleet(js, subjects)
+    await fleet.send(*queued)
     for _ in range(fleet.context.settings.max_attempts):
         async with fleet.owner(redelivered=False) as owner:
             with pytest.raises(QueueBlocked, match="cannot be read back"):
                 await owner.decide_all()
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == ["internal"]
+        assert owner.commits.state.outcomes[RequestId("bad")].decision.attempts == fleet.context.settings.max_attempts
     log = [requests for kind, requests in await fleet.log() if kind is Kind.REBASE]
-    assert log == [["one"], ["bad"], ["two"]]
+    assert log == [[id_] for id_ in queued]
+
+
+@pytest.mark.usefixtures("garbled")
+async def test_a_request_whose_commit_does_not_read_back_pays_also_in_front_of_one_that_has_to_wait(
+    js: JetStream, subjects: Subjects
+) -> None:
+    fleet = Fleet(js, subjects)
+    await fleet.send("bad")
+    await fleet.send("new", X_MESSAGE_VERSION="99")
+    for _ in range(fleet.context.settings.max_attempts):
+        async with fleet.owner(redelivered=False) as owner:
+            with pytest.raises(QueueBlocked, match="cannot be read back"):
+                await owner.decide_all()
+    async with fleet.owner(redelivered=False) as owner:
+        with pytest.raises(QueueBlocked) as blocked:
+            await owner.decide_all()
+    assert blocked.value.code == "unsupported_version"
+    assert [requests for kind, requests in await fleet.log() if kind is Kind.REBASE] == [["bad"]]
