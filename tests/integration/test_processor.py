@@ -1,20 +1,26 @@
 """What shares a commit, and when a dead request is answered."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any, cast
 
 import anyio
 import pytest
 
+from rebaser.change_set import checkpointer
+from rebaser.change_set.poison import recorded_attempt
 from rebaser.change_set.processor import QueueBlocked
-from rebaser_client.jetstream import JetStream
+from rebaser.change_set.serial_dvu import SerialDvu
+from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_core.blob_address import address_of
-from rebaser_core.commit import Kind
+from rebaser_core.commit import Attempt, Kind
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import Set
+from rebaser_core.updates import Derive, Recompute, Set, Update
+from tests.support.owners import Engine
 from tests.support.poison import KEY, Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -39,6 +45,64 @@ async def send_blob(fleet: Fleet, id_: str, data: bytes, inbox: str | None = Non
     if inbox is not None:
         headers[REPLY_INBOX] = inbox
     await fleet.js.publish(fleet.subjects.requests(KEY), payload, headers)
+
+
+async def send_request(fleet: Fleet, id_: str, *updates: Update, recompute: Recompute | None = None) -> None:
+    headers, payload = encode(
+        EnqueueUpdatesRequest(RequestId(id_), KEY.workspace, KEY.change_set, updates, recompute=recompute)
+    )
+    await fleet.js.publish(fleet.subjects.requests(KEY), payload, headers)
+
+
+async def test_each_commit_tells_the_sweeper_whether_an_update_is_owed(fleet: Fleet) -> None:
+    """Else a change set whose owner died is either left stale, or woken again and again for nothing."""
+    engine, owed = Engine(), list[bool]()
+    engine.go.set()
+    context = replace(fleet.context, engine=cast("Any", engine))
+
+    async with fleet.owner(redelivered=False) as owner:
+        commits, processor = owner.commits, owner.processor
+
+        async def follow() -> None:
+            last = await fleet.js.last(fleet.subjects.commits_stream, fleet.subjects.commits(KEY))
+            assert last is not None
+            assert last.sequence == commits.state.last
+            assert (int(last.headers["X-Debt"]) > 0) is commits.state.owes
+            owed.append(commits.state.owes)
+
+        async def decide(*, held: bool = False) -> None:
+            subject, after = fleet.subjects.requests(KEY), processor.epoch.sequence + 1
+            async with OrderedConsumer(fleet.js, fleet.subjects.requests_stream, subject, start=after) as consumer:
+                await consumer.wait()
+                with pytest.raises(QueueBlocked) if held else nullcontext():
+                    await processor.process(consumer.take(1))
+            assert processor.epoch.sequence == (after - 1 if held else after)
+            await follow()
+
+        async def update() -> None:
+            await SerialDvu(context, commits, redelivered=True, hung=lambda: False).run()
+            await follow()
+
+        await send_request(fleet, "value", Set("a", 1))
+        await decide()
+        await send_request(fleet, "graph", Derive("double", "sum", {"of": ("a", "a")}))
+        await decide()
+        await send_blob(fleet, "dead", b"no updates")  # nothing is edited
+        await decide()
+        await checkpointer.write(context, commits)
+        await follow()
+        async with recorded_attempt(commits, Attempt(99, 0, 1), lambda: False):
+            await follow()
+        await follow()
+        await update()
+        await checkpointer.write(context, commits)
+        await follow()
+        await send_request(fleet, "again", recompute=Recompute())
+        await decide()
+        await fleet.send("new", X_MESSAGE_VERSION="99")
+        await decide(held=True)
+        await update()
+    assert owed == [False, *[True] * 5, False, False, True, True, False]
 
 
 async def test_a_large_blob_fills_its_own_commit_and_no_later_one(fleet: Fleet) -> None:
@@ -138,6 +202,17 @@ async def test_a_request_that_time_may_mend_waits_for_its_time_in_all_however_of
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == ["unsupported_version"]
     assert (await fleet.log())[-1] == (Kind.REBASE, ["@1", "good"])
+
+
+async def test_a_commit_is_not_before_the_last_of_its_requests_however_late_the_clock(fleet: Fleet) -> None:
+    fleet.now_ms = 1_000
+    await fleet.send("first")
+    time.sleep(0.002)  # noqa: ASYNC251 - NATS stores the next request at least a millisecond later
+    await fleet.send("last")
+    async with fleet.owner(redelivered=False) as owner:
+        *_, last = owner.queued
+        await owner.decide_all()
+        assert owner.commits.state.outcomes[RequestId("last")].at_ms == last.timestamp_ns // 1_000_000
 
 
 HOUR = 3_600_000  # ms, and more than the retry window
