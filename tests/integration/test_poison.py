@@ -98,6 +98,31 @@ async def test_an_outage_or_a_shutdown_in_a_try_counts_for_nothing(fleet: Fleet)
         assert await owner.decide_all() == []
 
 
+async def test_a_shutdown_counts_for_nothing_though_another_commit_is_under_way(fleet: Fleet) -> None:
+    await fleet.send("good")
+    scope, stopped = anyio.CancelScope(), anyio.Event()
+
+    async def read(*_: object) -> None:
+        stopped.set()
+        await cancelled(scope)
+
+    async with fleet.owner(redelivered=True) as owner, anyio.create_task_group() as group:
+
+        async def append_meanwhile() -> None:
+            await stopped.wait()
+            async with owner.commits.append_lock():
+                for _ in range(20):
+                    await anyio.lowlevel.checkpoint()
+
+        group.start_soon(append_meanwhile)
+        with pytest.MonkeyPatch.context() as patch, scope:
+            patch.setattr(processing.RequestReader, "read", read)  # type: ignore[attr-defined]
+            await owner.decide_all()
+    assert scope.cancelled_caught
+    async with fleet.owner(redelivered=True) as owner:
+        assert owner.deaths == {}
+
+
 async def test_a_try_that_hung_counts_though_its_owner_lives_on(fleet: Fleet) -> None:
     """It stood still until its lease ran out, and then found that no other server had taken over."""
     await fleet.send("bad", "good")
@@ -174,10 +199,11 @@ async def test_a_suspect_that_has_to_wait_stays_one(fleet: Fleet) -> None:
         async with fleet.owner(redelivered=True) as owner:
             with pytest.raises(ZeroDivisionError):
                 await owner.decide_all()
+    fleet.now_ms += 60_000  # its wait begins when it has to wait, not when an owner died of it
     async with fleet.owner(redelivered=True) as owner:
         with pytest.raises(QueueBlocked):
             await owner.decide_all()
-        assert owner.commits.state.attempts == {1: Attempt(1, 1, 1_000, 1)}
+        assert owner.commits.state.attempts == {1: Attempt(1, 1, 61_000, 1)}
 
 
 async def test_a_process_tries_one_suspect_at_a_time(fleet: Fleet) -> None:

@@ -16,6 +16,7 @@ from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_core.blob_address import address_of
 from rebaser_core.commit import Attempt, Kind
 from rebaser_core.encoding.envelope import REPLY_INBOX
+from rebaser_core.errors import TransientError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
 from rebaser_core.subjects import Subjects
@@ -116,6 +117,31 @@ async def test_a_large_blob_fills_its_own_commit_and_no_later_one(fleet: Fleet) 
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == []
     assert await fleet.log() == [(Kind.REBASE, ["a", "b", "large"]), (Kind.REBASE, ["c", "d", "e", "f"])]
+    await fleet.context.deleter.flush()
+    assert await fleet.js.last(fleet.subjects.requests_stream, fleet.subjects.requests(KEY)) is None
+
+
+async def test_a_reply_that_cannot_be_sent_holds_up_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision is in the log: its client finds it there when it sends the request again."""
+    connection = fleet.js.connection
+    publish = connection.publish
+
+    async def lose_replies(subject: str, *given: Any, **more: Any) -> None:
+        if subject == inbox:
+            raise TransientError("the connection is gone")
+        await publish(subject, *given, **more)
+
+    inbox = connection.new_inbox()
+    monkeypatch.setattr(connection, "publish", lose_replies)
+    await send_blob(fleet, "dead", b"no updates", inbox)
+    for id_ in ("one", "two"):
+        await send_blob(fleet, id_, encode_updates_blob([Set(id_, 1)]), inbox)
+    async with fleet.owner(redelivered=False) as owner:
+        [pending] = (await owner.processor.process(owner.queued)).dead
+        await owner.processor.publish_dead_letter(pending)
+    assert await fleet.log() == [(Kind.REBASE, ["dead", "one", "two"])]
+    await fleet.context.deleter.flush()
+    assert await fleet.js.last(fleet.subjects.requests_stream, fleet.subjects.requests(KEY)) is None
 
 
 async def test_a_copy_of_a_decided_request_holds_nobody_up_though_its_blob_is_gone(fleet: Fleet) -> None:
