@@ -120,12 +120,17 @@ async def test_dead_letters_of_one_request_id_are_all_sent_again(
     assert {one.data for one in stored if one is not None} == payloads
 
 
+@pytest.mark.parametrize("room", [20_000, 400])
 async def test_a_large_payload_comes_back_from_its_blob(
-    client: RebaserClient, cemetery: Cemetery, js: JetStream, subjects: Subjects
+    client: RebaserClient, cemetery: Cemetery, js: JetStream, subjects: Subjects, room: int
 ) -> None:
-    data = await cemetery.bury("a", payload=bytes(js.connection.max_payload - 20_000))
+    """`room`: bytes that the request had for its headers, which may be fewer than the copy takes for its own."""
+    data = await cemetery.bury("a", payload=bytes(js.connection.max_payload - room))
     [letter] = await found(client)
     assert letter.payload_address is not None
+    copy = await js.last(subjects.dlq_stream, subjects.dlq(KEY))
+    assert copy is not None
+    assert copy.data == b""
     assert await client.dead_letters.redrive(letter)
     stored = await js.last(subjects.requests_stream, subjects.requests(KEY))
     assert stored is not None

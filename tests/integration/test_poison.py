@@ -256,6 +256,9 @@ async def test_redriven_poison_that_nobody_deleted_yet_is_read_by_nobody(fleet: 
     async with fleet.owner(redelivered=True) as owner:
         messages = owner.queued
         assert await owner.decide_all() == ["poison"]
+        dead = owner.commits.state.recorded(RequestId("bad"))
+        assert dead is not None
+        assert (dead.decision.redrive, dead.decision.attempts) == (1, 2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processing.RequestReader, "read", lambda *_: dies())  # type: ignore[attr-defined]
         async with fleet.owner(redelivered=True) as owner:

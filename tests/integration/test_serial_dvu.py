@@ -187,6 +187,16 @@ async def test_an_owner_whose_dvu_failed_announces_the_next_try_as_well(fleet: F
     assert await fleet.deaths() == 1, "nothing says what this owner died of"
 
 
+async def test_what_ended_an_owner_is_announced_also_by_one_whose_task_is_new(fleet: Fleet) -> None:
+    """The owner in between put it off, and gave its task back meanwhile."""
+    await fleet.owner_ends(Death(), Death)
+    _, dvu = await fleet.owner(redelivered=False)
+    fleet.engine.ends = Death()
+    with pytest.raises(Death):
+        await dvu.run()
+    assert await fleet.deaths() == 2
+
+
 async def cancelled(scope: anyio.CancelScope) -> list[list[bytes]]:
     scope.cancel()
     await anyio.sleep_forever()

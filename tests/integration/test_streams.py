@@ -2,14 +2,17 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from rebaser.runtime import stream_watch as module
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream
+from rebaser_core.errors import TransientError
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import SEQUENCE_GAP, TASKS_CONSUMER, TopologyOptions
 from tests.conftest import Events
@@ -89,6 +92,29 @@ async def test_a_stream_that_is_lost_again_is_told_of_again(js: JetStream, subje
         assert len(streams.losses) == 2
     assert first[1] >= first[0] + SEQUENCE_GAP
     assert first[2] >= first[1] + SEQUENCE_GAP, "an old ack would hit a message of the new stream"
+
+
+async def test_a_stream_that_cannot_be_made_again_is_told_of_once_and_the_server_is_unready_meanwhile(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, problems = subjects.commits_stream, list[str]()
+
+    async def refused_at_first(*given: Any) -> None:
+        problems.append(streams.problem)
+        if len(problems) <= 3:
+            raise TransientError("no place left")
+        await ensure_topology(*given)
+
+    async with watched(js, subjects) as (streams, holder):
+        monkeypatch.setattr(module, "ensure_topology", refused_at_first)
+        await js.delete_stream(name)
+        streams.check_soon()
+        await holder.made.wait()
+        assert holder.told == [("lost", frozenset([name])), ("made", frozenset([name]))]
+        assert len(streams.losses) == 1
+        while streams.problem:
+            await checkpoint()
+    assert problems == [f"not there: {name}", *["the streams cannot be checked: no place left"] * 3]
 
 
 async def test_of_servers_that_make_a_stream_at_once_all_go_on(js: JetStream, subjects: Subjects) -> None:

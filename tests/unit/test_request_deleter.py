@@ -59,3 +59,13 @@ async def test_what_is_added_while_others_are_deleted_is_deleted_too(monkeypatch
                 await stream.done.wait()
             group.cancel_scope.cancel()
     assert stream.deleted == {1, 2, 3}
+
+
+async def test_what_was_lost_with_the_stream_is_not_deleted_from_the_new_one() -> None:
+    stream = Stream(set())
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    deleter.add([1, 2])
+    deleter.clear()
+    deleter.add([3])
+    await deleter.flush()
+    assert stream.deleted == {3}
