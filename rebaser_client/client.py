@@ -18,7 +18,7 @@ from rebaser_client.admin.dead_letters import DeadLetterBox
 from rebaser_client.background_context import BackgroundContext, require_asyncio
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.errors import RequestTimeout
-from rebaser_client.jetstream import Connection, JetStream, Msg
+from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
 from rebaser_client.options import (
     MAX_IN_FLIGHT,
     ClientOptions,
@@ -43,6 +43,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Recompute, Update
 
 Wait: TypeAlias = Literal["applied", "derived"]
+WAITS, MANY_WAITS = get_args(Wait), get_args(WaitMany)
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 RESEND_TIMEOUT = 5.0  # seconds; if it expires, the resender tries again at its next check
@@ -178,7 +179,8 @@ class RebaserClient(ReadOperations):
         key = known_key(workspace, change_set)
         id_ = self._request_id(request_id)
         deadline = self._loop.time() + timeout
-        await self._enter(id_, timeout)
+        if not self._in_flight.enter_now():
+            await self._enter(id_, timeout)
         try:
             request = await self._sender.prepare(
                 key, id_, updates, deadline, from_change_set=from_change_set, recompute=recompute
@@ -214,19 +216,20 @@ class RebaserClient(ReadOperations):
 
         A `RequestTimeout` has the commit if the request was applied and only its DVU is missing.
         """
-        if wait not in get_args(Wait):
+        if wait not in WAITS:
             raise UnprocessableError(f"wait is 'applied' or 'derived', not {wait!r}", code="invalid_argument")
         key = known_key(workspace, change_set)
         id_ = self._request_id(request_id)
         deadline = self._loop.time() + timeout
-        await self._enter(id_, timeout)
-        entered = True
-        inbox, reply = self._connection.open_reply()
-        # A timer, not a cancel scope: this is the hot path, and a scope costs as much as encoding the request.
-        timer = self._loop.call_at(deadline, _expire, reply)
+        # A timeout of the reply, not a cancel scope, which costs as much as encoding the request.
+        inbox, reply = self._connection.open_reply(timeout=timeout)
+        entered = False
         request: OutgoingRequest | None = None
         commit: int | None = None
         try:
+            if not self._in_flight.enter_now():
+                await self._enter(id_, timeout)
+            entered = True
             request = await self._sender.prepare(
                 key, id_, updates, deadline, from_change_set=from_change_set, recompute=recompute, inbox=inbox
             )
@@ -236,7 +239,10 @@ class RebaserClient(ReadOperations):
             stored_at = self._loop.time()
             self._task_publisher.start_unless_answered(key, reply)
             self._resender.add(request)
-            message = await reply
+            try:
+                message = await reply
+            except RequestTimeoutError:
+                raise TimeoutError from None
             self._resender.remove(request)  # before the wait for a DVU, which may take long
             self._task_publisher.record_answer(key, stored_at)
             response = decode(message.headers, message.data, self._limits, expect=EnqueueUpdatesResponse)
@@ -249,7 +255,6 @@ class RebaserClient(ReadOperations):
         finally:
             if entered:
                 self._in_flight.release()
-            timer.cancel()
             self._connection.close_reply(inbox)
             if request is not None:
                 self._resender.remove(request)
@@ -280,7 +285,7 @@ class RebaserClient(ReadOperations):
         raise, and `UnprocessableError` for other arguments. If the call ends early, some of the requests may be
         applied later.
         """
-        if wait not in get_args(WaitMany):
+        if wait not in MANY_WAITS:
             raise UnprocessableError(f"wait is 'stored' or 'applied', not {wait!r}", code="invalid_argument")
         services = RequestServices(
             self._connection,
@@ -336,8 +341,3 @@ class RebaserClient(ReadOperations):
     async def _send_again(self, request: OutgoingRequest) -> None:
         await self._sender.store(request, self._loop.time() + RESEND_TIMEOUT)
         self._task_publisher.start(request.key)
-
-
-def _expire(reply: asyncio.Future[Msg]) -> None:
-    if not reply.done():
-        reply.set_exception(TimeoutError())

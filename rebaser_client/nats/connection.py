@@ -116,13 +116,21 @@ class Connection:
         Raises `NotConnectedError`, or `UnprocessableError` for a message that cannot be sent: too large, or with an
         invalid subject or header name.
         """
+        if not self.publish_soon(subject, payload, headers, reply=reply):
+            await self.flush()
+
+    def publish_soon(self, subject: str, payload: bytes, headers: dict[str, str] | None, *, reply: str = "") -> bool:
+        """Do as `publish`, without waiting. Return False if so much waits to be sent that the caller should `flush`."""
         link = self._link
         if link is None:
             self.check_open()
             raise NotConnectedError("there is no connection to NATS")
         with translate_errors():
-            room = link.publish(subject, payload, reply, headers)
-        if not room:
+            return link.publish(subject, payload, reply, headers)
+
+    async def flush(self) -> None:
+        """Return when what waits to be sent has been written to the socket, or when that takes too long."""
+        if (link := self._link) is not None:
             await link.flush()
 
     def publish_now(self, subject: str, payload: bytes, *, reply: str = "") -> bool:
@@ -174,7 +182,7 @@ class Connection:
 
         The future fails as `request` does if there is no answer `within` seconds. An answer of status 503 is a message.
         """
-        pending = PendingRequest(self._replies, *self._replies.open_request(subject, within))
+        pending = self._replies.open_request(subject, within)
         try:
             await self.publish(subject, payload, headers, reply=pending.inbox)
         except BaseException:
@@ -182,12 +190,13 @@ class Connection:
             raise
         return pending
 
-    def open_reply(self, subject: str = "") -> tuple[str, asyncio.Future[Msg]]:
-        """Return a reply subject for one answer to a request on `subject`, and a future for that answer.
+    def open_reply(self, subject: str = "", *, timeout: float | None = None) -> tuple[str, asyncio.Future[Msg]]:
+        """Return a reply subject for one answer to a request on `subject`, and a future, which fails after `timeout`.
 
         Both outlive a reconnect, until `close_reply`.
         """
-        return self._replies.open(subject)
+        pending = self._replies.open(subject, timeout)
+        return pending.inbox, pending.future
 
     def close_reply(self, inbox: str) -> None:
         """Stop waiting for an answer on `inbox`."""
@@ -246,24 +255,12 @@ class Connection:
         `NotAllowed` if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject on which
         the messages are requested.
         """
-        send, receive = anyio.create_memory_object_stream[Msg](max_pending)
-        messages = MessageIterator(receive)
-
-        def handle(literal: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
-            try:
-                send.send_nowait(Msg(literal, reply, data, headers))
-            except anyio.WouldBlock:
-                log.warning("message_dropped", subject=literal, pending=max_pending)
-            except anyio.ClosedResourceError:
-                pass  # `denied` was called, but part of the subject is still delivered
-
-        def denied(error: NotAllowed) -> None:
-            messages.denied = error
-            send.close()
-
-        with send, receive:
-            subscription = await self.listen(subject, handle, on_denied=denied, request_subject=request_subject)
-            remove_hook = self.on_close(send.close)
+        messages = MessageIterator(max_pending)
+        with messages:
+            subscription = await self.listen(
+                subject, messages.handle, on_denied=messages.deny, request_subject=request_subject
+            )
+            remove_hook = self.on_close(messages.end)
             try:
                 yield messages
             finally:

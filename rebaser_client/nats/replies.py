@@ -14,92 +14,143 @@ EXTRA_ROUNDS = 3  # after this many rounds, a loop that was blocked has surely r
 ROUND_PAUSE = 0.01  # seconds
 
 
+class PendingRequest:
+    """A reply subject, `inbox`, and the `future` of its answer. The caller closes it, answered or not."""
+
+    __slots__ = ("_replies", "deadlines", "future", "inbox", "lasting", "subject")
+
+    def __init__(self, replies: "Replies", inbox: str, subject: str, future: asyncio.Future[Msg]) -> None:
+        self.inbox = inbox
+        self.subject = subject  # of the request; empty if requests are sent to several subjects
+        self.future = future
+        self.lasting = True  # it outlives the connection on which the request was sent
+        self.deadlines: _Deadlines | None = None  # None if it has no timeout
+        self._replies = replies
+
+    def close(self) -> None:
+        """Stop waiting for the answer."""
+        self._replies.close(self.inbox)
+
+
+class _Deadlines:
+    """The pending requests with one timeout in the order in which they are due, and the timer that serves them all.
+
+    A timer for each request would take a tenth of the time of a request.
+    """
+
+    __slots__ = ("due", "shared", "timeout", "timer")
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.due: dict[PendingRequest, float] = {}
+        self.shared = False  # whether a second request had this timeout: then more will
+        self.timer: asyncio.TimerHandle | None = None
+
+
 class Replies:
     """Hands out reply subjects under `inbox`, which ends in a dot. Each is for one answer."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox = inbox
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[str, asyncio.Future[Msg]] = {}
-        self._requests: dict[asyncio.Future[Msg], None] = {}  # oldest first, and failed in that order
-        self._subjects: dict[asyncio.Future[Msg], str] = {}
+        self._waiting: dict[str, PendingRequest] = {}  # by reply subject, oldest first
+        self._deadlines: dict[float, _Deadlines] = {}  # by timeout
         self._count = 0
 
-    def open(self, subject: str) -> tuple[str, asyncio.Future[Msg]]:
-        """Return a reply subject for a request to `subject` (empty: several subjects), and a future for its answer."""
-        self._count += 1
-        token = str(self._count)
-        future = self._waiting[token] = self._loop.create_future()
-        if subject:
-            self._subjects[future] = subject
-        return self.inbox + token, future
+    def open(self, subject: str, timeout: float | None = None) -> PendingRequest:
+        """Return a reply subject for a request to `subject` (empty: several subjects), and a future for its answer.
 
-    def open_request(self, subject: str, timeout: float) -> tuple[str, asyncio.Future[Msg], asyncio.TimerHandle]:
-        """Do as `open`; the future also fails after `timeout` seconds, or when the connection is lost."""
-        inbox, future = self.open(subject)
-        self._requests[future] = None
-        due = self._loop.time() + timeout
-        return inbox, future, self._loop.call_at(due, self._expire, future, subject, timeout, due, EXTRA_ROUNDS)
+        The future fails after `timeout` seconds.
+        """
+        self._count += 1
+        inbox = f"{self.inbox}{self._count}"
+        pending = self._waiting[inbox] = PendingRequest(self, inbox, subject, self._loop.create_future())
+        if timeout is not None:
+            self._set_deadline(pending, timeout)
+        return pending
+
+    def open_request(self, subject: str, timeout: float) -> PendingRequest:
+        """Do as `open`; the future also fails when the connection is lost."""
+        pending = self.open(subject, timeout)
+        pending.lasting = False
+        return pending
 
     def close(self, inbox: str) -> None:
         """Forget the reply subject `inbox`; an answer that still arrives is dropped."""
-        future = self._waiting.pop(inbox[len(self.inbox) :], None)
-        if future is not None:
-            self._requests.pop(future, None)
-            self._subjects.pop(future, None)
-            if not future.cancel() and not future.cancelled():
-                future.exception()  # marks it as retrieved, in case no task awaits it
+        pending = self._waiting.pop(inbox, None)
+        if pending is None:
+            return
+        deadlines, future = pending.deadlines, pending.future
+        if deadlines is not None:
+            deadlines.due.pop(pending, None)
+            if not deadlines.due and not deadlines.shared:
+                self._forget(deadlines)
+        if not future.cancel() and not future.cancelled():
+            future.exception()  # marks it as retrieved, in case no task awaits it
 
     def close_all(self) -> None:
         """Fail every future, because the connection is closed."""
-        for future in self._waiting.values():
-            _fail(future, ClientClosedError())
+        for pending in self._waiting.values():
+            _fail(pending.future, ClientClosedError())
+        for deadlines in list(self._deadlines.values()):
+            self._forget(deadlines)
 
     def lose(self) -> None:
         """Fail the futures of requests: the connection is lost, and with it their answers."""
-        for future in self._requests:
-            _fail(future, RequestTimeoutError("the connection was lost before an answer arrived"))
+        for pending in self._waiting.values():
+            if not pending.lasting:
+                _fail(pending.future, RequestTimeoutError("the connection was lost before an answer arrived"))
 
     def deny(self, error: NotAllowed) -> bool:
         """Fail the answers to requests that NATS refused to publish. Return whether any was awaited."""
         failed = False
-        for future, subject in self._subjects.items():
-            if subject == error.subject:
-                failed |= _fail(future, error)
+        for pending in self._waiting.values():
+            if pending.subject and pending.subject == error.subject:
+                failed |= _fail(pending.future, error)
         return failed
 
     def handle(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
         """Complete the future of a message on the inbox (a `Handler`)."""
-        future = self._waiting.get(subject[len(self.inbox) :])
-        if future is not None and not future.done():
-            future.set_result(Msg(subject, reply, data, headers))
+        pending = self._waiting.get(subject)
+        if pending is not None and not pending.future.done():
+            pending.future.set_result(Msg(subject, reply, data, headers))
 
-    def _expire(self, future: asyncio.Future[Msg], subject: str, timeout: float, due: float, rounds: int) -> None:
-        if future.done():
-            return
-        now = self._loop.time()
-        if rounds and now - due > LATE:  # the loop was blocked, and the answer may wait in the socket
-            again = now + ROUND_PAUSE
-            self._loop.call_at(again, self._expire, future, subject, timeout, again, rounds - 1)
+    def _set_deadline(self, pending: PendingRequest, timeout: float) -> None:
+        deadlines = self._deadlines.get(timeout)
+        if deadlines is None:
+            deadlines = self._deadlines[timeout] = _Deadlines(timeout)
         else:
-            _fail(future, RequestTimeoutError(f"no answer on {subject} within {timeout:g} s"))
+            deadlines.shared = True
+        pending.deadlines = deadlines
+        due = deadlines.due[pending] = self._loop.time() + timeout
+        if deadlines.timer is None:
+            self._set_timer(deadlines, due, EXTRA_ROUNDS)
 
+    def _set_timer(self, deadlines: _Deadlines, at: float, rounds: int) -> None:
+        deadlines.timer = self._loop.call_at(at, self._expire, deadlines, at, rounds)
 
-class PendingRequest:
-    """A request that was published, and the future of its answer. The caller closes it, answered or not."""
+    def _forget(self, deadlines: _Deadlines) -> None:
+        if deadlines.timer is not None:
+            deadlines.timer.cancel()
+            deadlines.timer = None
+        self._deadlines.pop(deadlines.timeout, None)
 
-    __slots__ = ("_replies", "_timer", "future", "inbox")
-
-    def __init__(self, replies: Replies, inbox: str, future: asyncio.Future[Msg], timer: asyncio.TimerHandle) -> None:
-        self.inbox = inbox
-        self.future = future
-        self._timer = timer
-        self._replies = replies
-
-    def close(self) -> None:
-        """Stop waiting for the answer."""
-        self._timer.cancel()
-        self._replies.close(self.inbox)
+    def _expire(self, deadlines: _Deadlines, at: float, rounds: int) -> None:
+        """Fail the requests that are due, and set the timer for the next one."""
+        now = self._loop.time()
+        if rounds and now - at > LATE:  # the loop was blocked, and the answers may wait in the socket
+            self._set_timer(deadlines, now + ROUND_PAUSE, rounds - 1)
+            return
+        due = deadlines.due
+        while due:
+            pending = next(iter(due))
+            if due[pending] > now:
+                self._set_timer(deadlines, due[pending], EXTRA_ROUNDS)
+                return
+            del due[pending]
+            text = f"no answer on {pending.subject} within {deadlines.timeout:g} s"
+            _fail(pending.future, RequestTimeoutError(text))
+        self._forget(deadlines)
 
 
 def _fail(future: asyncio.Future[Msg], error: Exception) -> bool:

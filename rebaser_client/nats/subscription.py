@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Protocol, Self
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from rebaser_client.errors import NotAllowed
@@ -95,11 +94,40 @@ class Subscription:
 
 
 class MessageIterator:
-    """The iterator that `Connection.subscribe` yields. A read that is cancelled loses no message."""
+    """The iterator that `Connection.subscribe` yields. A read that is cancelled loses no message.
 
-    def __init__(self, received: MemoryObjectReceiveStream[Msg]) -> None:
-        self.denied: NotAllowed | None = None
-        self._received = received
+    At most `max_pending` messages wait for the reader; those beyond are dropped, and logged.
+    """
+
+    def __init__(self, max_pending: int) -> None:
+        self._max_pending = max_pending
+        self._send, self._received = anyio.create_memory_object_stream[Msg](max_pending)
+        self._denied: NotAllowed | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._send.close()
+        self._received.close()
+
+    def handle(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
+        """Queue a message (a `Handler`)."""
+        try:
+            self._send.send_nowait(Msg(subject, reply, data, headers))
+        except anyio.WouldBlock:
+            log.warning("message_dropped", subject=subject, pending=self._max_pending)
+        except anyio.ClosedResourceError:
+            pass  # `deny` was called, but part of the subject is still delivered
+
+    def deny(self, error: NotAllowed) -> None:
+        """End the iteration with `error` after the messages that wait."""
+        self._denied = error
+        self.end()
+
+    def end(self) -> None:
+        """End the iteration after the messages that wait."""
+        self._send.close()
 
     def __aiter__(self) -> Self:
         return self
@@ -108,6 +136,6 @@ class MessageIterator:
         try:
             return await self._received.receive()
         except anyio.EndOfStream:
-            if self.denied is not None:
-                raise self.denied from None
+            if self._denied is not None:
+                raise self._denied from None
             raise StopAsyncIteration from None

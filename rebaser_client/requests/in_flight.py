@@ -21,11 +21,15 @@ class InFlight:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._loop = asyncio.get_running_loop()
 
+    def enter_now(self) -> bool:
+        """Return whether the caller is admitted. It is if there is room, which means that nobody waits."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
     async def enter(self, deadline: float) -> None:
         """Wait to be admitted. Raises `TimeoutError` at `deadline` (loop time)."""
-        if self._free:  # then nobody waits
-            self._free -= 1
-            return
         admission = self.ask()
         try:
             with anyio.fail_after(deadline - self._loop.time()):
@@ -37,8 +41,7 @@ class InFlight:
     def ask(self) -> asyncio.Future[None]:
         """Return a future that completes when the caller is admitted."""
         admission: asyncio.Future[None] = self._loop.create_future()
-        if self._free:
-            self._free -= 1
+        if self.enter_now():
             admission.set_result(None)
         else:
             self._waiting.append(admission)

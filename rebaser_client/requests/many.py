@@ -182,7 +182,8 @@ class ManyRequests:
             return False
         if self._admission is None:
             self._admission = in_flight.ask()
-            self._admission.add_done_callback(self._wake_up)
+            if not self._admission.done():
+                self._admission.add_done_callback(self._wake_up)
         return self._admission.done()
 
     async def _take(self, request: object) -> None:

@@ -126,8 +126,11 @@ def _in_connection(connection: Connection) -> Iterator[str]:
             if not isinstance(getattr(hook, "__self__", None), Resender):
                 yield f"the hook {getattr(hook, '__qualname__', hook)}"
     replies = connection._replies
-    if replies._waiting or replies._requests or replies._subjects:
-        yield f"waiters for replies: {list(replies._waiting)}, {len(replies._requests)} of them for requests"
+    if replies._waiting:
+        yield f"waiters for replies: {list(replies._waiting)}"
+    due = sum(len(deadlines.due) for deadlines in replies._deadlines.values())
+    if due:
+        yield f"deadlines of {due} replies"
 
 
 def _in_server(server: Server) -> Iterator[str]:

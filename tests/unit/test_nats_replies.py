@@ -12,6 +12,7 @@ import pytest
 
 from rebaser_client.errors import ClientClosedError
 from rebaser_client.nats.errors import RequestTimeoutError
+from rebaser_client.nats.messages import Msg
 from rebaser_client.nats.replies import LATE, Replies
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.anyio
 async def test_an_answer_that_stood_in_the_socket_while_the_loop_was_held_up_counts() -> None:
     loop = asyncio.get_running_loop()
     replies = Replies("_INBOX.x.")
-    inbox, future, _ = replies.open_request("s", 0.05)
+    pending = replies.open_request("s", 0.05)
+    inbox, future = pending.inbox, pending.future
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -35,7 +37,7 @@ async def test_an_answer_that_stood_in_the_socket_while_the_loop_was_held_up_cou
 
 async def test_a_loop_that_is_always_held_up_gives_up_all_the_same() -> None:
     loop = asyncio.get_running_loop()
-    inbox, future, _ = Replies("_INBOX.x.").open_request("s", 0.01)
+    future = Replies("_INBOX.x.").open_request("s", 0.01).future
 
     def hold_up() -> None:
         time.sleep(1.5 * LATE)
@@ -45,20 +47,17 @@ async def test_a_loop_that_is_always_held_up_gives_up_all_the_same() -> None:
     hold_up()
     with anyio.fail_after(30), pytest.raises(RequestTimeoutError, match=r"within 0\.01 s"):
         await future
-    assert inbox
 
 
 async def test_nothing_is_kept_for_an_answer_that_nobody_awaits_any_more() -> None:
     replies = Replies("_INBOX.x.")
-    inbox, future, timer = replies.open_request("s", 60)
-    timer.cancel()
-    awaited = [replies.open("s"), replies.open(""), (inbox, future)]
-    kept = [weakref.ref(future) for _, future in awaited]
-    for inbox, _ in awaited:
-        replies.close(inbox)
-    del awaited, future, _
+    awaited = [replies.open("s"), replies.open(""), *(replies.open_request("s", seconds) for seconds in (60, 60, 30))]
+    kept = [weakref.ref(pending.future) for pending in awaited]
+    for pending in awaited:
+        pending.close()
+    del awaited, pending
     gc.collect()
-    assert [one() for one in kept] == [None, None, None]
+    assert [one() for one in kept] == [None] * 5
 
 
 async def test_answers_that_nobody_awaits_when_a_connection_ends_are_no_errors() -> None:
@@ -69,18 +68,53 @@ async def test_answers_that_nobody_awaits_when_a_connection_ends_are_no_errors()
     loop.set_exception_handler(lambda _, context: told.append(context))
     try:
         replies = Replies("_INBOX.x.")
-        _, lost, timer = replies.open_request("s", 60)
-        closed, late = replies.open("s")[1], replies.open("s")[1]
-        timer.cancel()
+        lost = replies.open_request("s", 60).future
+        closed, late = replies.open("s").future, replies.open("s").future
         replies.lose()
         replies.close_all()
         with pytest.raises(RequestTimeoutError):
             await lost
         with pytest.raises(ClientClosedError):
             await late
-        del lost, closed, late, timer, replies
+        del lost, closed, late, replies
         gc.collect()
         await anyio.lowlevel.checkpoint()
     finally:
         loop.set_exception_handler(before)
     assert told == []
+
+
+async def test_each_request_has_its_own_deadline() -> None:
+    """Those of one timeout share a timer."""
+    replies = Replies("_INBOX.x.")
+    began = asyncio.get_running_loop().time()
+    opened = [replies.open_request("s", 0.2)]
+    await anyio.sleep(0.1)
+    opened += [replies.open_request("s", 0.2), replies.open_request("s", 0.05), replies.open_request("s", 0.2)]
+    answered = opened.pop()
+    replies.handle(answered.inbox, "", b"answer", None)
+    ended: list[tuple[int, float]] = []
+    async with anyio.create_task_group() as group:
+        for number, pending in enumerate(opened):
+
+            async def expect(number: int, future: asyncio.Future[Msg]) -> None:
+                with pytest.raises(RequestTimeoutError):
+                    await future
+                ended.append((number, asyncio.get_running_loop().time() - began))
+
+            group.start_soon(expect, number, pending.future)
+    assert [number for number, _ in ended] == [2, 0, 1]
+    assert all(after >= least for (_, after), least in zip(ended, (0.15, 0.2, 0.3), strict=True))
+    assert (await answered.future).data == b"answer"
+
+
+async def test_a_timer_ends_with_the_requests_that_it_serves() -> None:
+    """A timeout that a single request has leaves nothing behind, nor does any once the connection is closed."""
+    replies = Replies("_INBOX.x.")
+    once, one, two = replies.open_request("s", 30), replies.open_request("s", 60), replies.open_request("s", 60)
+    timers = [deadlines.timer for pending in (once, one) if (deadlines := pending.deadlines)]
+    for pending in (once, one, two):
+        pending.close()
+    assert [timer is not None and timer.cancelled() for timer in timers] == [True, False]  # more will need the second
+    replies.close_all()
+    assert all(timer is not None and timer.cancelled() for timer in timers)
