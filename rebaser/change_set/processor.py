@@ -172,6 +172,7 @@ class Processor:
     ) -> list[PendingDeadLetter]:
         dead: list[PendingDeadLetter] = []
         done: list[int] = []
+        room = True
         for message, (decision, earlier) in zip(messages, answers, strict=False):
             commit = sequence if earlier is None else earlier
             if decision.outcome is Outcome.DEAD and decision.sequence == message.stream_sequence:
@@ -180,27 +181,31 @@ class Processor:
             elif (original := self._pending_dead.get(decision.sequence)) is not None:
                 original.duplicates.append(message)
             else:
-                await self.answer(message, decision, commit)
+                room = self.answer(message, decision, commit) and room
                 done.append(message.stream_sequence)
+        if not room:
+            await self._context.connection.flush()
         self._context.deleter.add(done)
         return dead
 
-    async def answer(self, message: Message, decision: Decision, commit: int) -> None:
+    def answer(self, message: Message, decision: Decision, commit: int) -> bool:
         """Send the reply if the client asked for one and its inbox is allowed.
 
-        A failure is only logged, because the decision is in the log already.
+        A failure is only logged, because the decision is in the log already. Return False if so much waits to be sent
+        that the caller should await `Connection.flush`.
         """
         inbox = (message.headers or {}).get(REPLY_INBOX)
         if inbox is None:
-            return
+            return True
         if not inbox_allowed(inbox, self._context.settings.inbox_prefix):
             self._log.warning("reply_refused", seq=message.stream_sequence, inbox=inbox[:80])
-            return
+            return True
         headers, payload = reply(message.headers, self._key, decision, commit)
         try:
-            await self._context.connection.publish(inbox, payload, headers)
+            return self._context.connection.publish_soon(inbox, payload, headers)
         except RebaserError as error:
             self._log.warning("reply_failed", seq=message.stream_sequence, reason=error.message)
+            return True
 
     async def publish_dead_letter(self, pending: PendingDeadLetter) -> None:
         """Copy a dead request to the dead letters, answer it, and delete it.
@@ -213,7 +218,8 @@ class Processor:
         self._log.warning("request_dead", **fields, reason=decision.message)
         self._pending_dead.pop(decision.sequence, None)  # from now on, messages that repeat it are answered at once
         for message in (pending.message, *pending.duplicates):
-            await self.answer(message, decision, pending.commit)
+            if not self.answer(message, decision, pending.commit):
+                await context.connection.flush()
             self._context.deleter.add([message.stream_sequence])
 
     def _first_attempt(self, deferred: DeferredRequest, message: Message) -> Attempt:

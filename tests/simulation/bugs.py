@@ -237,7 +237,7 @@ BUGS = (
         2,
         PROCESSOR,
         "        await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())\n",
-        """        await self.answer(pending.message, decision, pending.commit)
+        """        self.answer(pending.message, decision, pending.commit)
         await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())
 """,
     ),
@@ -247,7 +247,7 @@ BUGS = (
         42,
         PROCESSOR,
         "                original.duplicates.append(message)\n",
-        "                await self.answer(message, decision, commit)\n",
+        "                self.answer(message, decision, commit)\n",
     ),
     bug(
         "what an owner has not yet decided is forgotten when a commit is full",
