@@ -1,6 +1,7 @@
 """Limits of requests and commits. All of them are enforced, because a hostile sender can reach every limit."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,12 @@ class Limits:
     @property
     def without_matches(self) -> "Limits":
         """The limits for messages of versions that had no matches."""
-        return replace(self, max_matches=0) if self.max_matches else self
+        return _without_matches(self)
+
+
+@lru_cache(maxsize=16)  # asked for with each request
+def _without_matches(limits: Limits) -> Limits:
+    return replace(limits, max_matches=0) if limits.max_matches else limits
 
 
 DEFAULT_LIMITS = Limits()

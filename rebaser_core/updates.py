@@ -221,7 +221,9 @@ def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) ->
 
     Raises `UnprocessableError`, naming the position (from 0) of the invalid update.
     """
-    if not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping)):
+    if type(updates) not in (list, tuple) and (
+        not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping))
+    ):
         raise _invalid(f"updates are an iterable of Set, Derive, Unset and Remove, not {_named(updates)}")
     raw = []
     for position, update in enumerate(updates):

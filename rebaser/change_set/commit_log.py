@@ -183,7 +183,7 @@ class CommitLog:
         do not decode to the commit, `TransientError` if a blob cannot be stored.
         """
         limits = thresholds.now
-        is_table = isinstance(commit.delta, ComputedTable)
+        is_table = type(commit.delta) is ComputedTable
         inline_rows = limits.inline_table_max_rows if is_table else limits.inline_max_updates
         try:
             if len(commit.delta) > inline_rows:

@@ -70,8 +70,12 @@ class RequestReader:
                 updates, blob = await self._fetch(request.updates_address or "")
             size = len(message.data) if blob is None else blob.size
             here = len(updates) <= CHECKED_HERE and size < thresholds.now.updates_on_loop_max_bytes
-            digest = await _run(here, digest_of, updates, request.from_change_set_id, request.recompute)
-            await _run(here, check_definitions, updates)
+            if here:
+                digest = digest_of(updates, request.from_change_set_id, request.recompute)
+                check_definitions(updates)
+            else:
+                digest = await _in_thread(digest_of, updates, request.from_change_set_id, request.recompute)
+                await _in_thread(check_definitions, updates)
         except UnprocessableError as error:
             return QueuedRequest(sequence, request_id, error=error, redrive=redrive, digest=digest)
         except (UnsupportedVersion, BlobMissing) as error:
@@ -117,8 +121,5 @@ class RequestReader:
             raise RebaserError(f"decoding the updates took longer than {seconds:g} s", code="too_slow") from None
 
 
-async def _run(here: bool, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Return `function(*arguments)`, called on the event loop if `here`, in a thread otherwise."""
-    if here:
-        return function(*arguments)
+async def _in_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     return await to_thread.run_sync(function, *arguments, abandon_on_cancel=True)

@@ -203,7 +203,8 @@ class Link:
                 raise nats.errors.BadSubjectError
         size = len(payload)
         if headers:
-            block = b"".join([b"NATS/1.0\r\n", *[_header_line(pair) for pair in headers.items()], b"\r\n"])
+            lines = [_LINES.get(pair) or _header_line(pair) for pair in headers.items()]
+            block = b"".join([b"NATS/1.0\r\n", *lines, b"\r\n"])
             size += len(block)
             command = f"HPUB {subject} {reply} {len(block)} {size}\r\n".encode() + block + payload + b"\r\n"
         else:
@@ -289,16 +290,14 @@ _MAX_LINES = 256  # the first lines of a process are those that recur: content t
 
 def _header_line(pair: tuple[str, str]) -> bytes:
     """Encode a header line; raises `BadHeaderError` for an invalid name. Line breaks in a value become spaces."""
-    line = _LINES.get(pair)
-    if line is None:
-        name, value = pair[0].strip(), pair[1].strip()
-        if _HEADER_NAME.fullmatch(name) is None:
-            raise nats.errors.BadHeaderError(name)
-        if "\r" in value or "\n" in value:
-            value = value.replace("\r", " ").replace("\n", " ")
-        line = f"{name}: {value}\r\n".encode()
-        if len(_LINES) < _MAX_LINES and len(line) <= MAX_CACHED_LINE:
-            _LINES[pair] = line
+    name, value = pair[0].strip(), pair[1].strip()
+    if _HEADER_NAME.fullmatch(name) is None:
+        raise nats.errors.BadHeaderError(name)
+    if "\r" in value or "\n" in value:
+        value = value.replace("\r", " ").replace("\n", " ")
+    line = f"{name}: {value}\r\n".encode()
+    if len(_LINES) < _MAX_LINES and len(line) <= MAX_CACHED_LINE:
+        _LINES[pair] = line
     return line
 
 

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -128,13 +127,17 @@ class RequestSender:
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
         inline_max = min(self._js.connection.max_payload // 2, thresholds.now.inline_max_bytes)
-        request = EnqueueUpdatesRequest(request_id, key.workspace, key.change_set, (), None, from_change_set, recompute)
         if isinstance(updates, EncodedUpdates) and len(updates.blob) > inline_max:
             blob = updates.blob
         else:
             checked = check_updates(updates, self._limits)
             await self._check_definitions(checked)
-            headers, payload = encode(replace(request, updates=checked), self._content_type)
+            headers, payload = encode(
+                EnqueueUpdatesRequest(
+                    request_id, key.workspace, key.change_set, checked, None, from_change_set, recompute
+                ),
+                self._content_type,
+            )
             if len(payload) <= inline_max:
                 return OutgoingRequest(key, request_id, inbox, headers, payload)
             blob = encode_updates_blob(checked)
@@ -142,7 +145,10 @@ class RequestSender:
             raise TooLarge(len(blob), self._limits.max_request_bytes)
         with translate_missing_stream(), anyio.fail_after(deadline - self._loop.time()):
             address = await self._blobs.put(blob)
-        headers, payload = encode(replace(request, updates=None, updates_address=address), self._content_type)
+        headers, payload = encode(
+            EnqueueUpdatesRequest(request_id, key.workspace, key.change_set, None, address, from_change_set, recompute),
+            self._content_type,
+        )
         return OutgoingRequest(key, request_id, inbox, headers, payload)
 
     async def _check_definitions(self, updates: Sequence[Update]) -> None:
