@@ -1,6 +1,6 @@
 """Answers the pings with which `rebaser status` finds the servers and asks how they are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -9,6 +9,7 @@ from rebaser.dvu.functions import registry
 from rebaser.runtime.context import Context
 from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError
+from rebaser_core.messages import DvuProgress
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +29,20 @@ def describe(context: Context) -> dict[str, object]:
             for function in registry().functions.values()
         },
     }
+
+
+def describe_updates(updates: Iterable[DvuProgress]) -> list[dict[str, object]]:
+    """Return the part of an answer that tells of DVUs that have run for long."""
+    return [
+        {
+            "workspace": update.workspace_id,
+            "change_set": update.change_set_id,
+            "done": update.done,
+            "total": update.total,
+            "seconds": update.seconds,
+        }
+        for update in updates
+    ]
 
 
 async def answer_pings(context: Context, answer: Callable[[], dict[str, object]]) -> None:

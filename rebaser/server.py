@@ -17,7 +17,7 @@ from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner, retry_delay
 from rebaser.embedded.spark import Jvm
-from rebaser.pings import answer_pings, describe
+from rebaser.pings import answer_pings, describe, describe_updates
 from rebaser.runtime.context import Context, open_context
 from rebaser.runtime.garbage import FrozenGarbage, short_collections
 from rebaser.runtime.progress import Progress, ProgressReporter
@@ -111,16 +111,7 @@ class Server:
             "owned": len(self._owners),
             "slots": self._slot_total(),
             "sweeper": self._sweeper.pinned,
-            "updates": [
-                {
-                    "workspace": update.workspace_id,
-                    "change_set": update.change_set_id,
-                    "done": update.done,
-                    "total": update.total,
-                    "seconds": update.seconds,
-                }
-                for update in self._progress.slow()
-            ],
+            "updates": describe_updates(self._progress.slow()),
         }
 
     def _updates(self) -> Iterator[tuple[ChangeSetKey, Progress]]:
@@ -329,9 +320,14 @@ class Server:
             log.warning("crowd_check_failed", reason=error.message)
             return
         holders = [owner for owner in self._owners.values() if owner.state.holds_slot]
+        leaving = crowd.yielding(holders, context.now(), context.settings.turn)
         waiting = info.num_pending + len(self._held)
-        for owner in crowd.yielding(holders, context.now(), context.settings.turn)[:waiting]:
+        for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
+        if leaving and not waiting and not info.num_waiting:
+            # A task that was given back is not pending in NATS. No other server pulls: this one holds what comes next.
+            self._overbooked = 1
+            self._fill_slots()
 
     async def _shut_down(self, owners: TaskGroup) -> None:
         """Settle commits in flight and give every task back, within the grace period."""

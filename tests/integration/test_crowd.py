@@ -69,6 +69,19 @@ async def test_an_owner_that_is_never_idle_yields_when_its_turn_is_over(
             await client.enqueue_updates_with_reply("ws", name, [Set("a", 1)], timeout=20)
 
 
+async def test_a_task_that_another_server_gave_back_has_its_turn_beside_owners_that_are_never_idle(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS does not count it among the pending messages of the consumer."""
+    monkeypatch.setattr(server, "CROWD_CHECK", 0.02)
+    monkeypatch.setattr(crowd, "IDLE_AFTER", float("inf"))
+    async with serving(js, subjects, Engine(), concurrency=1, turn=0.01):
+        await client.enqueue_updates_with_reply("ws", "one", [Set("a", 1)], timeout=20)
+        async with serving(js, subjects, Engine(), concurrency=1, turn=600):
+            await client.enqueue_updates_with_reply("ws", "two", [Set("a", 1)], timeout=20)
+        await client.enqueue_updates_with_reply("ws", "two", [Set("a", 2)], timeout=20)
+
+
 async def test_a_change_set_beside_idle_ones_waits_for_no_check(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
