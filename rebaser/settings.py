@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from rebaser_core.errors import ConfigError
+from rebaser_core.history import Retention
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.topology import TopologyOptions
 
@@ -145,8 +146,13 @@ class Settings(BaseModel):
     history_for: float = Field(
         7 * 86_400.0,
         ge=0,
-        description="How long the history of a change set is kept, that is, what each commit replaced; 0: it is not"
-        " recorded, and servers of the previous release can read all that this one writes.",
+        description="How long the history of a change set is kept, that is, its log and what each commit replaced;"
+        " 0: it is not recorded, and servers of the previous release can read all that this one writes.",
+    )
+    history_bytes: int = Field(
+        256 * 1024 * 1024,
+        ge=0,
+        description="Maximum size of the history of a change set, in bytes; the oldest part of a longer log is purged.",
     )
     dvu_timeout: float = Field(
         600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."
@@ -255,6 +261,10 @@ class Settings(BaseModel):
     def embedded(self, url: str) -> Self:
         """Return a copy for the embedded NATS at `url`, which requires no credentials."""
         return self.model_copy(update=dict.fromkeys(ACCESS) | {"nats_url": url})
+
+    def retention(self) -> Retention:
+        """Return how much of the log of a change set is kept."""
+        return Retention(int(self.history_for * 1000), self.history_bytes)
 
     def topology(self) -> TopologyOptions:
         """Return the settings that define streams and consumers."""

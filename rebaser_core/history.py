@@ -1,13 +1,45 @@
-"""How far back the log of a change set can be read.
+"""How far back the log of a change set can be read, and how much of it is kept.
 
 A log is purged from its beginning. What is left can be read from the first commit on that names a checkpoint with a
 whole tail. Commits in front of it are left, too: they were appended while that checkpoint was being written, and name
 the one before, whose tail is gone.
 
-Invariant: `readable` alone decides this, for readers, purges and tools.
+The state remembers the checkpoints that its log has named as marks. So owner and tools compute, from the state alone,
+up to where the log is to be purged.
+
+Invariants: `readable` alone decides what can be read, for readers, purges and tools. What `purge_through` returns is
+always the sequence of a checkpoint that is older than the newest one.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from rebaser_core.commit import CheckpointRef
+
+MAX_MARKS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A checkpoint that the log has named.
+
+    `sequence`: the commit whose state it holds. `named`: the first commit that names it, which is the oldest position
+    that is read from it. `at_ms`: the time of that commit (Unix ms), never less than that of an older mark. `weight`:
+    the weight of the log up to that commit, in bytes, counted from where counting began.
+    """
+
+    sequence: int
+    named: int
+    at_ms: int
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much history is kept: the commits of the last `for_ms` milliseconds, but not more than `max_bytes` of log."""
+
+    for_ms: int
+    max_bytes: int
 
 
 def readable(checkpoint: CheckpointRef | None, begins_after: int) -> bool:
@@ -16,3 +48,40 @@ def readable(checkpoint: CheckpointRef | None, begins_after: int) -> bool:
     `begins_after`: the sequence that the oldest commit in the log follows, 0 if the log was never purged.
     """
     return (0 if checkpoint is None else checkpoint.sequence) >= begins_after
+
+
+def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: int, weight: int) -> None:
+    """Add the mark of `checkpoint`, which the commit at log sequence `named` was the first to name.
+
+    If there are too many marks, every second one of the older half is dropped. The log is then kept from an older mark
+    on than necessary.
+    """
+    if marks:
+        at_ms = max(at_ms, marks[-1].at_ms)
+    marks.append(Mark(checkpoint.sequence, named, at_ms, weight))
+    if len(marks) > MAX_MARKS:
+        del marks[1 : MAX_MARKS // 2 : 2]
+
+
+def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
+    """The log sequence up to which the log is to be purged, 0 for not at all.
+
+    `weight`: of the whole log, counted as in `Mark`. `crowded`: there is no room for history. The time that counts is
+    that of the newest mark, so the result depends on the log alone.
+
+    The newest two checkpoints and the log behind them always remain, for readers that started from the older one.
+    """
+    last = len(marks) - 2
+    if last < 0:
+        return 0
+    if crowded or not retention.for_ms:
+        return marks[last].sequence
+    begin_ms = marks[-1].at_ms - retention.for_ms
+    place = -1
+    for number, mark in enumerate(marks[: last + 1]):
+        if mark.at_ms <= begin_ms:  # whoever reads the state at `begin_ms` starts from this mark or a newer one
+            place = number
+    if weight > retention.max_bytes:
+        while place < last and (place < 0 or weight - marks[place].weight > retention.max_bytes):
+            place += 1
+    return marks[place].sequence if place >= 0 else 0

@@ -1,18 +1,22 @@
 """Writes checkpoints, so that the cost of loading a change set depends on the size of its state, not of its log.
 
-Invariant: all parts of a checkpoint are stored and verified before a commit names it. The log is purged only up to the
-previous checkpoint, so that a reader that started from that one still finds the messages after it.
+Invariant: all parts of a checkpoint are stored and verified before a commit names it. The log is never purged beyond
+the previous checkpoint, so that a reader that started from that one still finds the messages after it.
 """
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import run_offloaded
+from rebaser_client.jetstream.infos import StreamInfo
+from rebaser_client.nats.messages import as_int
 from rebaser_core.checkpoint import Chain
 from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import CheckpointRef, Kind
+from rebaser_core.history import purge_through
 
 SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
+CROWDED = 0.8  # of the bound of the stream of all logs; above it, history gives way
 ROW = 100  # bytes of a row, roughly
 
 
@@ -23,15 +27,30 @@ def due(commits: CommitLog, min_bytes: int) -> bool:
 
 
 async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:
-    """Store the current state, name it in a commit, and purge the part of the log that readers no longer need.
+    """Store the current state, name it in a commit, and purge the part of the log that is older than its history.
 
     `full`: store every part again, even those that are stored already.
     """
-    before = commits.state.checkpoint
     await store(context.blobs, commits, full=full)
-    if before is not None:
+    through = await _purge_through(context, commits)
+    if through:
         subjects = context.subjects
-        await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=before.sequence + 1)
+        await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=through + 1)
+
+
+async def _purge_through(context: Context, commits: CommitLog) -> int:
+    """Return the log sequence up to which the log is to be purged, 0 for not at all."""
+    marks, weight, retention = commits.state.marks, commits.state.weight, context.settings.retention()
+    through, at_most = (purge_through(marks, weight, retention, crowded=crowded) for crowded in (False, True))
+    if through < at_most and is_crowded(await context.js.stream_info(context.subjects.commits_stream)):
+        return at_most
+    return through
+
+
+def is_crowded(logs: StreamInfo) -> bool:
+    """Whether the stream of all logs has no room for history: requests wait once it is full."""
+    bound = as_int(logs.config.get("max_bytes"))
+    return 0 < bound < logs.bytes / CROWDED
 
 
 async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:

@@ -241,8 +241,9 @@ class CommitLog:
             sequence = await self._publish(encoded, may_have_landed=False)
         except anyio.get_cancelled_exc_class():
             sequence = await self._settle(encoded)  # the cancellation is delivered again at the caller's next await
-        self.state.fold(sequence, encoded.commit)
-        self.weight += len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
+        weight = len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
+        self.state.fold(sequence, encoded.commit, weight)
+        self.weight += weight
         return sequence
 
     async def _settle(self, encoded: EncodedCommit) -> int:

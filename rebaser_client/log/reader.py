@@ -108,8 +108,9 @@ class LogReader(CommitReader):
         if state.last > last.sequence:  # reading on from `state.last` would never end
             raise BrokenChain(f"its checkpoint is of commit {state.last}, its last commit is {last.sequence}")
         if commit is not None and commit.previous == state.last:
-            state.fold(last.sequence, await self.with_delta(commit))
-            return LoadedState(state, _weight(commit, last.data), chain)
+            weight = _weight(commit, last.data)
+            state.fold(last.sequence, await self.with_delta(commit), weight)
+            return LoadedState(state, weight, chain)
         return LoadedState(state, await self._read_tail(key, state, last.sequence), chain)
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
@@ -124,11 +125,12 @@ class LogReader(CommitReader):
                 if commit is None:
                     state.skip(sequence)
                 else:
-                    weight += _weight(commit, message.data)
+                    added = _weight(commit, message.data)
+                    weight += added
                     if commit.delta_blob:
                         async with self._tail_slot_released():
                             commit = await self.with_delta(commit)
-                    state.fold(sequence, commit)
+                    state.fold(sequence, commit, added)
                 if sequence >= until:
                     break
         return weight

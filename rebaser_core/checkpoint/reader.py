@@ -4,6 +4,7 @@ Invariant: any bytes that are not a complete checkpoint are refused. The reader 
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from rebaser_core.checkpoint.schema import COLUMNS, SCHEMAS, listed, natural, re
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError, UnsupportedVersion
+from rebaser_core.history import MAX_MARKS, Mark
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.decision import add_digests, read_decision
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
@@ -84,6 +86,7 @@ class ChainReader:
         state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
         state.attempts, state.recompute = head.attempts, head.recompute
         state.edited, state.untracked = head.edited, head.untracked
+        state.weight, state.marks = head.weight, head.marks
         edited = state.cells.columns.edited
         if edited.min() < 0 or max(state.edited, state.untracked, int(edited.max())) > state.last:
             raise malformed("a value was defined by a commit that the checkpoint does not hold")
@@ -221,9 +224,23 @@ class _Head:
         self.outcomes = list(map(natural, listed(raw.get("outcomes"), 2)))
         self.counts = [natural(raw.get("values")), natural(raw.get("roots")), self.outcomes]
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
+        self.weight, self.marks = _history(raw.get("history"))
         self.edited = self.untracked = self.last  # as far as an older format tells
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))
+
+
+def _history(raw: object) -> tuple[int, list[Mark]]:
+    """The weight of the log and its marks; 0 and none in checkpoints of earlier releases."""
+    if raw is None:
+        return 0, []
+    weight, rows = listed(raw, 2)
+    if len(listed(rows)) > MAX_MARKS:
+        raise malformed("a checkpoint has too many marks")
+    marks = [Mark(*map(natural, listed(row, 4))) for row in rows]
+    if any(older.sequence >= newer.sequence or older.at_ms > newer.at_ms for older, newer in pairwise(marks)):
+        raise malformed("the marks of a checkpoint are out of order")
+    return natural(weight), marks
 
 
 def _parts(raw: object) -> tuple[PartRef, ...]:

@@ -57,6 +57,7 @@ class CheckpointDraft:
         self._kept = [len(state.outcomes), len(state.redriven)]
         self._version = schema.VERSION if tracked else schema.UNTRACKED_VERSION
         self._edited = {"edited": state.edited, "untracked": state.untracked} if tracked else {}
+        self._history = [state.weight, [[mark.sequence, mark.named, mark.at_ms, mark.weight] for mark in state.marks]]
         self._copied: PartRows | None = None
         self._values = view.columns.size
 
@@ -133,6 +134,7 @@ class CheckpointDraft:
             "roots": len(view.roots),
             "base": [[part.address, part.size] for part in chain.base],
             "deltas": [[part.address, part.size] for part in chain.deltas],
+            "history": self._history,
             **self._edited,
         }
         out.write_metadata({schema.HEAD: head})

@@ -24,6 +24,7 @@ from rebaser_core.commit import (
     Kind,
 )
 from rebaser_core.errors import TransientError
+from rebaser_core.history import Mark, add_mark
 from rebaser_core.ids import RequestId
 from rebaser_core.record import record
 from rebaser_core.state.computed_table import ComputedTable
@@ -71,7 +72,8 @@ class ChangeSetState:
     `attempts`: by request sequence, or `DVU_ATTEMPT`. `checkpoint`: the newest one that a commit named. `unknown`:
     functions that the writer of the newest commit did not have (not part of checkpoints). `edited`: the log sequence
     of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log sequence or
-    before; older checkpoints do not say when.
+    before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest first. `weight`:
+    the weight of the log in bytes, as far as checkpoints have counted it.
     """
 
     def __init__(self) -> None:
@@ -88,6 +90,8 @@ class ChangeSetState:
         self.unknown: tuple[str, ...] = ()
         self.edited = 0
         self.untracked = 0
+        self.marks: list[Mark] = []
+        self.weight = 0
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -184,8 +188,8 @@ class ChangeSetState:
 
     # -- folding ---------------------------------------------------------------------------------------------------
 
-    def fold(self, sequence: int, commit: Commit) -> None:
-        """Apply the commit at log sequence `sequence`; its delta must be loaded.
+    def fold(self, sequence: int, commit: Commit, weight: int = 0) -> None:
+        """Apply the commit at log sequence `sequence`; its delta must be loaded. `weight`: bytes it adds to the log.
 
         Raises `BrokenChain` and changes nothing if the commit does not follow `last`.
         """
@@ -206,6 +210,7 @@ class ChangeSetState:
                     self.recompute.clear()  # "all functions" includes the functions requested before
                 self.recompute[recompute] = sequence
         newest, self.last = self.last, sequence
+        self.weight += weight
         self.unknown = commit.unknown
         self.covers = sequence if commit.covers is None else commit.covers
         if commit.covers is None or (commit.kind is Kind.DVU and commit.covers >= newest):
@@ -252,6 +257,8 @@ class ChangeSetState:
                 self.attempts.pop(commit.attempt.sequence, None)  # the try ended: it no longer counts
         if commit.checkpoint is not None:
             self.checkpoint = commit.checkpoint
+            if not self.marks or commit.checkpoint.sequence > self.marks[-1].sequence:
+                add_mark(self.marks, commit.checkpoint, sequence, commit.at_ms, self.weight)
         _forget(self.outcomes, commit.forget_before_ms)
         _forget(self.redriven, commit.forget_before_ms - REDRIVE_MEMORY_MS)
 

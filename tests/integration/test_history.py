@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
+from rebaser.settings import Settings
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.positions import PositionPurged
 from rebaser_core.commit import Computed, Kind
@@ -15,6 +17,7 @@ from rebaser_core.history import readable
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
 from rebaser_core.subjects import Subjects
+from rebaser_core.topology import TopologyOptions
 from rebaser_core.updates import Derive, Remove, Set, Update
 from rebaser_core.values import Json, State
 from tests.support.owned_log import KEY, Log
@@ -222,3 +225,98 @@ async def test_foreign_and_damaged_messages_are_in_the_way_of_no_other_position(
     stored = await log.reader.newest(KEY, damaged + 1)
     assert stored is not None
     assert stored.sequence == damaged
+
+
+HOUR = 3_600_000
+
+
+async def first_of(log: Log) -> int:
+    """The first message that is left of the log."""
+    first = await log.js.next(log.subjects.commits_stream, log.subjects.commits(KEY), 1)
+    assert first is not None
+    return first.sequence
+
+
+async def test_history_is_kept_for_its_time(written: Written) -> None:
+    """The clock is that of commits."""
+    log = written.log
+    log.settings = Settings(nats_url="", history_for=3 * 3600, history_bytes=1 << 40)
+    positions = []
+    for hour in range(8):
+        log.now_ms = hour * HOUR
+        positions.append(await written.edit())
+        await written.checkpoint()
+        for kept in positions[max(hour - 2, 0) :]:
+            assert await values(log, kept) == written.at(kept)
+        named = {mark.at_ms // HOUR: mark.sequence for mark in log.commits.state.marks}
+        assert await first_of(log) == (positions[0] if hour < 3 else named[hour - 3] + 1)
+
+
+async def test_history_is_kept_up_to_its_size(written: Written) -> None:
+    log = written.log
+    log.settings = Settings(nats_url="", history_bytes=20_000)
+    for _ in range(12):
+        log.now_ms += 1
+        for _ in range(4):
+            await written.edit()
+        await written.checkpoint()
+    state, first = log.commits.state, await first_of(log)
+    (begins,) = [mark for mark in state.marks if mark.sequence == await written.begins_after()]
+    assert state.weight - begins.weight <= 20_000 < state.weight - begins.weight + 6_000
+    assert (await log.reader.load(KEY)).state.marks == state.marks
+    oldest = await log.reader.oldest_readable(KEY)
+    assert oldest is not None
+    assert oldest[0] == begins.named
+    assert first <= begins.named
+    for position in range(begins.named, state.last + 1):
+        assert await values(log, position) == written.at(position)
+
+
+async def test_without_room_in_the_stream_history_gives_way(written: Written) -> None:
+    log = written.log
+    log.settings = Settings(nats_url="")
+    for _ in range(4):
+        await written.edit()
+        await written.checkpoint()
+    assert await first_of(log) == 1
+    used = (await log.js.stream_info(log.subjects.commits_stream)).bytes
+    await ensure_topology(log.js, log.subjects, TopologyOptions(commits_max_bytes=int(used * 1.3)))
+    await written.edit()
+    await written.checkpoint()
+    assert await first_of(log) == log.commits.state.marks[-2].sequence + 1
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["after history was switched off", "after an upgrade"])
+async def test_without_history_all_below_the_checkpoint_before_is_purged(written: Written, marked: bool) -> None:
+    """Checkpoints of older releases have no marks."""
+    log = written.log
+    log.settings = Settings(nats_url="", history_bytes=1 << 40)
+    for _ in range(3):
+        await written.edit()
+        await written.checkpoint()
+    log.settings = Settings(nats_url="", history_for=0)
+    state = log.commits.state
+    assert await first_of(log) == 1
+    before = state.checkpoint
+    assert before is not None
+    if not marked:
+        state.marks.clear()
+        state.weight = 0
+    await written.edit()
+    await written.checkpoint()
+    assert await first_of(log) == before.sequence + 1
+    assert await values(log, None) == written.at(state.last)
+
+
+async def test_an_old_log_gains_history_from_its_checkpoint_on(written: Written) -> None:
+    log = written.log
+    await written.edit()
+    await written.checkpoint()
+    log.commits.state.marks.clear()
+    log.settings = Settings(nats_url="", history_bytes=1 << 40)
+    kept = [await written.edit() for _ in range(2)]
+    for _ in range(3):
+        await written.checkpoint()
+        kept.append(await written.edit())
+    for position in kept:
+        assert await values(log, position) == written.at(position)

@@ -4,6 +4,7 @@ import itertools
 
 from rebaser.change_set import checkpointer
 from rebaser.change_set.commit_log import CommitLog
+from rebaser.settings import Settings
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import LogReader
@@ -25,6 +26,8 @@ class Log:
         self.blobs = open_blobs(None, js, subjects.blobs_bucket)
         self.reader = LogReader(js, subjects, self.blobs)
         self.inline_max = inline_max
+        self.settings = Settings(nats_url="", history_for=0)
+        self.now_ms = 1
         self.ids = (f"{id(self)}-{number}" for number in itertools.count())  # no two owners make the same
         self.commits: CommitLog
 
@@ -39,7 +42,7 @@ class Log:
             inline_max=self.inline_max,
             retry_window=60,
             history=self.history,
-            now_ms=lambda: 1,
+            now_ms=lambda: self.now_ms,
             new_id=lambda: next(self.ids),
         )
         return self
