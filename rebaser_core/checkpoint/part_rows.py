@@ -52,7 +52,8 @@ class PartRows:
             return np.fromiter((roots.get(id_, 0) for id_ in self._ids(0, self.count)), np.int64, self.count)
         rows = np.fromiter((index.get(id_, -1) for id_ in roots), np.int64, len(roots))
         sequences = np.fromiter(roots.values(), np.int64, len(roots))
-        places = np.where(rows >= 0, self._places[rows], -1)
+        rows, sequences = rows[rows >= 0], sequences[rows >= 0]  # an id that was removed may have no row
+        places = self._places[rows]
         column = np.zeros(self.count, np.int64)
         column[places[places >= 0]] = sequences[places >= 0]
         column[self._gone : self._named] = [roots.get(id_, 0) for id_ in self._ids(self._gone, self._named)]

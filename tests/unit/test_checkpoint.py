@@ -368,3 +368,12 @@ def test_what_is_no_whole_checkpoint_is_refused(damaged: Callable[[bytes], bytes
     with pytest.raises(UnprocessableError) as caught:
         read_checkpoint(damaged(example()))
     assert caught.value.code in ("malformed", "invalid_address")
+
+
+def test_what_was_added_and_removed_while_a_view_was_open_needs_no_row() -> None:
+    """Nothing else ever stood in the change set, so that there are no rows at all."""
+    state = ChangeSetState()
+    with state.view():
+        delta = (Set("a", 1), Remove("a"))
+        state.fold(1, Commit("c", 0, Kind.REBASE, 1, "o", None, 0, delta=delta))
+    assert restored(state).roots == state.roots
