@@ -36,7 +36,7 @@ async def test_what_is_loaded_is_the_state(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, failing: set[int]
 ) -> None:
     """`failing`: rounds whose first try fails. A reader that began at the checkpoint before finds what follows it."""
-    context = context_of(js, subjects, Settings(server_id="test"))
+    context = context_of(js, subjects, Settings(server_id="test", history_for=0))
     commits, put = await open_log(context, KEY), context.blobs.put
     fails: Iterator[bool] = itertools.repeat(False)
 

@@ -509,7 +509,7 @@ async def test_nothing_is_wrong_with_a_log_that_is_written_and_purged_while_it_i
             updates = [Set("a", number), Set(f"v{number % 7}", "x" * 500), Derive("d", "sum", {"of": ["a"]})]
             await patient.client.enqueue_updates_with_reply("ws", "cs", updates)  # type: ignore[arg-type]
 
-    owners = serving(patient.js, patient.subjects, patient.engine, checkpoint_bytes=1024)
+    owners = serving(patient.js, patient.subjects, patient.engine, checkpoint_bytes=1024, history_for=0)
     async with owners, anyio.create_task_group() as group:
         group.start_soon(edit)
         firsts = set()  # type: ignore[var-annotated]

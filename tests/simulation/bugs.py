@@ -115,6 +115,14 @@ BUGS = (
 """,
     ),
     bug(
+        "the log is purged one checkpoint further than its history reaches",
+        "gentle",
+        5,
+        "rebaser_core.history",
+        "            place = number\n",
+        "            place = min(number + 1, last)\n",
+    ),
+    bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
         48,

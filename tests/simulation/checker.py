@@ -67,6 +67,7 @@ class History:
     covers: int = 0
     debt: int = 0
     checkpoint: int = 0
+    named: list[tuple[int, int]] = field(default_factory=list)  # checkpoints: log sequence, when named (Unix ms)
     times: dict[int, float] = field(default_factory=dict)  # by log sequence, virtual seconds
     book: Book = field(default_factory=Book)
     commits: int = 0
@@ -93,6 +94,7 @@ class Checker:
         self.strikes = Strikes(now)
         self.dvus: dict[tuple[str, str], int] = {}
         self.forgetful = False  # outcomes may be forgotten while the request is still in the queue
+        self.history_for_ms = 0
         self.sent: set[str] = set()  # ids of requests
         self.good: set[str] = set()  # those that nothing is wrong with
 
@@ -238,6 +240,7 @@ class Checker:
             that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
             self._check_checkpoint(history, commit.checkpoint)
             history.checkpoint = commit.checkpoint.sequence
+            history.named.append((commit.checkpoint.sequence, commit.at_ms))
         history.book.close(stored.sequence)
         self._check_values(history, commit, stored)
 
@@ -337,6 +340,13 @@ class Checker:
 
     def _commit_removed(self, history: History, stored: Stored) -> None:
         that(stored.sequence <= history.checkpoint, f"commit {stored.sequence} is gone, and no checkpoint holds it")
+        newest_ms = max(at_ms for _, at_ms in history.named)
+        older = history.named[:-1]  # who reads from the newest but one still finds what follows it
+        if self.history_for_ms:
+            begin_ms = newest_ms - self.history_for_ms
+            older = [(sequence, at_ms) for sequence, at_ms in older if at_ms <= begin_ms]
+        bound = max((sequence for sequence, _ in older), default=0)
+        that(stored.sequence <= bound, f"commit {stored.sequence} is gone, and history reaches back to {bound}")
 
 
 def _nameless(decision: Decision) -> bool:

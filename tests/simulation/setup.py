@@ -49,6 +49,7 @@ class Setup:
     engine_fails: float  # chance
     sweep_interval: float
     retry_window: float
+    history_for: float = 0.0
     size: int = 0  # derived values of a larger graph, 0 for none
     thresholds: Thresholds = USUAL
 
@@ -83,6 +84,10 @@ class Setup:
             setup.servers = setup.concurrency = 1
             setup.keys = [ChangeSetKey("w", name) for name in "abc"]
         return setup
+
+    def draw_history(self, rng: random.Random) -> None:
+        """Draw for how long history is kept: not at all, for a part of the run, or for all of it."""
+        self.history_for = rng.choice((0.0, 0.0, 0.5, 3.0, 86_400.0))
 
     def draw_ways(self, rng: random.Random) -> None:
         """Draw which ways are taken to the same results, and whether graphs are large enough for some of them."""

@@ -57,6 +57,7 @@ class World:
         self.seed = seed
         self.rng = random.Random(f"world {seed}")
         self.setup = Setup.draw(self.rng, mode)
+        self.setup.draw_history(random.Random(f"history {seed}"))
         if not plain:
             self.setup.draw_ways(random.Random(f"ways {seed}"))
         self.loop = SimLoop(max_steps=600_000)
@@ -66,6 +67,7 @@ class World:
         self.checker = Checker(self.subjects, self._blob, self.loop.time, self.trace)
         plan = Plan.draw(self.rng, self.setup.ack_wait, mode)
         self.checker.forgetful = mode is Mode.FORGETFUL
+        self.checker.history_for_ms = int(self.setup.history_for * 1000)
         calm = mode is Mode.CALM
         self.faults = SeededFaults(plan, self, random.Random(f"faults {seed}"), self.trace, on=not calm)
         net = random.Random(f"network {seed}")
@@ -107,6 +109,7 @@ class World:
             retry_window=setup.retry_window,
             shutdown_grace=5.0,
             checkpoint_bytes=setup.checkpoint_bytes,
+            history_for=setup.history_for,
             max_deaths=MAX_DEATHS,
         )
 
