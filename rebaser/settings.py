@@ -4,6 +4,7 @@ The descriptions of the fields are the source of the reference page of settings.
 """
 
 import os
+import re
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 PREFIX = "rebaser_"  # of environment variables, in any case
 LIMIT_PREFIX = f"{PREFIX}limits__"
 LOWEST_LIMIT = 8
+_SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
 ACCESS = (
     "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
     "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname",
@@ -232,6 +234,13 @@ class Settings(BaseModel):
                 found[name.removeprefix(PREFIX)] = value
         return found | ({"limits": limits} if limits else {}) | given
 
+    @field_validator("spark")
+    @classmethod
+    def _check_spark(cls, spark: str) -> str:
+        if not _SPARK.fullmatch(spark):
+            raise ValueError(f"{spark!r} is no Spark master and no sc:// URL; use local[*] or sc://host:port")
+        return spark
+
     @field_validator("limits", mode="before")
     @classmethod
     def _check_limits(cls, limits: object) -> object:
@@ -296,4 +305,6 @@ def load_settings(**given: object) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "__".join(str(part) for part in first["loc"])
-        raise ConfigError(f"setting {name} (REBASER_{name.upper()}): {first['msg']}") from None
+        raise ConfigError(
+            f"setting {name} (REBASER_{name.upper()}): {first['msg'].removeprefix('Value error, ')}"
+        ) from None

@@ -29,6 +29,7 @@ def test_every_limit_is_a_variable_of_its_own(name: str, monkeypatch: pytest.Mon
         ("REBASER_LIMITS__MAX_DEPHT", "9", "unknown limit max_depht"),
         ("REBASER_LIMITS", "nine", "limits"),
         ("REBASER_ACK_WAIT", "soon", "REBASER_ACK_WAIT"),
+        ("REBASER_SPARK", "localhost:15002", r"\(REBASER_SPARK\): 'localhost:15002' is no Spark master"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(
@@ -38,3 +39,10 @@ def test_what_cannot_be_is_refused_in_one_line(
     with pytest.raises(ConfigError, match=says) as refused:
         load_settings()
     assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "spark", ["local", "local[*]", "local[2]", "local[2,3]", "yarn", "spark://a:7077", "sc://a:1/;token=x"]
+)
+def test_each_kind_of_spark_is_accepted(spark: str) -> None:
+    assert load_settings(spark=spark).spark == spark
