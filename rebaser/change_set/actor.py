@@ -25,6 +25,7 @@ class Actor:
 
     def __init__(self, now: Callable[[], float], timing: Timing, changed: Callable[[bool], None]) -> None:
         self.state = OwnerState(active_at=now())
+        self._holds_slot = self.state.holds_slot  # as `changed` was told
         self.group: TaskGroup | None = None
         self.resources = AsyncExitStack()
         self._now = now
@@ -68,11 +69,11 @@ class Actor:
         self._stepping = True
         try:
             while self._events and self.state.phase is not Phase.DONE:
-                held_slot = self.state.holds_slot
                 self.state, effects = step(self.state, self._events.popleft(), self._now(), self._timing)
                 self.perform(effects)
-                if self.state.holds_slot is not held_slot:
-                    self._changed(not held_slot)
+                if self.state.holds_slot is not self._holds_slot:
+                    self._holds_slot = not self._holds_slot
+                    self._changed(self._holds_slot)
         except Exception as error:  # noqa: BLE001 - the poster is not at fault: `run` raises it
             self._failure = error
         finally:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVarTuple, Unpack
 
 import anyio
+import nats.errors
 from anyio.abc import TaskGroup
 
 from rebaser_client.backoff import Backoff
@@ -21,7 +22,7 @@ from rebaser_client.nats.access import Access, check_access
 from rebaser_client.nats.api_outage import ApiOutage
 from rebaser_client.nats.denials import Denials
 from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
-from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate_errors, without_secrets
+from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate, without_secrets
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_client.nats.replies import PendingRequest, Replies
@@ -125,8 +126,10 @@ class Connection:
         if link is None:
             self.check_open()
             raise NotConnectedError("there is no connection to NATS")
-        with translate_errors():
+        try:
             return link.publish(subject, payload, reply, headers)
+        except (nats.errors.Error, OSError) as error:
+            raise translate(error) from error
 
     async def flush(self) -> None:
         """Return when what waits to be sent has been written to the socket, or when that takes too long."""

@@ -11,7 +11,9 @@ from typing import Any
 STATUS = ":status"
 DESCRIPTION = ":description"
 
-CACHED_LINE_MAX = 128  # bytes of a header line that is cached; longer lines could fill the memory
+# Bytes of a header line that is cached. Content types, message types and versions are not longer. Lines with an id or
+# an inbox are longer, and never come twice: in the cache, they would only replace others.
+CACHED_LINE_MAX = 38
 
 
 class Msg:
