@@ -120,7 +120,7 @@ def test_one_that_does_not_load_is_reported_and_the_rest_works(
 
 def test_a_built_in_cannot_be_replaced(install: Install) -> None:
     found = install("f = len", {"sum": "plugin_sum:f"}, "plugin_sum")
-    assert "there is a function 'sum' already" in found.broken["sum"]
+    assert "there is already a function 'sum'" in found.broken["sum"]
     assert found.functions["sum"] is registry().functions["sum"]
 
 

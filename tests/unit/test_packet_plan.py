@@ -384,7 +384,7 @@ def test_results_that_are_not_complete_are_refused() -> None:
         packets = made.next_wave()
         assert len(packets) == 2
         results = [evaluate_packet(packet) for packet in packets]
-        with pytest.raises(DvuError, match="not complete"):
+        with pytest.raises(DvuError, match="incomplete"):
             made.absorb(results[0])
         with pytest.raises(DvuError, match="not absorbed"):
             made.next_wave()

@@ -97,9 +97,9 @@ def _compile(expression: str) -> _Program | str:
 def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length: int) -> None:
     """Refuse a formula that could build gigabytes, for instance by doubling a text in macro after macro.
 
-    The library bounds iterations but not sizes. Each macro may multiply the size of its input by the number of
-    operators and literals in it that copy, and one of these may do so for each element. `length` is the approximate
-    length of the formula. Raises `FormulaError`.
+    The library bounds iterations but not sizes. In a macro, each operator or literal that copies its arguments may add
+    the size of the input once more, and one of them may do so for each element. `length` is the approximate length of
+    the formula. Raises `FormulaError`.
     """
     given_size = sum([estimated_size(value) for value in inputs.values()]) + length
     size = given_size + (_REPLACED_BYTES if syntax.replaces else 0)

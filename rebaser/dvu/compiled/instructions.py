@@ -115,7 +115,7 @@ _ARITHMETIC = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
 _KEEPS_INTEGER = frozenset({RETURN, NEGATE, MAGNITUDE, CEIL, FLOOR, ROUND, TO_INT})
 _OVER_INTEGERS = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MIN, REDUCE_MAX, REDUCE_COUNT})
 _OVER_DOUBLES = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MEAN, REDUCE_MIN, REDUCE_MAX, REDUCE_ABS})
-_EXACT = 2**53  # integers up to here are doubles, too
+_EXACT = 2**53  # a double represents every integer up to here exactly
 
 
 def for_doubles(program: Program) -> Program | None:

@@ -84,7 +84,7 @@ def _load_one(entry: importlib.metadata.EntryPoint, taken: Container[str]) -> Fu
             raise TypeError(f"{entry.value} is neither a Function nor callable")
         loaded = Function(name=entry.name, call=loaded, doc=inspect.getdoc(loaded) or "")
     if loaded.name in taken:
-        raise ValueError(f"there is a function {loaded.name!r} already")
+        raise ValueError(f"there is already a function {loaded.name!r}")
     return replace(contained(loaded), fingerprint=_fingerprint(entry, loaded))
 
 

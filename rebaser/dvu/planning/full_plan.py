@@ -30,8 +30,8 @@ from rebaser_core.state.kinds import ABSENT, ERROR, OK
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault, same
 
-# How workers get the structure: they have it from an earlier update; not decided yet, so it goes with the packet; they
-# find it in a folder or blob store; it goes with the packet, as they did not find it.
+# How workers get the structure, in the order of the names: they have it from an earlier update; not decided yet, so it
+# goes with the packet; they find it in a folder or blob store; it goes with the packet, because they did not find it.
 _CACHED, _UNSENT, _SHARED, _ATTACHED = range(4)
 _PACKET_NUMBER = 1
 _REACHED, _READ = 1, 2  # marks by slot: computed; only read by what is computed
@@ -182,7 +182,7 @@ class FullGraphPlan:
         return [packet.encode()]
 
     def absorb(self, results: Sequence[Encoded]) -> None:
-        """Take in the results, in any order. Raises `DvuError` if they are incomplete or not those of the packet."""
+        """Take in the results, in any order. Raises `DvuError` if they are incomplete or do not match the packet."""
         nodes = len(self._structure.template)
         parts = sorted([Results.decode(data, nodes) for data in results], key=lambda part: part.part)
         self._in_flight = False
@@ -201,21 +201,21 @@ class FullGraphPlan:
         """A worker did not find the structure: the next packet brings it, or says where it is."""
         self._layout.sent = False
         if self._attaches_structure:
-            raise DvuError("a worker cannot take in the structure of the graph")
+            raise DvuError("a worker still lacks the structure of the graph, which was sent with the packet")
         self._delivery = _UNSENT if self._delivery == _CACHED else _ATTACHED
 
     def _check(self, parts: list[Results]) -> None:
         """Raise `DvuError` unless `parts` are all results of the packet, each once and in order."""
         if [part.part for part in parts] != list(range(len(parts))) or not parts or not parts[-1].last:
-            raise DvuError("results of a packet are not complete")
+            raise DvuError("the results of a packet are incomplete")
         if any(part.number != _PACKET_NUMBER for part in parts):
-            raise DvuError("results are not those of what was sent")
+            raise DvuError("the results do not match the packet")
         if sum(len(part.nodes) for part in parts) != self._count:
-            raise DvuError("results are not those of what was sent")
+            raise DvuError("the results do not match the packet")
         last = -1
         for nodes in [part.nodes for part in parts if len(part.nodes)]:  # decoding has checked that each is ascending
             if nodes[0] <= last or (self._nodes is not None and not self._nodes[nodes].all()):
-                raise DvuError("results are not those of what was sent")
+                raise DvuError("the results do not match the packet")
             last = nodes[-1]
 
     def _absorb_part(self, part: Results) -> None:

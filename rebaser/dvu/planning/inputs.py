@@ -49,7 +49,7 @@ def row_kinds(columns: Columns, rows: Ints) -> npt.NDArray[np.uint8]:
 
 
 def row_sizes(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
-    """About how many bytes the value in each of `rows` takes as a constant."""
+    """The approximate number of bytes that the value in each of `rows` takes as a constant."""
     kinds = row_kinds(columns, rows)
     sizes = np.full(len(rows), _NUMBER_BYTES, np.int64)
     sizes[(kinds == FAULT) | (kinds == MISSING)] = _NO_VALUE_BYTES
@@ -80,7 +80,7 @@ def input_item(column: Column, index: int) -> Item:
 
 
 def baseline_column(rows: Ints, columns: Columns) -> Column:
-    """The stored values and faults of `rows`, in the form in which a worker tells whether a result differs."""
+    """The stored values and faults of `rows`, in the form with which a worker compares its results."""
     state, kinds, bits = columns.state[rows], columns.kind[rows], columns.bits[rows]
     kinds[state == STALE] = UNKNOWN
     others: dict[int, Any] = {}

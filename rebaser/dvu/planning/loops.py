@@ -23,7 +23,7 @@ def _is_input(row, dependent, template, first_input, arity, refs):
 
 
 def _next_pattern(link, pattern, before, pattern_row, mark):
-    """The row of the next pattern that `link` leads to and that is not marked, or -1; and the link behind it."""
+    """The row of the next pattern that `link` leads to and that is not marked, or -1; and the link after it."""
     while link > 0:
         row = pattern_row[pattern[link]]
         link = before[link]
@@ -314,7 +314,7 @@ def mark_reached(base, starts, refs, mark):
 
 
 def concatenate(text, ends, pieces, out):
-    """Copy the given pieces of `text` into `out`; piece `i` ends before `ends[i]`. Returns how many bytes."""
+    """Copy the given pieces of `text` into `out`; piece `i` ends before `ends[i]`. Returns the number of bytes."""
     filled = 0
     for piece in pieces:
         for position in range(ends[piece - 1] if piece else 0, ends[piece]):

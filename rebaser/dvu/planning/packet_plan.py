@@ -135,8 +135,10 @@ class PacketPlan:
         return len(parts) + int((ptr[parts + 1] - ptr[parts]).sum())
 
     def _fill(self, work: int, enough: int, *, one_only: bool) -> list[bytes] | None:
-        """The packets of a wave, each full with `enough` of `work` nodes and edges. None if `one_only` is set and one
-        packet cannot hold everything."""
+        """The packets of a wave. A packet is full once it has `enough` of the `work` nodes and edges that are left.
+
+        None if `one_only` is set and one packet cannot hold everything.
+        """
         graph, limits, count = self._graph, self._limits, len(self._parts)
         scratch = np.empty(len(graph.idx), np.int32)
         while True:
@@ -154,7 +156,7 @@ class PacketPlan:
             self._last_number += int(packets)
             if not oversized_count and not gave_up:
                 break
-            # Nothing of it counts. Inputs that are too large to send become faults, and it is filled again.
+            # Discard this attempt. Values whose inputs are too large to send get faults, and the wave is filled again.
             self._where[taken[: ends[packets - 1]] if packets else taken[:0]] = _WAITING
             if gave_up:
                 return None
@@ -171,7 +173,7 @@ class PacketPlan:
         return made
 
     def _all_sizes(self) -> Any:
-        """About how many bytes each constant, position and template takes; a position with the value it has now."""
+        """The approximate bytes of each constant, of each position with its stored value, and of each template."""
         graph, columns = self._graph, self._columns
         if self._sizes is None:
             templates = [_template_size(self._template_at(number)) for number in self._templates.tolist()]
@@ -244,7 +246,7 @@ class PacketPlan:
             of_packet.sort(key=lambda part: part.part)
             numbers = [part.part for part in of_packet]
             if numbers != list(range(len(numbers))) or not of_packet or not of_packet[-1].last:
-                raise DvuError("results of a packet are not complete")
+                raise DvuError("the results of a packet are incomplete")
         for number, sent in self._in_flight.items():
             for part in parts[number]:
                 self._absorb_part(sent, part)
@@ -304,7 +306,7 @@ class PacketPlan:
             self._mark_dependents(np.array([position], np.int32))
 
     def _mark_dependents(self, changed: subgraph.Ints) -> None:
-        if len(self._parts):  # else everything is in a packet already, whose worker follows the changes
+        if len(self._parts):  # otherwise all of them are in packets, and workers follow the changes
             self._loops.mark_dependents(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 

@@ -107,7 +107,7 @@ def fill(islands, graph, weights, limits, packing, out):
                 work += 1 + ptr[node + 1] - ptr[node]
                 continue
             _forget_inputs(counted, fresh, constant_seen, seen)
-            if not ready or (size > largest and inside):  # a fault of an input takes precedence over their weight
+            if not ready or (size > largest and inside):  # an input's fault takes precedence over the inputs' size
                 later[deferred] = node
                 deferred += 1
             elif not inside and not dirty[node]:

@@ -195,7 +195,7 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
     out = np.empty(count, np.int32)
     out[: len(recomputed)] = recomputed
     starts = len(roots) + len(recomputed)
-    attempts = []  # how much work to choose the loops for, and how many rows it may find
+    attempts = []  # each with the size for which loops are chosen, and the maximum number of rows it may find
     if starts <= interpreted_max:
         attempts.append((starts, min(interpreted_max, max_rows)))
     if starts > interpreted_max or max_rows > interpreted_max:

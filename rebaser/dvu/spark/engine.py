@@ -187,7 +187,7 @@ class Engine:
             self._changed.set()
             for call in job.calls:
                 if call.job is job:
-                    call.job = None  # else results, perhaps removed files, stay until garbage is collected
+                    call.job = None  # otherwise results, perhaps in removed files, are kept until garbage is collected
                     if not call.done.is_set():
                         call.fail(_stopping())
 

@@ -30,12 +30,12 @@ _SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "0",
-    # A row is a packet, and may be large; but for most, a batch of its own would take longer than anything else.
+    # A row is a packet. Some are large, but most are small: a batch for each would cost more than everything else.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
-# A fork of this process becomes another program at once. So gRPC need not prepare to continue in a fork, and need not
-# warn on stderr that it cannot. It reads this variable once, when its first channel is opened.
+# A fork of this process executes another program at once. So gRPC need not support forks, and need not warn on stderr
+# that it cannot. It reads this variable once, when its first channel is opened.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _DIED = "Python worker exited unexpectedly"
@@ -97,7 +97,7 @@ class Session:
             parts = self._spark.range(0, _MANY_ROWS).select(spark_partition_id().alias("part")).toArrow()
             self.task_slots, self._slots_known = len(parts.column("part").unique()), True
         except self._spark_errors as error:
-            raise SessionError(f"no session with Spark: {reason(error)}") from None
+            raise SessionError(f"no session with Spark can be opened: {reason(error)}") from None
 
     def send_bundle(self, bundle: Bundle) -> None:
         """Send the code that executors shall run for this session from now on. Raises `SessionError`."""

@@ -226,7 +226,7 @@ class SessionManager:
         return session
 
     async def _stored(self, structure: Structure) -> bool:
-        """Whether there is a store that workers may reach, and `structure` could be put there."""
+        """Put `structure` into the blob store that workers can read. Return False if there is none, or it failed."""
         if self._settings.blobs is None or not self._settings.blobs_url:
             return False
         try:

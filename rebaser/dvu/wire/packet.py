@@ -239,7 +239,7 @@ def _own_fault(raw: Any) -> tuple[str, str]:
 
 
 def estimated_size(value: Json) -> int:
-    """About how many bytes `value` takes when encoded. Deterministic, so that every process agrees on it."""
+    """The approximate number of bytes of `value` when encoded. Deterministic, so that every process agrees on it."""
     if isinstance(value, str):
         return 3 + (len(value) if value.isascii() else len(value.encode()))
     if isinstance(value, list):

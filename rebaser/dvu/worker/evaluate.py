@@ -120,7 +120,7 @@ def _split(number: int, nodes: npt.NDArray[Any], values: Column, raw: list[NodeF
 
 
 def _sizes(values: Column, raw: list[NodeFault]) -> npt.NDArray[np.int32]:
-    """About how many bytes each result takes."""
+    """The approximate number of bytes of each result."""
     sizes = np.full(len(values), 13, np.int32)
     positions = np.flatnonzero(values.kinds == OTHER)
     others: Any = map(values.others.__getitem__, positions.tolist())  # results hold no digests

@@ -148,7 +148,7 @@ class Evaluator:
         stride, limits = 1, thresholds.now
         while start < end:
             stopped = start if linked is None else linked.sweep(self, order, start, end)
-            # If compiled code stops at every other node, calling it costs more than it saves: call it ever less often.
+            # If compiled code stops after few nodes, calling it costs more than it saves: call it less and less often.
             back_off = stopped - start < limits.kernel_backoff_below_nodes
             stride = min(stride * 2, limits.kernel_backoff_max_nodes) if back_off else 1
             self.report_progress(stopped - start)

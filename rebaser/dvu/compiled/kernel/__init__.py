@@ -111,7 +111,7 @@ def sweep(
     in `order` or, if it is empty, in the packet. Returns the index of the first node that is left to Python, or `end`.
 
     By node: `template`, `dirty`, and its inputs `refs[starts[node]:starts[node + 1]]`, as slots. Node `i` is slot
-    `base + i`. By slot: `kinds`; `ints`; `floats`, NaN for what is no double, with `float_bits` as a view of the same
+    `base + i`. By slot: `kinds`; `ints`; `floats`, NaN for other kinds, with `float_bits` as a view of the same
     memory; `changed`.
 
     By template, `entries` have the first instruction of its program for inputs of any kind, for doubles, and for

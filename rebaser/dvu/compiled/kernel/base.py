@@ -8,7 +8,7 @@ from numba import njit
 
 from rebaser.dvu.wire.column import FLOAT
 
-EXACT = 2**53  # integers up to here are doubles, too
+EXACT = 2**53  # a double represents every integer up to here exactly
 SAFE = 9.0e18  # a double below this fits in 64 bits, whichever way it was rounded
 STOP = -1
 

@@ -1,7 +1,7 @@
 """Computes nodes whose inputs are all integers.
 
-Invariant: an integer has 64 bits. A node whose result would not fit, or would be a quotient that is no integer, is left
-to the general interpreter.
+Invariant: an integer has 64 bits. A node whose result would not fit, or would be a quotient that is not an integer, is
+left to the general interpreter.
 """
 
 import numpy as np
@@ -68,7 +68,7 @@ def run_integers(pc, code, file):
             result = max(a, b)
         elif op == instructions.NEGATE or op == instructions.MAGNITUDE:
             result = -a if op == instructions.NEGATE or a < 0 else a
-            if a < 0 and result < 0:  # -2**63 has no opposite
+            if a < 0 and result < 0:  # -2**63 overflowed
                 return False, a
         elif op == instructions.DIVIDE or op == instructions.REMAINDER:
             if b == 0 or b == -1:  # -1: the one quotient that may not fit

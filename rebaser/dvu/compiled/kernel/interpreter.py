@@ -107,7 +107,7 @@ def _compare(op, to, left, right, kinds, ints, floats):
         right_truth = right_kind == TRUE or right_kind == FALSE
         if op > instructions.UNEQUAL and not (left_truth and right_truth):
             return False
-        order = np.int64(left_kind) - np.int64(right_kind)  # different kinds are never equal, and nothing else is asked
+        order = np.int64(left_kind) - np.int64(right_kind)  # the kind determines the value, and FALSE < TRUE
     elif left_kind == INT and right_kind == INT:
         order = np.int64(ints[left] > ints[right]) - np.int64(ints[left] < ints[right])
     else:
@@ -174,7 +174,7 @@ def _unary_integer(op, to, value, kinds, ints, floats):
     kinds[to] = INT
     if op == instructions.NEGATE or (op == instructions.MAGNITUDE and value < 0):
         ints[to] = -value
-        return value > -EXACT  # -2**63 has no opposite
+        return value > -EXACT  # -2**63 would overflow; Python also computes other large values
     if op == instructions.ROOT:
         kinds[to] = FLOAT
         floats[to] = math.sqrt(np.float64(value))

@@ -9,8 +9,8 @@ from rebaser.dvu.compiled.kernel.base import EXACT, SAFE, STOP, comparable, comp
 from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
 PARTS = 128  # partial sums of doubles that do not overlap: there are 42 at most
-NOTHING = -2  # there is no number among the inputs
-_NEAR = 1e-3  # closer to a half than this, the decimal digits decide
+NOTHING = -2  # none of the inputs is a number
+_NEAR = 1e-3  # if a value is closer to a half than this, its decimal digits decide how it is rounded
 _ROUNDED = 2.0**40
 
 
