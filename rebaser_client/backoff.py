@@ -46,5 +46,5 @@ class Backoff:
         return delay
 
     def reset(self) -> None:
-        """Begin with `base` again, because an attempt succeeded."""
+        """Start again from `base`, because an attempt succeeded."""
         self.attempt = 0

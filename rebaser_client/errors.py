@@ -135,7 +135,7 @@ class RequestConflicts(RequestRejected):
     """Updates from another change set (`from_change_set`) conflict with this one: they remove values that it lacks.
 
     `conflicts` has the first 100 values that conflict, each with the reason. It is empty if the answer was repeated;
-    the message names ten values.
+    the message still names up to ten values.
     """
 
     default_code = "conflicts"

@@ -71,7 +71,7 @@ def read_redrive(headers: Mapping[str, str] | None) -> int:
 def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
     """The request id in the `Nats-Msg-Id` of a request whose payload cannot or must not be read; None if there is none.
 
-    The header holds the id itself, or the id behind the key of the change set, as Rebaser's own clients write it.
+    The header holds the id itself, or the id after the key of the change set, as Rebaser's own clients write it.
     """
     id_ = (headers or {}).get(MESSAGE_ID, "").removeprefix(f"{key}.").partition("#")[0]
     try:

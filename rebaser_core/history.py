@@ -1,8 +1,8 @@
 """How far back the log of a change set can be read, and how much of it is kept.
 
-A log is purged from its beginning. What is left can be read from the first commit on that names a checkpoint with a
-whole tail. Commits in front of it are left, too: they were appended while that checkpoint was being written, and name
-the one before, whose tail is gone.
+A log is purged from its beginning. The remaining log can be read from the first commit on that names a checkpoint whose
+tail is complete. Commits before that one may remain, too. They were appended while the checkpoint was being written, so
+they name the previous checkpoint, and a part of its tail was purged.
 
 The state remembers the checkpoints that its log has named as marks. So owner and tools compute, from the state alone,
 up to where the log is to be purged.

@@ -9,7 +9,7 @@ class Limits:
     """Sizes are bytes, depths are nested containers, other limits are counts."""
 
     max_id_length: int = 512  # characters of a value id, input name or function name
-    max_depth: int = 64  # nested arrays and maps of one message
+    max_depth: int = 64  # nested arrays and maps of one value
     max_value_bytes: int = 256 * 1024  # one value, as CBOR or JSON text
     max_updates: int = 100_000  # updates of one request
     max_inputs: int = 1_000_000  # input ids of one derived value
@@ -18,7 +18,7 @@ class Limits:
 
     @property
     def without_matches(self) -> "Limits":
-        """The limits for messages of versions that had no matches."""
+        """The limits for messages of versions that had no inputs by pattern."""
         return _without_matches(self)
 
 
@@ -30,8 +30,8 @@ def _without_matches(limits: Limits) -> Limits:
 DEFAULT_LIMITS = Limits()
 
 # A commit gathers the updates of many requests, which were checked when they arrived. These limits only keep a damaged
-# or foreign commit from taking all memory, whatever limits the servers had that wrote the log. So no server may be
-# configured with larger limits than these.
+# or foreign commit from taking all memory. They apply whatever the limits of the servers were that wrote the log, so no
+# server may be configured with larger limits.
 COMMIT_LIMITS = Limits(
     max_id_length=64 * 1024,
     max_depth=256,

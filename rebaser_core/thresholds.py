@@ -45,11 +45,11 @@ class Thresholds:
     # -- planning an update ------------------------------------------------------------------------------------------
 
     packet_bytes: int = _from(8 * 1024 * 1024, 1)
-    """Maximum bytes of a packet. Other values go into another packet or the next wave; a single value always fits."""
+    """Maximum bytes of a packet. Further values go into another packet or the next wave; a single value always fits."""
     parallelism: int = _from(2, 1, 64)
     """Number of packets in a wave if there is enough work; that many tasks run at the same time."""
     task_min_elements: int = _from(150_000, 1)
-    """Minimum elements of a task of their own: a second task costs 30 to 45 ms before it helps."""
+    """Elements for which one more task is used: a second task costs 30 to 45 ms before it helps."""
     interpreted_max: int = _from(300, -1)
     """Maximum number of positions that Python plans; compiled code plans more than that."""
     interpreted_max_during_start: int = _from(100_000, -1)
@@ -63,8 +63,8 @@ class Thresholds:
     """A full plan is made if an update reaches at least one in this many values and the layout of the graph is cached.
     If the layout must be built, the update has to reach four times that share."""
     full_plan_max_python_share: float = _share(1 / 16)
-    """Maximum share of the computed values that Python computes in a full plan, which does not stop where nothing
-    changes."""
+    """Maximum share of the values of a full plan that Python computes. A full plan does not stop where nothing
+    changes, so Python would compute more than with packets."""
     full_plan_compute_all_min_share: float = _share(2 / 3, 0.0, 2.0)
     """Minimum share of values reached for a full plan to compute all values, if compiled code computes them."""
     full_plan_sample_nodes: int = _from(4096, 1)
@@ -75,7 +75,7 @@ class Thresholds:
     """Maximum bytes of a structure that is sent in its packet because it can be stored nowhere else. If the structure
     is larger, the update is planned in packets of parts."""
     ids_as_text_min_values: int = _from(10_000, 1)
-    """Minimum values that a full plan computes for keeping their ids as text, too."""
+    """If a full plan computes at least this many values, their ids are also kept as text."""
     plan_on_loop_max_elements: int = _from(300)
     """Maximum elements of a change set whose updates are planned on the event loop instead of in a thread."""
     plan_on_loop_max_text_chars: int = _from(1000)

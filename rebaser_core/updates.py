@@ -109,7 +109,7 @@ class Derive:
 
 @record
 class Unset:
-    """Remove the value and the definition of `id`, but keep `id`. Creates it, unset, if it does not exist."""
+    """Remove the value and the definition of `id`, but keep `id`. If `id` does not exist, create it without a value."""
 
     id: str
 
@@ -288,7 +288,7 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
             kinds = "an id, a match nor a list of them" if limits.max_matches else "an id nor a list of ids"
             raise _invalid(f"input {name!r} of {id_!r} is neither {kinds}")
         if matches > limits.max_matches:
-            raise UnprocessableError(f"{id_!r} has more than {limits.max_matches} matches", code="too_large")
+            raise UnprocessableError(f"{id_!r} has more than {limits.max_matches} patterns", code="too_large")
         if count > limits.max_inputs:
             raise UnprocessableError(f"{id_!r} has more than {limits.max_inputs} inputs", code="too_large")
     if type(raw_params) is not dict:

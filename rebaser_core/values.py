@@ -50,7 +50,7 @@ class State(StrEnum):
 class Fault:
     """Why a value is in state `error`.
 
-    `code` is one of `cycle`, `failed`, `unknown_function`, `missing_input`, `failed_input`, `not_finite`,
+    `code` is one of `cycle`, `failed`, `crashed`, `unknown_function`, `missing_input`, `failed_input`, `not_finite`,
     `overflow`, `too_large`; `origin` is the id of the value that failed first (its own id if it is that value).
     """
 

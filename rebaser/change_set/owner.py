@@ -217,7 +217,7 @@ class Owner(Actor):
                 )
                 self._consumer = await self.resources.enter_async_context(consumer)
                 if len(state.cells) > LARGE:
-                    gc.freeze()  # otherwise each full collection walks through all of them
+                    gc.freeze()  # otherwise each full collection walks through all values
                 event = Loaded(state.owes, self._dvu.deferral())
                 self.since = context.now()
                 self.log.info("change_set_owned", seq=state.last, values=len(state.cells), owes=state.owes)

@@ -100,7 +100,7 @@ def _start(
     view: View, limits: Thresholds | None = None
 ) -> tuple[PacketPlan | FullGraphPlan, list[bytes], ComputedTable | None]:
     """A plan, and the result of `_next_wave`. A full plan has no packets yet: its structure may have to be shared
-    before."""
+    first."""
     with _refreshing.setdefault(view.columns, Lock()):
         subgraph.refresh_indexes(view.columns)
     made = plan(view, limits)

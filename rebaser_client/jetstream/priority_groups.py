@@ -40,7 +40,7 @@ class PriorityGroup(NamedTuple):
 def check_name(name: str) -> None:
     """Raises `ConfigError` unless `name` can be the name of a group."""
     if _NAME.fullmatch(name) is None:
-        raise ConfigError(f"{name!r} is no name of a group: it must have 1 to 16 letters, digits, or any of - _ / =")
+        raise ConfigError(f"{name!r} cannot name a group: a name has 1 to 16 letters, digits, or any of - _ / =")
 
 
 def check_config(config: Mapping[str, Any]) -> None:

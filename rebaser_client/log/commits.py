@@ -74,7 +74,7 @@ class CommitReader:
     async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
         """Return the oldest position whose state can be read, and when its commit was stored; None for an empty log.
 
-        Reads the log from its beginning up to there. It lies behind the commits that were appended while the oldest
+        Reads the log from its beginning up to there. That position comes after the commits appended while the oldest
         checkpoint in use was being written.
         """
         newest = await self.newest(key)

@@ -71,7 +71,7 @@ def text(raw: bytes) -> str:
 
 
 def as_int(value: Any) -> int:
-    """Return `value` as an integer, 0 if it is none."""
+    """Return `value` as an integer, 0 if it is not one."""
     try:
         return int(value)
     except (TypeError, ValueError):

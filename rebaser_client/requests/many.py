@@ -130,8 +130,8 @@ class ManyRequests:
         self._ready: deque[_Item] = deque()  # to be published now
         self._events: deque[tuple[Callable[[ManyRequests, _Item], None], _Item]] = deque()
         self._wake: asyncio.Future[None] = self._loop.create_future()
-        self._admission: asyncio.Future[None] | None = None  # asked for, or granted to the next request
-        self._timer: asyncio.TimerHandle | None = None  # until the time of the first in `_open` is over
+        self._admission: asyncio.Future[None] | None = None  # requested, or granted but not used yet
+        self._timer: asyncio.TimerHandle | None = None  # fires at the deadline of the first in `_open`
         self._taken = 0
 
     async def run(self, requests: Iterable[Request]) -> list[RequestOutcome]:
@@ -290,7 +290,7 @@ class ManyRequests:
             services.resender.add(item.outgoing)
 
     def answered(self, item: _Item) -> None:
-        """Handle the answer of a server. One that is ahead of the confirmation waits for it."""
+        """Handle the answer of a server. An answer that arrives before the confirmation waits for it."""
         if not item.stored or item.reply is None:
             return
         try:

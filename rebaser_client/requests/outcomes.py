@@ -12,7 +12,7 @@ MAX_KEYS = 16_384  # change sets whose keys are cached
 
 
 def rejection(request_id: RequestId, response: EnqueueUpdatesResponse) -> RequestRejected:
-    """Return the error for a response that is no success."""
+    """Return the error for a response that is not a success."""
     if isinstance(response.status, Conflicts):
         return RequestConflicts(request_id, response)
     if isinstance(response.status, Failure) and response.status.code == REQUEST_ID_REUSED:

@@ -98,7 +98,7 @@ class Resender:
         self._running = False
 
     async def _check_queue(self, key: ChangeSetKey, queue: _Queue, stored_by: float) -> None:
-        """Send again the requests that were stored until `stored_by` (loop time) and have left the queue since."""
+        """Send again the requests that were stored at or before `stored_by` (loop time) and have left the queue."""
         try:
             # Requests with a lower sequence than the first message in the queue have left it.
             first = await self._js.next(self._subjects.requests_stream, self._subjects.requests(key), 1)

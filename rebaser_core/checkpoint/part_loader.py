@@ -64,7 +64,7 @@ class PartLoader:
             or batch.edited[bare].any()
             or not batch.faults.keys().isdisjoint(bare.tolist())
         ):
-            raise malformed("a row without a value has a value, definition or error")
+            raise malformed("a row that only gives an id, or removes it, has a value, definition or error")
         for position in bare.tolist():
             if batch.ids[position][0] == PATTERN_PREFIX:
                 columns.add_pattern(batch.ids[position])
@@ -105,7 +105,7 @@ class PartLoader:
                 (columns.first_input[defined] >= self._first_ref)
                 & (columns.templates.arity[columns.template[defined]] > 0)
             ).any():
-                raise malformed("an id stands twice in a part")
+                raise malformed("an id occurs twice in a part")
             inputs = columns.refs[columns.input_places(defined)[0]]
             self._count(inputs, -1)
             self._dropped.append(inputs)
@@ -133,11 +133,11 @@ class PartLoader:
         rows = np.concatenate([np.zeros(0, np.int32), *self._rows])
         self._rows.clear()
         if _repeats(rows, columns.count):
-            raise malformed("an id stands twice in a part")
+            raise malformed("an id occurs twice in a part")
         refs = columns.refs[self._first_ref : columns.refs_used]
         if len(refs):
             if refs.min() < 0 or refs.max() >= len(rows):
-                raise malformed("an input is no row of its part")
+                raise malformed("an input is not a row of its part")
             refs[:] = rows[refs]
             self._count(refs, 1)
         columns.edges.stale = True

@@ -89,7 +89,7 @@ class ChainReader:
         state.weight, state.marks = head.weight, head.marks
         edited = state.cells.columns.edited
         if edited.min() < 0 or max(state.edited, state.untracked, int(edited.max())) > state.last:
-            raise malformed("a value was defined by a commit that the checkpoint does not hold")
+            raise malformed("a value was defined by a commit that is newer than the checkpoint")
         for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):
             for forgotten in list(outcomes)[: max(len(outcomes) - kept, 0)]:
                 del outcomes[forgotten]
@@ -119,7 +119,7 @@ class ChainReader:
         refs = inputs.flatten()
         arity = self._state.cells.columns.templates.arity
         if refs.null_count or (lengths != np.where(templates >= 0, arity[templates], 0)).any():
-            raise malformed("inputs do not fit their definitions")
+            raise malformed("the number of inputs is not that of the definition")
         tracked = version > schema.UNTRACKED_VERSION
         edited = _filled(column("edited"), 0, np.int64) if tracked else np.zeros(batch.num_rows, np.int64)
         faults = self._faults(column)
@@ -191,7 +191,7 @@ class _File:
             told = f"a checkpoint of format {self.version}; this program reads up to {schema.VERSION}"
             raise UnsupportedVersion(told)
         if self.version not in SCHEMAS or not self.reader.schema.equals(SCHEMAS[self.version]):
-            raise malformed("a checkpoint has other columns")
+            raise malformed("the columns of the checkpoint are not those of its format")
         self.first = natural(about.get("first"))
         self.layer = text(about.get("layer"))
 
@@ -262,7 +262,7 @@ def _reading(read: Callable[[], T]) -> T:
 
 def _states(column: pa.DictionaryArray) -> NDArray[np.uint8]:
     if not column.dictionary.equals(schema.STATES):
-        raise malformed("a checkpoint has other states")
+        raise malformed("the states of the checkpoint are not those of its format")
     return _filled(column.indices, -1, np.int8).astype(np.uint8)  # -1 becomes `REFERENCE`
 
 

@@ -50,7 +50,7 @@ class V1Reader:
             kind, *columns = _list(read_unchecked(source, COMMIT_LIMITS), at_least=1)
             read = self._readers.get(kind) if type(kind) is str else None
             if read is None:
-                raise malformed(f"a checkpoint has no part {str(kind)[:40]!r}")
+                raise malformed(f"unknown kind of part {str(kind)[:40]!r}")
             read(columns)
         if source.tell() != len(data):
             raise malformed("bytes follow the checkpoint")

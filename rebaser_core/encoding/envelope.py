@@ -176,7 +176,7 @@ class MessageRegistry:
             raise malformed(f"no header {MESSAGE_TYPE}")
         kind = self.types.get(name)
         if kind is None:
-            raise UnprocessableError(f"message type {name[:80]!r}", code="unknown_message_type")
+            raise UnprocessableError(f"unknown message type {name[:80]!r}", code="unknown_message_type")
         if version is None:
             raise malformed(f"no header {MESSAGE_VERSION}")
         if _VERSION.fullmatch(version) is None:
@@ -204,7 +204,7 @@ class MessageRegistry:
         peeked = self.peek(headers)
         kind = self.types[peeked.type]
         if expect is not None and kind.message is not expect:
-            raise UnprocessableError(f"a message of type {kind.name}", code="unexpected_message_type")
+            raise UnprocessableError(f"unexpected message type {kind.name}", code="unexpected_message_type")
         raw = loads(peeked.content_type, payload, limits)
         content = unwrap(raw, peeked.version)
         if kind.quick is not None:

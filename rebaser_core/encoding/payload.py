@@ -34,7 +34,7 @@ class ContentType(StrEnum):
         """
         found = _CONTENT_TYPES.get(text) or _CONTENT_TYPES.get(text.partition(";")[0].strip().lower())
         if found is None:
-            raise UnprocessableError(f"content type {text[:80]!r}", code="unsupported_content_type")
+            raise UnprocessableError(f"unsupported content type {text[:80]!r}", code="unsupported_content_type")
         return found
 
 
@@ -71,7 +71,7 @@ def dumps(content_type: ContentType, value: object) -> bytes:
             return cbor2.dumps(value)
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (cbor2.CBOREncodeError, TypeError, ValueError, RecursionError) as error:
-        raise UnprocessableError(f"cannot be encoded: {str(error)[:200]}", code="invalid_value") from None
+        raise UnprocessableError(f"the value cannot be encoded: {str(error)[:200]}", code="invalid_value") from None
 
 
 BYTES, TEXT, LIST, MAP = 2, 3, 4, 5  # CBOR major types

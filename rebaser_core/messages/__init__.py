@@ -81,9 +81,9 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
     if commit.before_blob is not None:
         expected = replace(expected, before=())
     if decode_commit(headers, payload) != expected:
-        raise malformed("it reads back as another commit")
+        raise malformed("it decodes to another commit")
     if read_sweep_headers(headers) != (commit.applied, commit.debt):
-        raise malformed("its headers read back as others")
+        raise malformed("its headers do not match the commit")
 
 
 def decode_commit(headers: Headers | None, payload: bytes, limits: Limits = COMMIT_LIMITS) -> Commit:

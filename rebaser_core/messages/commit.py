@@ -117,7 +117,7 @@ _KINDS = {str(kind): kind for kind in Kind}
 def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
     kind = _KINDS.get(body.kind)
     if kind is None:
-        raise UnsupportedVersion(f"a commit of kind {body.kind[:40]!r}")
+        raise UnsupportedVersion(f"unknown kind of commit {body.kind[:40]!r}")
     delta, blob = _read_changes(kind, body.delta, limits, version)
     before, before_blob = _read_before(kind, body.before, limits, version)
     applied, checkpoint, attempt, reverts = body.applied, body.checkpoint, body.attempt, body.reverts
@@ -317,7 +317,7 @@ def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
     if commit.delta_blob is not None:  # a delta in the commit as well is only its loaded copy
         return {"address": commit.delta_blob.address, "size": commit.delta_blob.size}
     if version < MATCHES and _has_match(commit):
-        raise UnprocessableError("version 1 of a commit has no matches", code="invalid_commit")
+        raise UnprocessableError("version 1 of a commit has no inputs by pattern", code="invalid_commit")
     return write_delta(commit.delta)
 
 

@@ -60,9 +60,9 @@ def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
     _, decoded = _open(data, limits)
     numbers = is_number(table.kinds)
     if not np.array_equal(decoded.kinds, table.kinds) or not np.array_equal(decoded.bits[numbers], table.bits[numbers]):
-        raise malformed("it reads back as another table")
+        raise malformed("it decodes to another table")
     if decoded.others != table.others or decoded.faults != table.faults:
-        raise malformed("it reads back as another table")
+        raise malformed("it decodes to another table")
 
 
 def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
@@ -72,18 +72,18 @@ def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
         source, limits
     )  # `check_tree` runs below, on the values only: columns have checks of their own
     if source.tell() != len(data):
-        raise malformed("something follows the table")
+        raise malformed("bytes follow the table")
     body = _only(_only(raw, "v2"), "computed")
     if type(body) is not dict or set(body) != {"ids", "kinds", "numbers", "others", "errors"}:
         raise malformed("a table has ids, kinds, numbers, others and errors")
     ids, kinds = body["ids"], np.frombuffer(_bytes(body["kinds"]), np.uint8)
     if len(kinds) != _check_ids(ids, limits) or (len(kinds) and kinds.max() > OTHER):
-        raise malformed("the kinds of a table do not fit")
+        raise malformed("the kinds of a table do not match its ids")
     bits = _bits(_bytes(body["numbers"]), kinds)
     places = np.flatnonzero(kinds == OTHER).tolist()
     others, errors = body["others"], body["errors"]
     if type(others) is not list or len(others) != len(places) or type(errors) is not list:
-        raise malformed("the other values of a table do not fit")
+        raise malformed("the other values of a table do not match its kinds")
     check_tree(others)
     faults = dict(_fault(row, kinds) for row in errors)
     return ids, ComputedTable([], kinds, bits, dict(zip(places, others, strict=True)), faults)
@@ -125,7 +125,7 @@ def _check_ids(text: object, limits: Limits) -> int:
 
 def _bits(raw: bytes, kinds: Any) -> Any:
     if len(raw) != 8 * int(is_number(kinds).sum()):
-        raise malformed("the numbers of a table do not fit")
+        raise malformed("the numbers of a table do not match its kinds")
     bits = spread_numbers(kinds, np.frombuffer(raw, _BITS))
     if not np.isfinite(bits[kinds == FLOAT].view(np.float64)).all():
         raise malformed("a number of a table is not finite")

@@ -36,7 +36,7 @@ def read_decision(row: object) -> Decision:
         raise malformed("an id, outcome, code or message is not text")
     known_outcome = _OUTCOMES.get(outcome)
     if known_outcome is None:
-        raise UnsupportedVersion(f"an outcome {outcome[:40]!r}")
+        raise UnsupportedVersion(f"unknown outcome {outcome[:40]!r}")
     return Decision(sequence, RequestId(request_id), known_outcome, performed, code, message, redrive, attempts)
 
 

@@ -119,7 +119,7 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
         wire["updatesAddress"] = request.updates_address
     elif version >= 2:
         if version < MATCHES and any_match(request.updates or ()):
-            raise UnprocessableError(f"version {version} has no matches", code="invalid_request")
+            raise UnprocessableError(f"version {version} has no inputs by pattern", code="invalid_request")
         wire["updates"] = [update.to_wire() for update in request.updates or ()]
     else:
         raise UnprocessableError("version 1 carries no updates: give their address", code="invalid_request")

@@ -22,7 +22,7 @@ ABSENT, OK, STALE, ERROR, UNSET = range(5)
 STATES: Final = (State.UNSET, State.OK, State.STALE, State.ERROR, State.UNSET)
 STATE_CODES: Final = {State.OK: OK, State.STALE: STALE, State.ERROR: ERROR, State.UNSET: UNSET}
 
-# The kinds of a value. `rebaser.dvu.wire.column` adds kinds of its own behind OTHER.
+# The kinds of a value. `rebaser.dvu.wire.column` adds kinds of its own after OTHER.
 NULL, FALSE, TRUE, INT, FLOAT, OTHER = range(6)
 CONSTANTS: Final[Mapping[int, bool | None]] = {NULL: None, FALSE: False, TRUE: True}  # kinds that determine the value
 
@@ -73,7 +73,7 @@ def spread_numbers(kinds: Kinds, numbers: Bits) -> Bits:
         return numbers
     places = np.flatnonzero(is_number(kinds))
     if len(places) != len(numbers):  # NumPy would write a single number to every place
-        raise ValueError("numbers are not as many as there are places for")
+        raise ValueError(f"{len(numbers)} numbers for {len(places)} places")
     bits = np.zeros(len(kinds), np.int64)
     bits[places] = numbers
     return bits

@@ -99,7 +99,7 @@ class ValueColumns:
         self.ids += ids
         self.count = last
         if len(self.index) + len(self.free) != last:
-            raise ValueError("an id comes twice")
+            raise ValueError("an id is not new, or occurs twice")
 
     def _add(self, id_: str) -> int:
         """Add a row for `id_`, which has none; returns the row."""
@@ -171,7 +171,7 @@ class ValueColumns:
             self.state[row], self.faults[row] = ERROR, fault
 
     def take_changes(self) -> Changes:
-        """Return what changed since the last call, and start anew."""
+        """Return what changed since the last call, and begin to collect changes again."""
         changes = Changes(self.touched, self.gone)
         self.touched, self.gone = np.zeros(len(self.touched), np.uint8), set()
         self._touched = self.touched.data

@@ -132,7 +132,7 @@ async def test_a_name_that_no_server_takes_is_refused_at_once(js: JetStream, nam
         js.create_consumer("s", {"durable_name": name or " ", "ack_policy": "explicit"}),
     ]
     for call in calls:
-        with pytest.raises(ConfigError, match="is no name of a stream or consumer"):
+        with pytest.raises(ConfigError, match="cannot name a stream or consumer"):
             await call
 
 

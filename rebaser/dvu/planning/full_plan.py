@@ -209,13 +209,13 @@ class FullGraphPlan:
         if [part.part for part in parts] != list(range(len(parts))) or not parts or not parts[-1].last:
             raise DvuError("the results of a packet are incomplete")
         if any(part.number != _PACKET_NUMBER for part in parts):
-            raise DvuError("the results do not match the packet")
+            raise DvuError("the results do not match the packet that was sent")
         if sum(len(part.nodes) for part in parts) != self._count:
-            raise DvuError("the results do not match the packet")
+            raise DvuError("the results do not match the packet that was sent")
         last = -1
         for nodes in [part.nodes for part in parts if len(part.nodes)]:  # decoding has checked that each is ascending
             if nodes[0] <= last or (self._nodes is not None and not self._nodes[nodes].all()):
-                raise DvuError("the results do not match the packet")
+                raise DvuError("the results do not match the packet that was sent")
             last = nodes[-1]
 
     def _absorb_part(self, part: Results) -> None:

@@ -1,7 +1,7 @@
 """An ordered consumer (push, ephemeral, in memory, no acks) that keeps the promises of ADR-17, unlike that of nats-py.
 
 Invariants: a message is queued only if it is the next one of its generation's *consumer* sequence (deletes leave gaps
-in the stream sequence). A generation that missed anything is discarded. The next one starts behind the last queued
+in the stream sequence). A generation that missed anything is discarded. The next one starts after the last queued
 message, or at the original start if none was queued (`position`). Messages of different generations cannot be confused,
 because each has an inbox of its own (`requests`). So no message is lost, repeated or reordered, whatever is dropped on
 the way.

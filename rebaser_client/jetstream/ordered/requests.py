@@ -50,7 +50,7 @@ class Generation:
     def __init__(self, connection: Connection, *, again: bool) -> None:
         self.name = connection.new_name()
         self.inbox = connection.new_inbox()
-        self.again = again  # whether this is not the first
+        self.again = again  # whether it replaces an earlier consumer
         self.subscription: Subscription | None = None
         self.sequence = 0  # consumer sequence of the newest accepted message
         self.flow = ""  # subject to publish to once all queued messages have been taken (flow control)

@@ -201,7 +201,7 @@ class Puller:
         queue.append(message)
         if len(queue) == 1:
             self._readable.set()
-        if self._grouped and PIN_ID in message.headers:  # before the message is counted: the next pull must name it
+        if self._grouped and PIN_ID in message.headers:  # before the message is counted, so that the next pull has it
             self._act(self._state.pinned(message.headers[PIN_ID]))
         actions = self._state.message(amount)
         if actions:

@@ -27,7 +27,7 @@ from rebaser_core.backoff import exponential_delay
 from rebaser_core.errors import RebaserError
 
 GRACE = 2.0  # seconds beyond `expires` that an answer may take
-MAX_STEP = 1.0  # most seconds counted between two ticks: a paused process was not waiting for answers
+MAX_STEP = 1.0  # maximum seconds counted between two ticks: a paused process was not waiting for answers
 BACKOFF_MIN, BACKOFF_MAX = 0.05, 5.0  # seconds between refused pulls
 IDLE_HEARTBEAT = "100"
 WRONG_PIN = "423"
