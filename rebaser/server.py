@@ -213,7 +213,7 @@ class Server:
             self._pull.add_credit(wanted)
 
     def _make_room(self) -> None:
-        """Ask one idle owner to yield for each held task that gets no free slot, while there are any."""
+        """Ask one idle owner to yield for each held task that gets no free slot. Without idle owners, do nothing."""
         now = self._context.now()
         for _ in range(self._slots_taken + len(self._held) - self._slot_total()):
             owner = crowd.find_idle(self._owners, now)

@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
     REBASE = "rebase"  # requests were decided
     DVU = "dvu"  # derived values were brought up to date
-    ATTEMPT = "attempt"  # a request or a DVU is being tried again; its count is bounded
+    ATTEMPT = "attempt"  # a request or a DVU is being tried again; the number of attempts is bounded
     CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
 
 

@@ -111,5 +111,5 @@ def _suggestion(unknown: str, allowed: tuple[str, ...]) -> str:
 
     close = get_close_matches(unknown, allowed, 1)
     if close:
-        return f", did you mean {close[0]}?"
-    return f", only {', '.join(allowed)}" if allowed else ", nor any other"
+        return f"; did you mean {close[0]}?"
+    return f"; it has only {', '.join(allowed)}" if allowed else "; it has none"

@@ -69,7 +69,7 @@ def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, c
     `weight`: of the whole log, counted as in `Mark`. `crowded`: there is no room for history. The time that counts is
     that of the newest mark, so the result depends on the log alone.
 
-    The newest two checkpoints and the log behind them always remain, for readers that started from the older one.
+    The newest two checkpoints and the log after them always remain, for readers that started from the older one.
     """
     last = len(marks) - 2
     if last < 0:

@@ -57,7 +57,7 @@ class LazyGroup(TyperGroup):
 
     @contextmanager
     def _listing(self) -> Iterator[None]:
-        """Have only names and summaries in place of the commands."""
+        """Within this context, commands have only names and summaries, so that their modules are not imported."""
         commands, self.commands = self.commands, self._listed
         try:
             yield

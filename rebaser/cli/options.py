@@ -47,13 +47,13 @@ ACCESS_OPTIONS = [
     _option(
         "nats_password",
         str | None,
-        "Password of the NATS user. Prefer the variable: other users of this machine can see options.",
+        "Password of the NATS user. Prefer the environment variable: other users of this machine can see options.",
         "WORD",
     ),
     _option(
         "nats_token",
         str | None,
-        "NATS token. Prefer the variable: other users of this machine can see options.",
+        "NATS token. Prefer the environment variable: other users of this machine can see options.",
         "WORD",
     ),
     _option(

@@ -15,11 +15,11 @@ How the repaired state is built, and why:
 - If a `dvu`, `attempt` or `checkpoint` commit is damaged, nothing is lost: its values are computed again.
 - If a `rebase` commit is damaged, all edits of the requests it decided are lost. Its payload has no checksum, so even
   the parts that still decode may be wrong. The values that it changed are listed as far as they can be read.
-- Commits behind the damage are carried over. An edit is complete in itself (a value, a definition, or a removal) and
+- Commits after the damage are carried over. An edit is complete in itself (a value, a definition, or a removal) and
   succeeds on any state, so omitting later acknowledged edits would only lose more. A copy of an earlier commit is
   omitted, and so is a commit that applies requests which were decided before it, so that nothing is applied twice.
 - Derived values may depend on edits that were lost, so all of them are computed again.
-- The header `X-Applied` of an unreadable commit, or the commit behind it, shows whether the unreadable commit decided
+- The header `X-Applied` of an unreadable commit, or the commit after it, shows whether the unreadable commit decided
   any request: if the highest decided request is the same before and after, it decided none.
 
 Exactly once: `applied` never decreases. However, the outcomes recorded in a lost commit are forgotten, except those of

@@ -59,7 +59,7 @@ class Examination:
 
     `newer`: why only a newer version can read the log; there are no findings in that case. `notes`: harmless
     irregularities. `base`: log sequence of the checkpoint from which `state` was built, 0 for none. `intact_until`: log
-    sequence up to which nothing is wrong. `carried`: number of commits behind `intact_until` that `state` contains.
+    sequence up to which nothing is wrong. `carried`: number of commits after `intact_until` that `state` contains.
     `queued`: requests that the next owner will dead-letter after a repair. `unreadable`: damaged messages, which a
     repair leaves in place.
     """

@@ -51,7 +51,7 @@ class History:
     `known`: log sequences of the commits that `state` already contains, as far as they can be read.
 
     `findings` are in log order. `intact_until`: log sequence up to which nothing is wrong. `carried`: number of commits
-    folded behind `intact_until`.
+    folded after `intact_until`.
     """
 
     def __init__(self, state: ChangeSetState, queue: Applied, known: Mapping[CommitIdentity, int]) -> None:

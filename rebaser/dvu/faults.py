@@ -74,7 +74,7 @@ def crashed(function: str, how: str) -> tuple[str, str]:
 
 def too_many_inputs(limit: int) -> tuple[str, str]:
     """Code and message for patterns that match more than `limit` values, other inputs included."""
-    return TOO_LARGE, f"its patterns make it have more than {limit} inputs"
+    return TOO_LARGE, f"with what its patterns match, it has more than {limit} inputs"
 
 
 def ids_too_large(limit: int) -> tuple[str, str]:

@@ -118,7 +118,7 @@ class StreamWatch:
             self._lost |= lost
             listener.streams_lost(lost)
         if gone or consumers:
-            self._set_problem(self.problem or f"not there: {', '.join([*gone, *consumers])}")
+            self._set_problem(self.problem or f"missing: {', '.join([*gone, *consumers])}")
             ends = {name: self._seen.get(name, NEVER).last for name in gone}
             await ensure_topology(self._js, self._subjects, self._options, ends)
             snapshots = await self._snapshots()

@@ -115,7 +115,7 @@ def _check_ids(text: object, limits: Limits) -> int:
     ends = np.flatnonzero(characters == ord("\n"))
     lengths = np.diff(ends, prepend=-1, append=len(characters)) - 1
     if len(lengths) > limits.max_updates:
-        raise UnprocessableError(f"{len(lengths)} computed; at most {limits.max_updates}", code="too_large")
+        raise UnprocessableError(f"{len(lengths)} computed values; at most {limits.max_updates}", code="too_large")
     if lengths.min() == 0 or lengths.max() > limits.max_id_length:
         raise malformed("an id of a table is empty or too long")
     if not text.replace("\n", "").isprintable():

@@ -114,7 +114,7 @@ async def test_a_client_sends_no_definition_that_gives_a_function_what_it_does_n
     await client.enqueue_updates_with_reply("bad", "definition", [Set("a", 2.25)])
     updates = [Set("b", 1), Derive("t", "round", {"v": "a"}, {"digit": 1})]
     for send in (client.enqueue_updates, client.enqueue_updates_with_reply):
-        with pytest.raises(UnprocessableError, match=r"^update 1 of 't': round has no parameter 'digit', did you mean"):
+        with pytest.raises(UnprocessableError, match=r"^update 1 of 't': round has no parameter 'digit'; did you mean"):
             await send("bad", "definition", updates)  # type: ignore[arg-type]
     updates = [Derive("t", "round", {"v": "a"}, {"digits": 1})]
     await client.enqueue_updates_with_reply("bad", "definition", updates, wait="derived")  # type: ignore[arg-type]

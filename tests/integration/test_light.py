@@ -124,7 +124,7 @@ def test_the_base_install_is_what_a_client_needs() -> None:
 @pytest.mark.usefixtures("topology")
 async def test_a_program_enqueues_and_reads_with_the_base_install(nats_url: str, subjects: Subjects) -> None:
     checkpoint = ROOT / "tests" / "wire" / "golden" / "Checkpoint.v2.compressed.arrow"
-    refused = "update 0 of 't': round has no parameter 'digit', did you mean digits?"
+    refused = "update 0 of 't': round has no parameter 'digit'; did you mean digits?"
     assert await bare(PROGRAM, nats_url, subjects.prefix, str(checkpoint)) == (0, f"{refused}\nTrue {{}}\nTrue\n", "")
 
 

@@ -99,6 +99,6 @@ async def test_a_request_with_a_definition_that_gives_what_its_function_does_not
     headers, payload = encode(request)
     read = await reader(None).read(Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers))
     assert read.error is not None
-    assert read.error.message == f"update {count} of 't': round has no parameter 'digit', did you mean digits?"
+    assert read.error.message == f"update {count} of 't': round has no parameter 'digit'; did you mean digits?"
     assert (read.error.code, read.updates, read.request_id) == ("invalid_definition", (), "r")
     assert read.digest  # so that the mended request under the same id is told that it needs another

@@ -114,7 +114,7 @@ async def test_a_stream_that_cannot_be_made_again_is_told_of_once_and_the_server
         assert len(streams.losses) == 1
         while streams.problem:
             await checkpoint()
-    assert problems == [f"not there: {name}", *["the streams cannot be checked: no place left"] * 3]
+    assert problems == [f"missing: {name}", *["the streams cannot be checked: no place left"] * 3]
 
 
 async def test_of_servers_that_make_a_stream_at_once_all_go_on(js: JetStream, subjects: Subjects) -> None:

@@ -18,9 +18,9 @@ check = partial(check_definition, formulas=True)
 @pytest.mark.parametrize(
     ("derive", "message"),
     [
-        (Derive("t", "round", {"v": "a"}, {"digit": 1}), "'t': round has no parameter 'digit', did you mean digits?"),
-        (Derive("t", "sum", {"v": "a"}, {"zzz": 1}), "'t': sum has no parameter 'zzz', nor any other"),
-        (Derive("t", "if", {"cond": "a"}), "'t': if has no input 'cond', did you mean condition?"),
+        (Derive("t", "round", {"v": "a"}, {"digit": 1}), "'t': round has no parameter 'digit'; did you mean digits?"),
+        (Derive("t", "sum", {"v": "a"}, {"zzz": 1}), "'t': sum has no parameter 'zzz'; it has none"),
+        (Derive("t", "if", {"cond": "a"}), "'t': if has no input 'cond'; did you mean condition?"),
         (Derive("t", "by_id", {"a": ("a", "b")}), "'t': by_id takes a pattern among its inputs"),
         (Derive("t", "cel", {"a": "a"}), "'t': params need expr, a formula"),
         (Derive("t", "cel", {"a": "a"}, {"expr": "a + b"}), "'t': the formula names 'b', which is not an input"),
@@ -55,7 +55,7 @@ def test_the_first_definition_that_is_wrong_is_named_by_position_and_id() -> Non
     some = [Set("a", 1), Derive("b", "company.tax", {}, {"digit": 1}), Derive("t", "round", {"v": "a"}, {"digit": 1})]
     with pytest.raises(UnprocessableError) as caught:
         check_definitions([*some, Derive("u", "sum", {}, {"digit": 1})])  # type: ignore[list-item]
-    assert caught.value.message == "update 2 of 't': round has no parameter 'digit', did you mean digits?"
+    assert caught.value.message == "update 2 of 't': round has no parameter 'digit'; did you mean digits?"
     assert caught.value.code == "invalid_definition"
     check_definitions(some[:2])  # type: ignore[arg-type]
 
@@ -66,7 +66,7 @@ def test_a_formula_is_read_if_that_is_wanted() -> None:
     with pytest.raises(UnprocessableError, match=r"^update 1 of 't': line 1, column 4: Syntax error") as caught:
         check_definitions(wrong, formulas=True)  # type: ignore[arg-type]
     assert caught.value.code == "invalid_formula"
-    with pytest.raises(UnprocessableError, match=r"^'t': cel has no parameter 'exp', did you mean expr\?"):
+    with pytest.raises(UnprocessableError, match=r"^'t': cel has no parameter 'exp'; did you mean expr\?"):
         check_definition(Derive("t", "cel", {"a": "a"}, {"exp": "a"}))
 
 

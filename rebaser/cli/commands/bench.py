@@ -60,7 +60,7 @@ def bench(
     else:
         _show(report)
     if report.wrong:
-        raise CommandFailed(f"not exact: {report.wrong[0]}" + _more(len(report.wrong)))
+        raise CommandFailed(f"a check failed: {report.wrong[0]}" + _more(len(report.wrong)))
     return 0
 
 

@@ -19,7 +19,7 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, e
 if TYPE_CHECKING:
     from rebaser_client import DeadLetter, DeadLetterBox
 
-FULL_TRIES = 20  # waits for room in a full queue; `QueueFull` says for how long
+FULL_TRIES = 20  # how often a redrive waits for room in a full queue; `QueueFull` says how long
 PREVIEW = 2000  # characters of a payload
 
 dlq = typer.Typer(

@@ -139,7 +139,7 @@ class InstallationChecks:
         clients, servers = client_probes(subjects), server_probes(subjects, inbox_prefix)
         for role, probes, verdict in (("client", clients, FAILED), ("server", servers, WARNING)):
             missing = await missing_rights(connection, probes)
-            text = f"missing: {', '.join(missing)}" if missing else "all that can be probed are granted"
+            text = f"missing: {', '.join(missing)}" if missing else "all those that can be probed are granted"
             self.add("rights", f"of a {role}: {text}", verdict if missing else OK)
 
     async def _servers(self, connection: "Connection", subjects: Any) -> None:

@@ -116,7 +116,7 @@ def _show_values(
     with_definitions: bool,
     more: dict[str, Any] | None = None,
 ) -> None:
-    """Show the values of the ids `selected`, or all. Objects have the fields `more` at their end."""
+    """Show the values of the ids `selected`, or all. With `as_json`, each object ends with the fields `more`."""
     from rebaser_core.state.rows import all_rows
 
     chosen = all_rows(state) if selected is None else _selected_rows(state, selected)
@@ -141,7 +141,7 @@ def _show_values(
 
 
 def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
-    """Return `all_rows` of `ids` only, in this order."""
+    """Return the rows of `ids`, in this order, as `all_rows` returns those of all values."""
     stale = state.stale()
     for id_ in ids:
         if (value := state.value(id_, stale)) is not None:

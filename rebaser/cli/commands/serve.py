@@ -43,7 +43,9 @@ Spark = Annotated[
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(envvar="REBASER_SPARK_DRIVER_MEMORY", help="Heap of the embedded Spark's JVM.", show_default="1g"),
+    typer.Option(
+        envvar="REBASER_SPARK_DRIVER_MEMORY", help="Heap size of the embedded Spark's JVM.", show_default="1g"
+    ),
 ]
 Concurrency = Annotated[
     int | None,
@@ -58,7 +60,7 @@ Quiescent = Annotated[
     typer.Option(
         envvar="REBASER_QUIESCENT_PERIOD",
         metavar="SECONDS",
-        help="Release a change set that was idle for this long.",
+        help="Release a change set that has been idle for this long.",
         show_default="10",
     ),
 ]

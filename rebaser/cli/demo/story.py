@@ -26,7 +26,7 @@ class Edit:
 
 
 def edits(environment: Environment) -> list[Edit]:
-    """A package grows, a requirement is added, a cycle is made and removed.
+    """Return the steps: a package grows, a requirement is added, a cycle is made and removed.
 
     A step is left out if the environment does not allow it.
     """

@@ -139,7 +139,7 @@ class CsvParser(JsonLinesParser):
             self._columns = tuple(cells)
             return None
         if len(cells) != 2:
-            raise UnprocessableError(f"{len(cells)} cells instead of 2", code="invalid_update")
+            raise UnprocessableError(f"a line has 2 cells, not {len(cells)}", code="invalid_update")
         row = dict(zip(self._columns, cells, strict=True))
         id_, cell = row["id"], row["value"]
         raw_update: dict[str, object] = {"op": "unset", "id": id_}

@@ -271,7 +271,7 @@ def _run_first_job(session: Session, tasks: int) -> None:
     session.open()
     for result in session.run([_warm_up()] * tasks, tag="rebaser-warm-up", tasks=tasks):
         if Results.decode(result[0], 1).values.tolist() != [3]:
-            raise DvuError("the workers do not add numbers as this server does")
+            raise DvuError("a worker computed a wrong result for the test packet")
 
 
 def _warn_of_missing_plugins(session: Session) -> None:
