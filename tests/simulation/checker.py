@@ -273,7 +273,9 @@ class Checker:
         for decision in commit.requests:
             self._decide_one(history, decision, sequence, expected)
         that(list(delta) == expected, f"commit {sequence} does not do what its requests ask for")
-        if commit.kind is Kind.REBASE:
+        if not self.history_for_ms:
+            that(commit.before is None, f"commit {sequence} says what stood before, and no history is kept")
+        elif commit.kind is Kind.REBASE:
             wrong = history.book.stood_otherwise({update.id for update in expected}, commit.before)
             that(not wrong, f"commit {sequence} does not say what stood before: {wrong}")
         for update in expected:

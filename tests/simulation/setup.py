@@ -87,7 +87,7 @@ class Setup:
 
     def draw_history(self, rng: random.Random) -> None:
         """Draw for how long history is kept: not at all, for a part of the run, or for all of it."""
-        self.history_for = rng.choice((0.0, 0.0, 0.5, 3.0, 86_400.0))
+        self.history_for = rng.choice((0.0, 0.5, 3.0, 86_400.0))
 
     def draw_ways(self, rng: random.Random) -> None:
         """Draw which ways are taken to the same results, and whether graphs are large enough for some of them."""
