@@ -26,7 +26,7 @@ from rebaser_core.messages import (
     read_sweep_headers,
     read_unknown,
 )
-from rebaser_core.messages.commit import COMMIT
+from rebaser_core.messages.commit import COMMIT as COMMIT_TYPE
 from rebaser_core.updates import Set
 
 ADDRESS = address_of(b"")
@@ -57,7 +57,7 @@ def test_a_word_this_program_does_not_know_is_left_to_a_newer_one(body: object) 
 
 def test_a_newer_version_of_a_commit_is_left_to_a_newer_program() -> None:
     with pytest.raises(UnsupportedVersion):
-        decode_commit(headers("Commit", COMMIT.current + 1), b"")
+        decode_commit(headers("Commit", COMMIT_TYPE.current + 1), b"")
 
 
 @pytest.mark.parametrize("found", [None, {}, headers("EnqueueUpdatesRequest", 2), headers("commit", 1)], ids=repr)
