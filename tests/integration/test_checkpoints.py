@@ -2,6 +2,8 @@
 
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -10,9 +12,11 @@ from rebaser.change_set.commit_log import CommitLog, open_log
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream
-from rebaser_core.commit import Kind
+from rebaser_core import thresholds
+from rebaser_core.commit import CheckpointRef, Kind
 from rebaser_core.errors import TransientError
 from rebaser_core.subjects import Subjects
+from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Remove, Set, Update
 from tests.support.contexts import context_of
 from tests.support.poison import KEY
@@ -52,6 +56,7 @@ async def test_what_is_loaded_is_the_state(
         before = commits.state.checkpoint
         assert before is not None
         await edit(commits, Set("x", number), Set(f"b{number}", number), Remove(f"a{number}"))
+        assert (await context.reader.load(KEY)).state.values() == commits.state.values(), "the checkpoint and an edit"
         if number in failing:
             fails = iter([True])
             with pytest.raises(TransientError):
@@ -64,3 +69,41 @@ async def test_what_is_loaded_is_the_state(
         assert loaded.state.checkpoint != before
         assert await first_sequence(context) == before.sequence + 1
         assert (loaded.weight, loaded.chain) == (commits.weight, commits.chain)
+
+
+async def test_all_files_of_a_checkpoint_are_stored_before_a_commit_names_it(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_of(js, subjects, Settings(server_id="test"))
+    commits = await open_log(context, KEY)
+    monkeypatch.setattr(thresholds, "now", Thresholds(part_rows=50, batch_rows=20))
+    await edit(commits, *(Set(f"a{at}", at) for at in range(200)))
+    await checkpointer.write(context, commits)
+    assert len(commits.chain.base) >= 4
+    assert (await context.reader.load(KEY)).state.values() == commits.state.values()
+
+
+async def test_a_full_checkpoint_stores_also_what_was_stored_before(js: JetStream, subjects: Subjects) -> None:
+    """The bucket of blobs was lost, and is empty now."""
+    context = context_of(js, subjects, Settings(server_id="test"))
+    commits = await open_log(context, KEY)
+    await edit(commits, *(Set(f"a{at}", at) for at in range(200)))
+    await checkpointer.write(context, commits)
+    await edit(commits, Set("b", 1))
+    await checkpointer.write(context, commits)
+    await js.purge(f"OBJ_{subjects.blobs_bucket}")
+    await edit(commits, Set("c", 1))
+    await checkpointer.write(context, commits, full=True)
+    assert (await context.reader.load(KEY)).state.values() == commits.state.values()
+
+
+@pytest.mark.parametrize(
+    ("weight", "checkpoint", "due"),
+    [(1000, None, False), (1001, None, True), (1001, 16_000, True), (1001, 32_000, False), (2001, 32_000, True)],
+)
+def test_a_checkpoint_is_due_when_the_log_is_large_by_itself_and_beside_the_checkpoint(
+    weight: int, checkpoint: int | None, due: bool
+) -> None:
+    reference = None if checkpoint is None else CheckpointRef("sha256:0", 1, checkpoint)
+    commits = SimpleNamespace(weight=weight, state=SimpleNamespace(checkpoint=reference))
+    assert checkpointer.due(cast("Any", commits), 1000) is due

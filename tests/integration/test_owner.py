@@ -396,6 +396,39 @@ async def test_the_last_look_finds_debt(
     assert (await client.values("ws", "cs"))["double"].value == 2
 
 
+async def test_an_owner_whose_update_is_fenced_ends(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    """Else it would compute the same update again and again, and nobody would bring the values up to date."""
+    engine = Engine()
+    async with serving(js, subjects, engine) as server:
+        response = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
+        assert isinstance(response.status, Success)
+        await engine.asked.wait()
+        commits = await open_log(server._context, KEY)
+        async with commits.append_lock():
+            await commits.append(commits.draft(Kind.REBASE, delta=(Set("a", 2),), debt=2))
+        engine.go.set()
+        await client.wait_covered("ws", "cs", response.status.commit + 1)
+    assert (await client.values("ws", "cs"))["double"].value == 4
+    assert len(events.named("dvu_fenced")) == 1
+
+
+async def test_an_owner_whose_consumer_fails_ends_and_the_next_one_reads_on(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    async with serving(js, subjects, Engine()) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        owner = server._owners[KEY]
+        assert owner._consumer is not None
+        owner._consumer._failure = TransientError("no consumer can be made")
+        owner._check_queue()
+        while server._owners.get(KEY) is owner:
+            await checkpoint()
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)])
+    assert len(events.named("consume_failed")) == 1
+
+
 async def test_an_owner_that_is_fenced_says_no_more_about_its_task(
     js: JetStream, subjects: Subjects, client: RebaserClient
 ) -> None:
@@ -486,6 +519,7 @@ async def test_an_owner_that_stood_still_counts_as_a_death_of_what_it_tried_and_
         await client.enqueue_updates("ws", "cs", [Set("a", 1)])
         await trying.wait()
         end(server._owners[KEY])
+        assert server._owners[KEY].lease.lost
         while KEY in server._owners:
             await checkpoint()
     assert (await client.state("ws", "cs")).attempts[1].deaths == deaths

@@ -266,9 +266,10 @@ async def test_redriven_poison_that_nobody_deleted_yet_is_read_by_nobody(fleet: 
             assert await owner.decide_all() == ["poison"]
 
 
-async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fleet: Fleet) -> None:
+@pytest.mark.parametrize("redrive", ["0", "1"])
+async def test_a_queue_of_requests_for_a_newer_server_waits_once_not_for_each(fleet: Fleet, redrive: str) -> None:
     """What stood behind the first one waited with it, whoever owns the change set by then."""
-    await fleet.send("new1", "new2", "new3", "new4", X_MESSAGE_VERSION="99")
+    await fleet.send("new1", "new2", "new3", "new4", X_MESSAGE_VERSION="99", X_Redrive=redrive)
     await fleet.send("old")
     fleet.now_ms = time.time_ns() // 1_000_000
     async with fleet.owner(redelivered=False) as owner:

@@ -69,6 +69,7 @@ async def test_each_commit_tells_the_sweeper_whether_an_update_is_owed(fleet: Fl
             assert last is not None
             assert last.sequence == commits.state.last
             assert (int(last.headers["X-Debt"]) > 0) is commits.state.owes
+            assert (commits.state.covers < last.sequence) is commits.state.owes
             owed.append(commits.state.owes)
 
         async def decide(*, held: bool = False) -> None:

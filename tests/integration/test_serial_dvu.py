@@ -133,12 +133,39 @@ async def test_what_is_no_death_does_not_count(fleet: Fleet) -> None:
     assert await kinds(fleet.context) == [Kind.REBASE, *[Kind.ATTEMPT, Kind.ATTEMPT] * 3]
 
 
+@pytest.mark.parametrize(("edit", "owes"), [(Set("other", 1), False), (Set("double", 7), True)])
+async def test_what_is_decided_while_an_update_runs_is_not_overwritten_and_covered_if_it_owes_nothing(
+    fleet: Fleet, edit: Set, owes: bool
+) -> None:
+    """If it owes nothing, no other update follows that would cover it, and who waits for one would wait for ever."""
+    commits, dvu = await fleet.owner(redelivered=False)
+    evaluate = fleet.engine.evaluate
+
+    async def edit_meanwhile(packets: Sequence[bytes], **more: object) -> list[list[bytes]]:
+        async with commits.append_lock():
+            await commits.append(commits.draft(Kind.REBASE, covers=0, delta=(edit,), debt=commits.state.debt))
+        return await evaluate(packets, **more)
+
+    fleet.engine.evaluate = edit_meanwhile  # type: ignore[method-assign]
+    await dvu.run()
+    state = (await fleet.context.reader.load(KEY)).state
+    values = {id_: value.value for id_, value in state.values().items()}
+    assert values == {"a": 1, "double": 2} | {edit.id: edit.value}
+    assert (state.owes, state.covers) == (owes, 1 if owes else state.last)
+
+
 async def test_while_spark_is_away_nothing_is_tried_and_the_log_says_nothing(fleet: Fleet) -> None:
     fleet.engine.away = True
     _, dvu = await fleet.owner()
     for _ in range(3):
         with pytest.raises(DvuError, match="Spark is away"):
             await dvu.run()
+    fleet.context = replace(fleet.context, settings=fleet.context.settings.model_copy(update={"dvu_timeout": 0.01}))
+    _, hanging = await fleet.owner()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fleet.engine, "available", anyio.sleep_forever)
+        with pytest.raises(DvuError, match=r"not available within 0\.01 s"):
+            await hanging.run()
     assert await kinds(fleet.context) == [Kind.REBASE]
     fleet.engine.away = False
     await dvu.run()
