@@ -414,6 +414,54 @@ async def test_an_owner_whose_update_is_fenced_ends(
     assert len(events.named("dvu_fenced")) == 1
 
 
+async def test_an_owner_that_a_request_shows_to_be_fenced_gives_nothing_back(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS would take that for the word of the owner that fenced it, and deliver the task a second time."""
+    given_back: list[float] = []
+
+    async def nak(_: Task, delay: float) -> None:
+        given_back.append(delay)
+
+    monkeypatch.setattr(Task, "nak", nak)
+    async with serving(js, subjects, Engine(), ack_wait=1.5) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        owner = server._owners[KEY]
+        commits = await open_log(server._context, KEY)
+        async with commits.append_lock():
+            await commits.append(commits.draft(Kind.REBASE, delta=(Set("a", 2),)))
+        await client.enqueue_updates("ws", "cs", [Set("a", 3)])
+        while server._owners.get(KEY) is owner:
+            await checkpoint()
+        assert not given_back
+    assert [entry["fenced"] for entry in events.named("decide_failed")] == [True]
+
+
+async def test_an_owner_that_wrote_a_checkpoint_lets_go_once_it_is_quiet(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    async with serving(js, subjects, Engine(), quiescent_period=0.1, checkpoint_bytes=1024) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("heavy", "x" * 2000)])
+        while server._owners:
+            await checkpoint()
+    assert len(events.named("checkpoint_written")) == 1
+
+
+async def test_the_next_owner_knows_what_is_decided(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
+    """By its sequence: an outcome may be forgotten before its request is deleted."""
+    for number in (1, 2):
+        async with serving(js, subjects, Engine()) as server:
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("a", number)])
+            owner = server._owners[KEY]
+            assert owner._processor is not None
+            assert owner._processor.epoch.sequence == number
+    async with serving(js, subjects, Engine()) as server:
+        await publish_task(js, subjects, KEY)
+        while KEY not in server._owners or server._owners[KEY]._processor is None:
+            await checkpoint()
+        assert server._owners[KEY]._processor.epoch.sequence == 2  # type: ignore[union-attr]
+
+
 async def test_an_owner_whose_consumer_fails_ends_and_the_next_one_reads_on(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:

@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from rebaser.runtime import stream_watch as module
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser_client.admin.provisioning import ensure_topology
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_core.errors import TransientError
 from rebaser_core.subjects import Subjects
 from rebaser_core.topology import SEQUENCE_GAP, TASKS_CONSUMER, TopologyOptions
@@ -115,6 +115,27 @@ async def test_a_stream_that_cannot_be_made_again_is_told_of_once_and_the_server
         while streams.problem:
             await checkpoint()
     assert problems == [f"missing: {name}", *["the streams cannot be checked: no place left"] * 3]
+
+
+async def test_a_stream_that_nats_cannot_describe_now_is_not_lost(
+    js: JetStream, subjects: Subjects, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(js, subjects) as (streams, holder):
+        async with anyio.create_task_group() as group:
+            group.start_soon(events.wait_for, lambda entry: entry["event"] == "server_unready")
+            with monkeypatch.context() as patch:
+                patch.setattr(js, "stream_info", unavailable)
+                streams.check_soon()
+                while not streams.problem:
+                    await checkpoint()
+        while streams.problem:
+            await checkpoint()
+        assert not holder.told
+        assert not streams.losses
+
+
+async def unavailable(_: str) -> None:
+    raise ApiError(503, 10008, "JetStream system temporarily unavailable")
 
 
 async def test_of_servers_that_make_a_stream_at_once_all_go_on(js: JetStream, subjects: Subjects) -> None:

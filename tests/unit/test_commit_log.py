@@ -49,7 +49,8 @@ class Stream:
             raise answer
         return SimpleNamespace(sequence=expected_last_subject_sequence + 1)
 
-    async def next(self, *_: object) -> object:
+    async def next(self, _: str, __: str, sequence: int) -> object:
+        assert sequence == self.published[-1][2] + 1
         if self.outages:
             self.outages -= 1
             raise TransientError("no answer")
@@ -166,6 +167,57 @@ async def test_an_owner_that_is_abandoned_repeats_nothing(at: str) -> None:
                 commits.abandon()
     assert len(stream.published) < 10
     assert commits.state.last == 0
+
+
+async def test_an_owner_that_is_abandoned_looks_for_its_commit_no_longer() -> None:
+    stream = Stream(STALE, outages=1_000_000)
+    commits = log_on(stream)
+
+    async def fenced() -> None:
+        with pytest.raises(FencedError):
+            await append(commits)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(fenced)
+            while stream.outages == 1_000_000:
+                await anyio.lowlevel.checkpoint()
+            commits.abandon()
+    assert commits.state.last == 0
+
+
+class HangsAtFirst(Stream):
+    """The first publish has landed, but is never answered."""
+
+    def __init__(self, *answers: Exception | None, found: object = None) -> None:
+        super().__init__(*answers, found=found)
+        self.asked = anyio.Event()
+
+    async def publish(self, *given: Any, **more: Any) -> object:
+        if not self.asked.is_set():
+            self.answers.insert(0, None)
+            await super().publish(*given, **more)
+            self.asked.set()
+            await anyio.sleep_forever()
+        return await super().publish(*given, **more)
+
+
+async def test_an_append_that_is_cancelled_is_settled_first() -> None:
+    """Else what follows, such as taking back an attempt, would be built on a state that the log has left."""
+    stream = HangsAtFirst(FULL, STALE, found="ours")
+    commits = log_on(stream)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group, anyio.create_task_group() as owner:
+
+            async def stop() -> None:
+                await stream.asked.wait()
+                owner.cancel_scope.cancel()
+
+            group.start_soon(stop)
+            await append(commits)
+            await anyio.sleep_forever()
+    assert (commits.state.last, "a" in commits.state.cells) == (5, True)
+    assert stream.published == [stream.published[0]] * 3
 
 
 async def test_a_view_is_opened_when_no_thread_reads_an_older_one() -> None:

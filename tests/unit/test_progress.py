@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from rebaser.cli.entry_format import progress_line, progress_object
@@ -13,8 +15,10 @@ from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.progress import MAX_REPORTED, Progress, ProgressReporter
 from rebaser.settings import Settings
 from rebaser_core import thresholds
+from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import DvuProgress
+from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Derive, Set
 from tests.support.graphs import Book
@@ -41,6 +45,30 @@ def test_no_more_are_told_than_anybody_could_read() -> None:
     many = [(f"c{at}", Progress(1, float(at))) for at in range(MAX_REPORTED + 5)]
     found = teller(10_000.0, *many).slow()
     assert [one.change_set_id for one in found] == [f"c{at}" for at in range(MAX_REPORTED)]
+
+
+@pytest.mark.anyio
+async def test_progress_that_cannot_be_told_is_told_later() -> None:
+    """Otherwise the server would end."""
+    told = list[str]()
+
+    async def publish(subject: str, *_: object) -> None:
+        told.append(subject)
+        if len(told) == 1:
+            raise TransientError("the connection is gone")
+
+    settings = TELLER.model_copy(update={"progress_every": 0.001})
+    connection = SimpleNamespace(publish=publish)
+    context = SimpleNamespace(settings=settings, now=lambda: 100.0, connection=connection, subjects=Subjects(""))
+    running = [(ChangeSetKey("ws", name), Progress(1, 0.0)) for name in ("a", "b")]
+    reporter = ProgressReporter(cast("Any", context), lambda: running)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(reporter.run)
+            while len(told) < 3:
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+    assert [subject.split(".")[-1] for subject in told[:3]] == ["a", "a", "b"]
 
 
 class Engine:

@@ -1,0 +1,83 @@
+"""A sweep that fails does not end the server, and is not repeated at once."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from rebaser.sweeper.sweeper import Sweeper
+from rebaser_client.jetstream import ApiError
+from rebaser_core.errors import RebaserError, TransientError
+from rebaser_core.subjects import Subjects
+
+pytestmark = pytest.mark.anyio
+
+INTERVAL = 600.0
+MESSAGE = cast("Any", SimpleNamespace())
+
+
+class Stream:
+    """Notes with which delays messages are given back; publishing ends as `ends` says."""
+
+    def __init__(self, *ends: RebaserError) -> None:
+        self.delays: list[float] = []
+        self.ends = [*ends]
+        self.published = 0
+
+    async def nak(self, _: object, delay: float) -> None:
+        self.delays.append(delay)
+
+    async def publish(self, *_: object) -> None:
+        self.published += 1
+        if self.ends:
+            raise self.ends.pop(0)
+
+
+def sweeper(stream: Stream, interval: float = INTERVAL) -> Sweeper:
+    made = Sweeper(cast("Any", stream), Subjects(""), interval, cast("Any", None))
+    made._old_sweep_retired = True
+    return made
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_next_sweep_follows_after_the_interval(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    stream = Stream()
+
+    async def sweep(_: Sweeper) -> int:
+        if fails:
+            raise TransientError("no answer")
+        return 0
+
+    monkeypatch.setattr(Sweeper, "sweep", sweep)
+    await sweeper(stream)._sweep_once(MESSAGE)
+    assert stream.delays == [INTERVAL]
+
+
+async def test_a_sweep_that_is_cut_off_by_a_shutdown_is_left_to_another_server_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = Stream()
+    with anyio.CancelScope() as scope:
+
+        async def sweep(_: Sweeper) -> int:
+            scope.cancel()
+            await anyio.sleep_forever()
+            return 0
+
+        monkeypatch.setattr(Sweeper, "sweep", sweep)
+        await sweeper(stream)._sweep_once(MESSAGE)
+    assert scope.cancelled_caught
+    assert stream.delays == [0.0]
+
+
+async def test_a_message_that_cannot_be_published_now_is_published_later() -> None:
+    refused = ApiError(503, 10023, "insufficient resources")
+    stream = Stream(refused, TransientError("no answer"))
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(sweeper(stream, 0.001)._keep_message)
+            while stream.published < 3:
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
