@@ -34,6 +34,7 @@ from rebaser_client.requests.outcomes import known_key, not_sent, rejection
 from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
+from rebaser_core.commit import Reverts
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId, check_request_id, ulid
@@ -157,6 +158,9 @@ class RebaserClient(ReadOperations):
         request_id: str | None = None,
         from_change_set: str | None = None,
         recompute: Recompute | None = None,
+        author: str = "",
+        message: str = "",
+        expect_at: int | None = None,
         timeout: float = 30.0,  # noqa: ASYNC109 - the error must carry the request id
     ) -> RequestId:
         """Store a request durably, publish a task for its change set, and return the request id.
@@ -165,6 +169,9 @@ class RebaserClient(ReadOperations):
         - `from_change_set`: the change set that the updates come from. They are checked for conflicts.
         - `recompute`: computes derived values again after the updates, all or those of one function, even if their
           inputs did not change.
+        - `author` (up to 128 characters) and `message` (up to 1,024): who edits, and why. The log keeps both.
+        - `expect_at`: the log sequence that the edits are based on. The request is rejected, with code `moved`, if one
+          of its ids was defined or removed after that.
         - `timeout`: seconds.
 
         Raises:
@@ -183,7 +190,12 @@ class RebaserClient(ReadOperations):
             await self._enter(id_, timeout)
         try:
             request = await self._sender.prepare(
-                key, id_, updates, deadline, from_change_set=from_change_set, recompute=recompute
+                *(key, id_, updates, deadline),
+                from_change_set=from_change_set,
+                recompute=recompute,
+                author=author,
+                message=message,
+                expect_at=expect_at,
             )
             await self._sender.store(request, deadline)
         except TimeoutError:
@@ -205,14 +217,18 @@ class RebaserClient(ReadOperations):
         request_id: str | None = None,
         from_change_set: str | None = None,
         recompute: Recompute | None = None,
+        author: str = "",
+        message: str = "",
+        expect_at: int | None = None,
+        revert: Reverts | None = None,
     ) -> EnqueueUpdatesResponse:
         """Send a request, and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
-        Always returns a success. Raises the errors of `enqueue_updates`, and:
+        Always returns a success. Raises the errors of `enqueue_updates`, and those below. `revert`: as in that method.
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.
-        - `RequestConflicts` if updates from `from_change_set` conflict with the change set.
+        - `RequestConflicts` if updates from `from_change_set`, or those of a revert, conflict with the change set.
 
         A `RequestTimeout` has the commit if the request was applied and only its DVU is missing.
         """
@@ -231,7 +247,14 @@ class RebaserClient(ReadOperations):
                 await self._enter(id_, timeout)
             entered = True
             request = await self._sender.prepare(
-                key, id_, updates, deadline, from_change_set=from_change_set, recompute=recompute, inbox=inbox
+                *(key, id_, updates, deadline),
+                from_change_set=from_change_set,
+                recompute=recompute,
+                author=author,
+                message=message,
+                expect_at=expect_at,
+                revert=revert,
+                inbox=inbox,
             )
             await self._sender.store(request, deadline)
             entered = False
@@ -240,12 +263,12 @@ class RebaserClient(ReadOperations):
             self._task_publisher.start_unless_answered(key, reply)
             self._resender.add(request)
             try:
-                message = await reply
+                answer = await reply
             except RequestTimeoutError:
                 raise TimeoutError from None
             self._resender.remove(request)  # before the wait for a DVU, which may take long
             self._task_publisher.record_answer(key, stored_at)
-            response = decode(message.headers, message.data, self._limits, expect=EnqueueUpdatesResponse)
+            response = decode(answer.headers, answer.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):
                 commit = response.status.commit
                 with anyio.fail_after(deadline - self._loop.time()):
@@ -315,6 +338,39 @@ class RebaserClient(ReadOperations):
         """
         return await self.enqueue_updates_with_reply(
             workspace, change_set, (), wait=wait, timeout=timeout, request_id=request_id, recompute=Recompute(function)
+        )
+
+    async def revert(
+        self,
+        workspace: str,
+        change_set: str,
+        first: int,
+        last: int | None = None,
+        *,
+        request: str | None = None,
+        author: str = "",
+        message: str = "",
+        wait: Wait = "applied",
+        timeout: float = 60.0,  # noqa: ASYNC109 - the error must carry the request id
+        request_id: str | None = None,
+    ) -> EnqueueUpdatesResponse:
+        """Take back the edits of the commits from log sequence `first` to `last` (by default `first`), and wait.
+
+        Their values get the definitions they had before `first`. `request`: only those edits that this request made in
+        the commit `first`. A revert is an edit like others, and can be reverted.
+
+        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value was edited again since then,
+        and `RequestRejected` with code `purged`, `no_such_position`, `no_such_request` or `too_large`.
+        """
+        reverts = Reverts(first, first if last is None else last, None if request is None else RequestId(request))
+        return await self.enqueue_updates_with_reply(
+            *(workspace, change_set, ()),
+            wait=wait,
+            timeout=timeout,
+            request_id=request_id,
+            author=author,
+            message=message,
+            revert=reverts,
         )
 
     # -- publishing ------------------------------------------------------------------------------------------------

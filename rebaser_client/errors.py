@@ -132,10 +132,11 @@ class RequestRejected(RebaserError):  # noqa: N818 - as above
 
 
 class RequestConflicts(RequestRejected):
-    """Updates from another change set (`from_change_set`) conflict with this one: they remove values that it lacks.
+    """Updates from another change set (`from_change_set`) conflict with this one: they remove values that it lacks. Or
+    values that a revert would take back were edited again.
 
-    `conflicts` has the first 100 values that conflict, each with the reason. It is empty if the answer was repeated;
-    the message still names up to ten values.
+    `conflicts` has the first 100 values that conflict, each with the reason, and for a revert with the definitions that
+    conflict. It is empty if the answer was repeated; the message still names up to ten values.
     """
 
     default_code = "conflicts"

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from rebaser_core.ids import RequestId
 from rebaser_core.record import record
+from rebaser_core.response import Conflict
 from rebaser_core.updates import Recompute, Update
 from rebaser_core.values import Fault, Json
 
@@ -28,7 +29,7 @@ class Outcome(StrEnum):
     """How a request was decided. The outcome is final."""
 
     SUCCESS = "success"
-    CONFLICTS = "conflicts"  # nothing was applied: edits from another change set do not fit this one
+    CONFLICTS = "conflicts"  # nothing was applied: edits, or what a revert would restore, do not fit what is here
     ERROR = "error"  # nothing was applied: the request asks for something impossible
     DEAD = "dead"  # the request cannot be processed; a copy is in the dead letters
 
@@ -48,7 +49,7 @@ class Decision:
     message: str = ""
     redrive: int = 0
     attempts: int = 0
-    conflicts: tuple[str, ...] = field(default=(), compare=False)  # ids in conflict; first reply only, not in the log
+    conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # only for the first reply, not in the log
     # `content_digest` of the request, empty if it is unknown. It travels in a header, which readers may ignore.
     digest: bytes = field(default=b"", compare=False)
 

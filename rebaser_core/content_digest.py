@@ -8,19 +8,30 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
+from rebaser_core.commit import Reverts
 from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import canonical
 
 SIZE: Final = 8  # bytes; a sender who searches for a collision only harms its own requests
 
 
-def digest_of(updates: Sequence[Update], from_change_set: str | None, recompute: Recompute | None) -> bytes:
-    """The digest of a request's content."""
+def digest_of(
+    updates: Sequence[Update],
+    from_change_set: str | None,
+    recompute: Recompute | None,
+    expect_at: int | None = None,
+    revert: Reverts | None = None,
+) -> bytes:
+    """The digest of a request's content. Its author and message are not part of it."""
     parts = [_bytes_of(update) for update in updates]
     if from_change_set is not None:
         parts.append(b"from" + canonical(from_change_set))
     if recompute is not None:
         parts.append(b"recompute" + canonical(recompute.to_wire()))
+    if expect_at is not None:
+        parts.append(b"expect%d;" % expect_at)
+    if revert is not None:
+        parts.append(b"revert%d-%d;%b" % (revert.first, revert.last, canonical(revert.request)))
     return hashlib.blake2b(b"".join(parts), digest_size=SIZE).digest()
 
 

@@ -12,15 +12,19 @@ dead request is decided again.
 
 from collections.abc import Sequence
 
-from rebaser_core.commit import Applied, BlobRef, Decision, Outcome
+from rebaser_core.commit import Applied, Authorship, BlobRef, Decision, Outcome, Reverts
+from rebaser_core.encoding.payload import CBOR, dumps
 from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError
 from rebaser_core.ids import RequestId
+from rebaser_core.merge import Merged, PatchEntry
 from rebaser_core.record import record
+from rebaser_core.response import Conflict, Sides
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 MAX_MESSAGE = 1000  # characters of a recorded error message
 MAX_CONFLICTS = 100  # conflicts that a reply names, so that it fits in a message
+MAX_SIDES_BYTES = 64 * 1024  # bytes of their definitions
 
 
 @record
@@ -30,6 +34,10 @@ class QueuedRequest:
     `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
     `recompute`: what to compute again once the updates are applied. `redrive` and `attempts` are those of `Decision`.
     `blob`: the blob with the updates, if they are not in the message. `digest`: the `content_digest`, empty if unknown.
+
+    `author`, `message` and `expect_at` are those of the request, `reverts` is its `revert`. A revert is decided alone.
+    It comes with the `patch` that takes the edits back, `merged` into the state that is passed to `decide`, or with the
+    reason for its `refusal`: unlike an `error`, that leaves no dead letter.
     """
 
     sequence: int
@@ -42,13 +50,21 @@ class QueuedRequest:
     recompute: Recompute | None = None
     blob: BlobRef | None = None
     digest: bytes = b""
+    author: str = ""
+    message: str = ""
+    expect_at: int | None = None
+    reverts: Reverts | None = None
+    patch: tuple[PatchEntry, ...] = ()
+    merged: Merged | None = None
+    refusal: RebaserError | None = None
 
 
 @record
 class DecidedBatch:
     """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
 
-    `delta_blob`: the blob that already holds the delta, if the delta is that of a single request.
+    `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors` and
+    `reverts` are those of the commit.
 
     `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
     the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.
@@ -61,6 +77,8 @@ class DecidedBatch:
     skipped: int = 0
     recompute: tuple[Recompute, ...] = ()
     delta_blob: BlobRef | None = None
+    authors: tuple[Authorship, ...] = ()
+    reverts: Reverts | None = None
 
 
 def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
@@ -78,6 +96,7 @@ def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> i
 def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedRequest]) -> DecidedBatch:
     """Decide `requests`, in order. `epoch`: the current stream, and the highest sequence decided in it so far."""
     decisions: list[Decision] = []
+    authors: list[Authorship] = []
     delta: list[Update] = []
     answers: list[tuple[Decision, int | None]] = []
     decided_here: dict[RequestId, Decision] = {}
@@ -111,11 +130,27 @@ def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedReque
                 recompute[request.recompute] = None
             highest = max(highest, request.sequence)
         decisions.append(decision)
+        if request.author or request.message:
+            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # those of the requests in front of it
+            authors.append(Authorship(request.author, request.message))
         decided_here[request.request_id] = decision
         answers.append((decision, None))
     applied = Applied(epoch.stream, highest)
     blob = requests[0].blob if len(requests) == 1 and delta else None
-    return DecidedBatch(tuple(decisions), tuple(delta), tuple(answers), applied, skipped, tuple(recompute), blob)
+    if authors:
+        authors += [Authorship()] * (len(decisions) - len(authors))
+    reverted = len(decisions) == 1 and decisions[0].outcome is Outcome.SUCCESS
+    return DecidedBatch(
+        tuple(decisions),
+        tuple(delta),
+        tuple(answers),
+        applied,
+        skipped,
+        tuple(recompute),
+        blob,
+        tuple(authors),
+        requests[0].reverts if reverted else None,
+    )
 
 
 def recorded_outcome(
@@ -148,32 +183,61 @@ def _decided_anew(decision: Decision, sequence: int, redrive: int, epoch: Applie
 
 
 def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Update]) -> Decision:
-    outcome, performed, code, message = Outcome.SUCCESS, len(request.updates), "", ""
-    gone: list[str] = []
+    outcome, code, message = Outcome.SUCCESS, "", ""
+    updates: Sequence[Update] = request.updates
+    conflicts: tuple[Conflict, ...] = ()
     if request.error is not None:
-        outcome, performed, code, message = Outcome.DEAD, 0, request.error.code, request.error.message
+        outcome, code, message = Outcome.DEAD, request.error.code, request.error.message
+    elif request.refusal is not None:
+        outcome, code, message = Outcome.ERROR, request.refusal.code, request.refusal.message
+    elif request.expect_at is not None and (moved := pending.defined_after(request.expect_at, request)):
+        outcome, code = Outcome.ERROR, "moved"
+        message = f"defined or removed after {request.expect_at}: {_named(moved)}"
+    elif request.merged is not None:
+        updates = request.merged.updates
+        if request.merged.conflicts:
+            outcome, code = Outcome.CONFLICTS, "conflicts"
+            message = f"edited again since then: {_named([one.id for one in request.merged.conflicts])}"
+            conflicts = _shown(request.merged)
     elif request.from_change_set is not None and (gone := pending.missing(request.updates)):
-        more = f" and {len(gone) - 10} more" if gone[10:] else ""
-        outcome, performed, code = Outcome.CONFLICTS, 0, "conflicts"
-        message = f"no longer here: {', '.join(gone[:10])}{more}"
+        outcome, code, message = Outcome.CONFLICTS, "conflicts", f"no longer here: {_named(gone)}"
+        conflicts = tuple([Conflict(id_, "no longer exists here") for id_ in gone[:MAX_CONFLICTS]])
     elif request.recompute is not None and not pending.derives(request.recompute, request.updates):
         function = request.recompute.function
-        outcome, performed, code = Outcome.ERROR, 0, "nothing_to_recompute"
+        outcome, code = Outcome.ERROR, "nothing_to_recompute"
         message = "no value here is derived" + ("" if function is None else f" by {function!r}")
-    else:
-        delta.extend(request.updates)
+    if outcome is Outcome.SUCCESS:
+        delta.extend(updates)
     return Decision(
         request.sequence,
         request.request_id,
         outcome,
-        performed,
+        len(updates) if outcome is Outcome.SUCCESS else 0,
         code,
         message[:MAX_MESSAGE],
         request.redrive,
         request.attempts if outcome is Outcome.DEAD else 0,
-        tuple(gone[:MAX_CONFLICTS]),
+        conflicts,
         request.digest,
     )
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - 10} more" if ids[10:] else ""
+    return f"{', '.join(ids[:10])}{more}"
+
+
+def _shown(merged: Merged) -> tuple[Conflict, ...]:
+    """The conflicts that a reply names, each with its sides as long as they fit."""
+    shown: list[Conflict] = []
+    room = MAX_SIDES_BYTES
+    for one in merged.conflicts[:MAX_CONFLICTS]:
+        sides = (one.base, one.ours, one.theirs)
+        size = len(dumps(CBOR, [None if side is None else side.to_wire() for side in sides]))
+        fits = size <= room
+        room -= size if fits else 0
+        shown.append(Conflict(one.id, "edited again since then", Sides(*sides) if fits else None))
+    return tuple(shown)
 
 
 class _PendingState:
@@ -185,6 +249,7 @@ class _PendingState:
     """
 
     def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:
+        self._defined_by = state.defined_by
         self._cells = state.cells
         self._delta = delta
         self._seen = 0
@@ -196,11 +261,20 @@ class _PendingState:
         derives = (update for some in (self._delta, updates) for update in some if type(update) is Derive)
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)
 
-    def missing(self, updates: Sequence[Update]) -> list[str]:
-        """Ids that `updates` would remove although they do not exist."""
+    def defined_after(self, at: int, request: QueuedRequest) -> list[str]:
+        """Ids of `request` that were defined or removed after log sequence `at`, or by this commit."""
+        self._catch_up()
+        ids = dict.fromkeys([one.id for one in request.patch or request.updates])
+        return [id_ for id_ in ids if id_ in self._present or self._defined_by(id_) > at]
+
+    def _catch_up(self) -> None:
         for update in self._delta[self._seen :]:
             self._present[update.id] = type(update) is not Remove
         self._seen = len(self._delta)
+
+    def missing(self, updates: Sequence[Update]) -> list[str]:
+        """Ids that `updates` would remove although they do not exist."""
+        self._catch_up()
         own: dict[str, bool] = {}  # by id, whether it exists after the updates so far
         missing = []
         for update in updates:

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from rebaser_core.ids import RequestId
 from rebaser_core.record import record
+from rebaser_core.updates import Update
 
 
 @record
@@ -15,12 +16,25 @@ class Success:
     commit: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class Sides:
+    """The definitions that conflict at one id: `base`, which both sides left, `ours` in the change set, and `theirs`.
+
+    A definition is the update that recreates a value; None: nothing.
+    """
+
+    base: Update | None
+    ours: Update | None
+    theirs: Update | None
+
+
+@record
 class Conflict:
-    """One edit of the other change set that conflicts with this one."""
+    """An edit that conflicts with this change set. `sides` is None if they are unknown, or too large for a reply."""
 
     id: str
     message: str
+    sides: Sides | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,13 @@ from rebaser.change_set.retry_budget import RetryBudget
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import Message
+from rebaser_core import thresholds
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
 from rebaser_core.decide import QueuedRequest, decide, recorded_outcome
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.merge import Merged
 from rebaser_core.record import record
 
 BLOCKED_RETRY = 0.5  # seconds until a blocked queue is tried again; doubled after each attempt
@@ -130,8 +132,10 @@ class Processor:
                 if time.thread_time() >= until:
                     until = await cooperate()
             try:
-                rejection = suspicion.rejections.get(message.stream_sequence)
-                requests.append(rejection or await self._reader.read(message))
+                request = suspicion.rejections.get(message.stream_sequence) or await self._reader.read(message)
+                if request.reverts is not None:
+                    return (requests or [await self._with_patch(request)]), None  # it is decided alone
+                requests.append(request)
             except DeferredRequest as deferred:
                 expired = self._expired(deferred, message)
                 if expired is None:
@@ -141,10 +145,28 @@ class Processor:
                 break
         return requests, None
 
+    async def _with_patch(self, request: QueuedRequest) -> QueuedRequest:
+        """Return a revert with its patch, unless it is decided already."""
+        state = self._commits.state
+        recorded = recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive)
+        if recorded is not None or request.sequence <= self.epoch.sequence:
+            return request
+        return await self._reader.with_patch(request, state.last)
+
+    async def _merged(self, request: QueuedRequest) -> QueuedRequest:
+        """Return a revert with its patch merged into the current state. Call within the append lock."""
+        merged, step = Merged(), thresholds.now.overlay_merge_step
+        for start in range(0, len(request.patch), step):
+            await cooperate()
+            merged.add(self._commits.state.cells.update, request.patch[start : start + step])
+        return replace(request, merged=merged)
+
     async def _commit(self, messages: Sequence[Message], requests: list[QueuedRequest]) -> list[PendingDeadLetter]:
         commits = self._commits
         async with commits.append_lock():
             state = commits.state
+            if requests[0].reverts is not None:
+                requests[0] = await self._merged(requests[0])
             decided = decide(state, self.epoch, requests)
             sequence = state.last
             if decided.decisions:
@@ -160,6 +182,8 @@ class Processor:
                     recompute=decided.recompute,
                     debt=state.debt + len(decided.delta) + len(decided.recompute) if owes else 0,
                     before=await commits.before(decided.delta),
+                    authors=decided.authors if commits.history else (),
+                    reverts=decided.reverts,
                 )
                 sequence = await commits.append(commit)
                 self.epoch = decided.applied

@@ -10,7 +10,7 @@ from rebaser_core.commit import Decision, Outcome
 from rebaser_core.dead_letter import reported_id
 from rebaser_core.encoding.envelope import MESSAGE_ID, content_type_of
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.messages import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Success, encode
+from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure, Success, encode
 
 MAX_INBOX = 256  # characters
 
@@ -41,8 +41,7 @@ def response(
     if decision.outcome is Outcome.SUCCESS:
         status = Success(decision.performed, commit)
     elif decision.outcome is Outcome.CONFLICTS:
-        conflicts = tuple(Conflict(id_, "no longer exists here") for id_ in decision.conflicts)
-        status = Conflicts(decision.message, commit, conflicts)
+        status = Conflicts(decision.message, commit, decision.conflicts)
     else:
         status = Failure(decision.code, decision.message, commit)
     request_id = reported_id(decision.request_id, request_headers, key) or RequestId("")

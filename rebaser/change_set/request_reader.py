@@ -6,15 +6,18 @@ takes longer than `apply_timeout` fails.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar, TypeVarTuple
 
 import anyio
 import structlog
 from anyio import to_thread
 
+from rebaser.change_set.revert_reader import read_patch
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
+from rebaser_client.log.reader import LASTING_CODES
 from rebaser_core import thresholds
 from rebaser_core.commit import BlobRef
 from rebaser_core.content_digest import digest_of
@@ -66,15 +69,18 @@ class RequestReader:
                 return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
             request_id = request.id
             updates, blob = request.updates, None
-            if updates is None:
+            if request.revert is not None:
+                updates = ()
+            elif updates is None:
                 updates, blob = await self._fetch(request.updates_address or "")
             size = len(message.data) if blob is None else blob.size
             here = len(updates) <= CHECKED_HERE and size < thresholds.now.updates_on_loop_max_bytes
+            content = (updates, request.from_change_set_id, request.recompute, request.expect_at, request.revert)
             if here:
-                digest = digest_of(updates, request.from_change_set_id, request.recompute)
+                digest = digest_of(*content)
                 check_definitions(updates)
             else:
-                digest = await _in_thread(digest_of, updates, request.from_change_set_id, request.recompute)
+                digest = await _in_thread(digest_of, *content)
                 await _in_thread(check_definitions, updates)
         except UnprocessableError as error:
             return QueuedRequest(sequence, request_id, error=error, redrive=redrive, digest=digest)
@@ -101,7 +107,35 @@ class RequestReader:
             recompute=request.recompute,
             blob=blob,
             digest=digest,
+            author=request.author,
+            message=request.message,
+            expect_at=request.expect_at,
+            reverts=request.revert,
         )
+
+    async def with_patch(self, request: QueuedRequest, newest: int) -> QueuedRequest:
+        """Return the revert `request` with its patch, or with the reason for its refusal.
+
+        `newest`: log sequence of the newest commit. Raises `DeferredRequest`, or `TransientError` in an outage.
+        """
+        assert request.reverts is not None  # noqa: S101 - only reverts have a patch
+        settings = self._context.settings
+        if not settings.history_for:
+            refusal = UnprocessableError("this server keeps no history (REBASER_HISTORY_FOR=0)", code="unsupported")
+            return replace(request, refusal=refusal)
+        try:
+            with anyio.fail_after(settings.apply_timeout):
+                patch = await read_patch(self._context, self._key, request.reverts, newest)
+        except UnprocessableError as error:
+            return replace(request, refusal=error)
+        except TimeoutError:
+            slow = RebaserError(f"reading the log took longer than {settings.apply_timeout:g} s", code="too_slow")
+            raise DeferredRequest(request, slow) from None
+        except (TransientError, UnsupportedVersion) as error:
+            if isinstance(error, TransientError) and error.code not in LASTING_CODES:
+                raise
+            raise DeferredRequest(request, error) from error
+        return replace(request, patch=patch)
 
     async def _fetch(self, address: str) -> tuple[tuple[Update, ...], BlobRef]:
         limits, seconds = self._context.settings.limits, self._context.settings.apply_timeout

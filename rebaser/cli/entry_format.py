@@ -175,7 +175,9 @@ def _update(update: Update) -> dict[str, str]:
 
 def _request_text(request: EnqueueUpdatesRequest) -> str:
     parts: list[str] = [request.id]
-    if request.updates is None:
+    if request.revert is not None:
+        parts.append(f"revert {request.revert.first} to {request.revert.last}")
+    elif request.updates is None:
         parts.append("updates in a blob")
     elif request.updates or request.recompute is None:
         parts.append(f"{_count(len(request.updates), 'update')}: {_ids(update.id for update in request.updates)}")

@@ -24,6 +24,7 @@ from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.nats.replies import PendingRequest
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_core import thresholds
+from rebaser_core.commit import Reverts
 from rebaser_core.definitions import check_definitions, is_formula
 from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
 from rebaser_core.errors import RebaserError, TransientError
@@ -115,10 +116,14 @@ class RequestSender:
         *,
         from_change_set: str | None,
         recompute: Recompute | None = None,
+        author: str = "",
+        message: str = "",
+        expect_at: int | None = None,
+        revert: Reverts | None = None,
         inbox: str = "",
     ) -> OutgoingRequest:
         """Check and encode a request. Updates too large for a message are put in the blob store. `EncodedUpdates` of
-        that size were checked and encoded before.
+        that size were checked and encoded before. A `revert` has no updates.
 
         Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
@@ -127,17 +132,23 @@ class RequestSender:
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
         inline_max = min(self._js.connection.max_payload // 2, thresholds.now.inline_max_bytes)
+
+        def request(updates: tuple[Update, ...] | None, address: str | None) -> EnqueueUpdatesRequest:
+            workspace, change_set = key.workspace, key.change_set
+            return EnqueueUpdatesRequest(
+                *(request_id, workspace, change_set, updates, address, from_change_set, recompute),
+                *(author, message, expect_at, revert),
+            )
+
+        if revert is not None:
+            headers, payload = encode(request(None, None), self._content_type)
+            return OutgoingRequest(key, request_id, inbox, headers, payload)
         if isinstance(updates, EncodedUpdates) and len(updates.blob) > inline_max:
             blob = updates.blob
         else:
             checked = check_updates(updates, self._limits)
             await self._check_definitions(checked)
-            headers, payload = encode(
-                EnqueueUpdatesRequest(
-                    request_id, key.workspace, key.change_set, checked, None, from_change_set, recompute
-                ),
-                self._content_type,
-            )
+            headers, payload = encode(request(checked, None), self._content_type)
             if len(payload) <= inline_max:
                 return OutgoingRequest(key, request_id, inbox, headers, payload)
             blob = encode_updates_blob(checked)
@@ -145,10 +156,7 @@ class RequestSender:
             raise TooLarge(len(blob), self._limits.max_request_bytes)
         with translate_missing_stream(), anyio.fail_after(deadline - self._loop.time()):
             address = await self._blobs.put(blob)
-        headers, payload = encode(
-            EnqueueUpdatesRequest(request_id, key.workspace, key.change_set, None, address, from_change_set, recompute),
-            self._content_type,
-        )
+        headers, payload = encode(request(None, address), self._content_type)
         return OutgoingRequest(key, request_id, inbox, headers, payload)
 
     async def _check_definitions(self, updates: Sequence[Update]) -> None:

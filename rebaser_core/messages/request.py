@@ -1,13 +1,14 @@
 """The request to edit a change set, or to compute derived values again.
 
 Version 1 names a blob with its updates. Version 2 can contain its updates. Version 3 adds `recompute`, and its inputs
-may be matches.
+may be matches. Version 4 adds `author`, `message`, `expect` and `revert`.
 """
 
 from typing import Any
 
 from rebaser_core.blob_address import check_address
-from rebaser_core.encoding.envelope import Body, MessageType
+from rebaser_core.commit import Reverts
+from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId, check_request_id, check_token
@@ -16,6 +17,7 @@ from rebaser_core.record import record
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 
 MATCHES = 3  # the first version in which inputs may be matches
+MAX_AUTHOR, MAX_MESSAGE = 128, 1024  # characters
 
 
 @record
@@ -24,6 +26,10 @@ class EnqueueUpdatesRequest:
 
     `recompute`: what to compute again after them, although no input changed. `from_change_set_id`: the change set from
     which the edits were taken, if any.
+
+    `author` and `message`: who sends it, and why, as the sender claims. `expect_at`: the log sequence that the sender
+    saw; the request is refused if one of its ids was defined or removed after it. `revert`: the commits to take back;
+    such a request has no updates, and asks for nothing else.
     """
 
     id: RequestId
@@ -33,6 +39,10 @@ class EnqueueUpdatesRequest:
     updates_address: str | None = None
     from_change_set_id: str | None = None
     recompute: Recompute | None = None
+    author: str = ""
+    message: str = ""
+    expect_at: int | None = None
+    revert: Reverts | None = None
 
 
 class RequestV1(Body):
@@ -56,6 +66,23 @@ class RequestV3(RequestV2):
     recompute: dict[str, Any] | None = None
 
 
+class ExpectV4(Body):
+    at: Count
+
+
+class RevertV4(Body):
+    first: Count
+    last: Count
+    request: str | None = None
+
+
+class RequestV4(RequestV3):
+    author: str = ""
+    message: str = ""
+    expect: ExpectV4 | None = None
+    revert: RevertV4 | None = None
+
+
 def upgrade_v1(old: RequestV1) -> RequestV2:
     return RequestV2.model_construct(**{name: getattr(old, name) for name in RequestV1.model_fields})
 
@@ -64,8 +91,15 @@ def upgrade_v2(old: RequestV2) -> RequestV3:
     return RequestV3.model_construct(**{name: getattr(old, name) for name in RequestV2.model_fields})
 
 
-def _read(body: RequestV3, limits: Limits, version: int) -> EnqueueUpdatesRequest:
-    if (body.updates is None) == (body.updates_address is None):
+def upgrade_v3(old: RequestV3) -> RequestV4:
+    return RequestV4.model_construct(**{name: getattr(old, name) for name in RequestV3.model_fields})
+
+
+def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesRequest:
+    if body.revert is not None:
+        if (body.updates, body.updates_address, body.from_change_set_id, body.recompute) != (None,) * 4:
+            raise malformed("a revert has no updates, and recomputes nothing")
+    elif (body.updates is None) == (body.updates_address is None):
         raise malformed("a request has either updates or updatesAddress")
     return EnqueueUpdatesRequest(
         check_request_id(body.id),
@@ -75,7 +109,30 @@ def _read(body: RequestV3, limits: Limits, version: int) -> EnqueueUpdatesReques
         None if body.updates_address is None else check_address(body.updates_address),
         None if body.from_change_set_id is None else check_token(body.from_change_set_id, "change set"),
         None if body.recompute is None else parse_recompute(body.recompute, limits),
+        _text(body.author, "author", MAX_AUTHOR),
+        _text(body.message, "message", MAX_MESSAGE),
+        None if body.expect is None else body.expect.at,
+        None if body.revert is None else _read_revert(body.revert),
     )
+
+
+def _text(text: str, what: str, longest: int) -> str:
+    if len(text) > longest:
+        raise malformed(f"{what} is longer than {longest} characters")
+    return text
+
+
+def _read_revert(body: RevertV4) -> Reverts:
+    request = None if body.request is None else check_request_id(body.request)
+    return _check_revert(Reverts(body.first, body.last, request))
+
+
+def _check_revert(reverts: Reverts) -> Reverts:
+    if not 0 < reverts.first <= reverts.last:
+        raise malformed("a revert takes back the commits from first to last")
+    if reverts.request is not None and reverts.first != reverts.last:
+        raise malformed("a revert of one request names its commit as first and last")
+    return reverts
 
 
 def _read_updates(raw: object, limits: Limits, version: int) -> tuple[Update, ...]:
@@ -104,7 +161,13 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesR
 
 
 def _lowest(request: EnqueueUpdatesRequest) -> int:
+    if _is_v4(request):
+        return 4
     return 2 if request.recompute is None and not any_match(request.updates or ()) else 3
+
+
+def _is_v4(request: EnqueueUpdatesRequest) -> bool:
+    return bool(request.author or request.message) or request.expect_at is not None or request.revert is not None
 
 
 def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
@@ -113,6 +176,10 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
         "workspaceId": request.workspace_id,
         "changeSetId": request.change_set_id,
     }
+    if version < 4 and _is_v4(request):
+        raise UnprocessableError(f"version {version} has no author, message, expect or revert", code="invalid_request")
+    if request.revert is not None:
+        return wire | _write_v4(request)
     if (request.updates is None) == (request.updates_address is None):
         raise UnprocessableError("a request has either updates or an address of them", code="invalid_request")
     if request.updates_address is not None:
@@ -129,14 +196,30 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
         if version < 3:
             raise UnprocessableError(f"version {version} cannot ask to recompute", code="invalid_request")
         wire["recompute"] = request.recompute.to_wire()
+    return wire | _write_v4(request) if version >= 4 else wire
+
+
+def _write_v4(request: EnqueueUpdatesRequest) -> dict[str, Any]:
+    wire: dict[str, Any] = {}
+    if request.author:
+        wire["author"] = _text(request.author, "author", MAX_AUTHOR)
+    if request.message:
+        wire["message"] = _text(request.message, "message", MAX_MESSAGE)
+    if request.expect_at is not None:
+        wire["expect"] = {"at": request.expect_at}
+    if request.revert is not None:
+        _check_revert(request.revert)
+        wire["revert"] = {"first": request.revert.first, "last": request.revert.last}
+        if request.revert.request is not None:
+            wire["revert"]["request"] = request.revert.request
     return wire
 
 
 REQUEST = MessageType(
     "EnqueueUpdatesRequest",
     EnqueueUpdatesRequest,
-    (RequestV1, RequestV2, RequestV3),
-    (upgrade_v1, upgrade_v2),
+    (RequestV1, RequestV2, RequestV3, RequestV4),
+    (upgrade_v1, upgrade_v2, upgrade_v3),
     _read,
     _write,
     _lowest,

@@ -8,7 +8,8 @@ from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
-from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Status, Success
+from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Sides, Status, Success
+from rebaser_core.updates import Update, parse_update
 
 
 class SuccessV1(Body):
@@ -39,6 +40,22 @@ class StatusV1(Body):
     error: ErrorV1 | None = None
 
 
+class ConflictV2(ConflictV1):
+    """Adds the sides: each is the wire form of an update, null for nothing. If not shown, all are missing."""
+
+    base: dict[str, Any] | None = None
+    ours: dict[str, Any] | None = None
+    theirs: dict[str, Any] | None = None
+
+
+class ConflictsV2(ConflictsV1):
+    conflicts: Annotated[list[ConflictV2], FailFast()]  # type: ignore[assignment] # narrower
+
+
+class StatusV2(StatusV1):
+    conflicts: ConflictsV2 | None = None
+
+
 class ResponseV1(Body):
     id: str
     workspace_id: str
@@ -46,20 +63,42 @@ class ResponseV1(Body):
     status: StatusV1
 
 
-def _read(body: ResponseV1, _: Limits, __: int) -> EnqueueUpdatesResponse:
-    return EnqueueUpdatesResponse(RequestId(body.id), body.workspace_id, body.change_set_id, _read_status(body.status))
+class ResponseV2(ResponseV1):
+    status: StatusV2
 
 
-def _read_status(wire: StatusV1) -> Status:
+def upgrade_v1(old: ResponseV1) -> ResponseV2:
+    fields = {name: getattr(old, name) for name in ResponseV1.model_fields}
+    return ResponseV2.model_construct(**fields)
+
+
+def _read(body: ResponseV2, limits: Limits, _: int) -> EnqueueUpdatesResponse:
+    status = _read_status(body.status, limits)
+    return EnqueueUpdatesResponse(RequestId(body.id), body.workspace_id, body.change_set_id, status)
+
+
+def _read_status(wire: StatusV1, limits: Limits) -> Status:
     success, conflicts, error = wire.success, wire.conflicts, wire.error
     if success is not None and conflicts is None and error is None:
         return Success(success.performed, success.commit)
     if conflicts is not None and success is None and error is None:
-        items = tuple(Conflict(item.id, item.message) for item in conflicts.conflicts)
+        items = tuple(Conflict(item.id, item.message, _read_sides(item, limits)) for item in conflicts.conflicts)
         return Conflicts(conflicts.message, conflicts.commit, items)
     if error is not None and success is None and conflicts is None:
         return Failure(error.code, error.message, error.commit)
     raise malformed("a status is one of success, conflicts and error")
+
+
+_SIDES = {"base", "ours", "theirs"}
+
+
+def _read_sides(item: ConflictV1, limits: Limits) -> Sides | None:
+    if not isinstance(item, ConflictV2) or _SIDES.isdisjoint(item.model_fields_set):
+        return None
+    if not item.model_fields_set >= _SIDES:
+        raise malformed("a conflict has all three sides or none")
+    sides = (item.base, item.ours, item.theirs)
+    return Sides(*[None if side is None else parse_update(side, limits) for side in sides])
 
 
 def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | None:
@@ -77,23 +116,46 @@ def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | 
     return EnqueueUpdatesResponse(RequestId(id_), workspace, change_set, Success(performed, commit))
 
 
-def _write(response: EnqueueUpdatesResponse, _: int) -> dict[str, Any]:
+def _lowest(response: EnqueueUpdatesResponse) -> int:
+    status = response.status
+    return 2 if type(status) is Conflicts and any(conflict.sides for conflict in status.conflicts) else 1
+
+
+def _write(response: EnqueueUpdatesResponse, version: int) -> dict[str, Any]:
     return {
         "id": response.id,
         "workspaceId": response.workspace_id,
         "changeSetId": response.change_set_id,
-        "status": _write_status(response.status),
+        "status": _write_status(response.status, version),
     }
 
 
-def _write_status(status: Status) -> dict[str, Any]:
+def _write_status(status: Status, version: int) -> dict[str, Any]:
     if type(status) is Success:
         return {"success": {"performed": status.performed, "commit": status.commit}}
     if type(status) is Conflicts:
-        conflicts = [{"id": conflict.id, "message": conflict.message} for conflict in status.conflicts]
+        conflicts = [_write_conflict(conflict, version) for conflict in status.conflicts]
         return {"conflicts": {"message": status.message, "commit": status.commit, "conflicts": conflicts}}
     assert type(status) is Failure  # noqa: S101 - the last of the three
     return {"error": {"code": status.code, "message": status.message, "commit": status.commit}}
 
 
-RESPONSE = MessageType("EnqueueUpdatesResponse", EnqueueUpdatesResponse, (ResponseV1,), (), _read, _write, quick=_quick)
+def _write_conflict(conflict: Conflict, version: int) -> dict[str, Any]:
+    wire: dict[str, Any] = {"id": conflict.id, "message": conflict.message}
+    if version >= 2 and conflict.sides is not None:
+        for name in ("base", "ours", "theirs"):
+            side: Update | None = getattr(conflict.sides, name)
+            wire[name] = None if side is None else side.to_wire()
+    return wire
+
+
+RESPONSE = MessageType(
+    "EnqueueUpdatesResponse",
+    EnqueueUpdatesResponse,
+    (ResponseV1, ResponseV2),
+    (upgrade_v1,),
+    _read,
+    _write,
+    _lowest,
+    _quick,
+)

@@ -10,13 +10,14 @@ from dataclasses import field
 
 import numpy as np
 
+from rebaser_core.merge import same_definition
 from rebaser_core.record import record
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.kinds import STATE_CODES, STATES, UNSET
 from rebaser_core.state.patterns.globs import GlobSet
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Set, Unset, Update
-from rebaser_core.values import Fault, Json, State, Value, canonical
+from rebaser_core.values import Fault, Json, State, Value
 
 
 @record
@@ -291,7 +292,7 @@ class Cells(Mapping[str, Cell]):
         if cell is None:
             columns.remove(id_)
         elif definition is not None:
-            if replaced is None or not _same(replaced, definition):
+            if replaced is None or not same_definition(replaced, definition):
                 columns.derive(definition)
             row = columns.index[id_]
             columns.put(row, cell.value, cell.fault)
@@ -378,12 +379,3 @@ class Cells(Mapping[str, Cell]):
                     found.add(dependent)
                     todo.append(dependent)
         return found
-
-
-def _same(left: Derive, right: Derive) -> bool:
-    """Whether two definitions of an id are the same, types of parameters included."""
-    return (
-        left.function == right.function
-        and list(left.inputs.items()) == list(right.inputs.items())
-        and canonical(dict(left.params)) == canonical(dict(right.params))
-    )

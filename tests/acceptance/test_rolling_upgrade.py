@@ -77,14 +77,14 @@ async def editing(url: str) -> AsyncIterator[Editor]:
 
 
 async def test_servers_of_two_versions_share_the_work(own_nats: EmbeddedNats, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions 1 to 3 of a request are read by both, version 4 by the newer one, which writes a log of its own version.
+    """Versions 1 to 4 of a request are read by both, version 5 by the newer one, which writes a log of its own version.
 
     The older one leaves both alone: the request in front, and a log that goes on in words it does not know.
     """
     monkeypatch.setattr(commits, "decode_commit", newer_server.decode_commit)  # of this process: to look at it all
     async with editing(own_nats.url) as editor:
         async with servers(own_nats.url, "first", **NEWER):
-            await editor.send("log", 1, 4, 2)
+            await editor.send("log", 1, 5, 2)
             assert await editor.owners("log") == ["first"] * 3
         async with servers(own_nats.url, "old", **SETTINGS) as [old]:
             await editor.send("log", 2)
@@ -92,12 +92,12 @@ async def test_servers_of_two_versions_share_the_work(own_nats: EmbeddedNats, mo
             assert failed["code"] == "unsupported_version"
             await editor.send("main", 1, 2, 3)
             assert await editor.owners("main") == ["old", "old", "old"]
-            await editor.send("main", 4, 2, 1)
+            await editor.send("main", 5, 2, 1)
             await old.wait_for("request_held", change_set="main")
             async with servers(own_nats.url, "new", **NEWER):
                 assert await editor.owners("main") == ["old", "old", "old", "new", "new", "new"]
                 for number in range(4):
-                    await editor.send(f"other{number}", 1, 4, 2)
+                    await editor.send(f"other{number}", 1, 5, 2)
                 for number in range(4):
                     assert (await editor.owners(f"other{number}"))[1:] == ["new", "new"]
                 assert await old.terminate() == 0

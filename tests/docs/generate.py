@@ -35,9 +35,14 @@ DEFAULTS = {"server_id": "host name and process id"}
 REFUSED = {
     "conflicts": "Updates of another change set do not fit here. Nothing was applied.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
+    "moved": "A value of the request was defined or removed after the position that the request expects.",
+    "no_such_position": "A revert names a position that the log has not reached.",
+    "no_such_request": "A revert names a request that this commit did not decide.",
     "nothing_to_recompute": "A recompute was asked for, and no value is derived, or none by the function named.",
     "poison": "The request killed or hung the servers that tried it.",
+    "purged": "The commits that a revert names are no longer readable, or do not say what they replaced.",
     "request_id_reused": "Another request, with other content, was decided under this id before.",
+    "unsupported": "The server keeps no history (`REBASER_HISTORY_FOR=0`), and a revert needs it.",
     "skipped": "The request is at or below the decided sequence and has no recorded outcome. This should never happen.",
 }
 FAULTS = {

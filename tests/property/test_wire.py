@@ -107,7 +107,8 @@ known_headers = st.fixed_dictionaries(
     {
         CONTENT_TYPE: content_types.map(str) | st.text(max_size=20),
         MESSAGE_TYPE: st.sampled_from([*REGISTRY.types, "Commit"]) | st.text(max_size=20),
-        MESSAGE_VERSION: st.sampled_from(["1", "2", "3", "4", "0", "-1", "01", "٣", "9" * 5000]) | st.text(max_size=5),
+        MESSAGE_VERSION: st.sampled_from(["1", "2", "3", "4", "5", "0", "-1", "01", "٣", "9" * 5000])
+        | st.text(max_size=5),
     }
 )
 any_headers = st.none() | known_headers | st.dictionaries(st.text(max_size=20), st.text(max_size=20), max_size=4)
@@ -119,7 +120,7 @@ readable_headers = st.builds(
     },
     content_types,
     st.sampled_from(sorted(REGISTRY.types)),
-    st.sampled_from([1, 2, 3]),
+    st.sampled_from([1, 2, 3, 4]),
 )
 
 foreign_leaves = st.one_of(
@@ -157,7 +158,7 @@ almost = st.recursive(
 )
 almost_payloads = st.builds(
     lambda version, fields: cbor2.dumps({f"v{version}": fields}),
-    st.sampled_from([1, 2, 3]),
+    st.sampled_from([1, 2, 3, 4]),
     st.dictionaries(field_names, almost, max_size=8) | almost,
 )
 

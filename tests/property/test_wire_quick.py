@@ -49,7 +49,12 @@ def read(kind: MessageType[Any], raw: dict[str, Any], version: int) -> Any:
     return kind.read(body, DEFAULT_LIMITS, version)
 
 
-@given(st.fixed_dictionaries({**frame, "updates": updates}, optional={"fromChangeSetId": odd, "updatesAddress": odd}))
+@given(
+    st.fixed_dictionaries(
+        {**frame, "updates": updates},
+        optional={"fromChangeSetId": odd, "updatesAddress": odd, "author": odd, "expect": odd, "revert": odd},
+    )
+)
 def test_requests(raw: dict[str, Any]) -> None:
     check(REQUEST, raw)
 

@@ -10,7 +10,7 @@ which writes what is missing and refuses to touch what is there.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ from rebaser_core.messages import (
     encode_delta,
     encode_updates_blob,
 )
+from rebaser_core.response import Sides
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.computed_table import ComputedTable
@@ -148,6 +149,12 @@ REQUESTS = {
         "match": request(MATCHES),
         "recompute-address": request(address=ADDRESS, recompute=Recompute("sum")),
     },
+    4: {
+        "author": replace(request(UPDATES[:2]), author="ann ☃", message="dearer\nby far"),
+        "expect": replace(request(address=ADDRESS, recompute=Recompute()), expect_at=41),
+        "revert": replace(request(), author="ann", revert=Reverts(30, 38)),
+        "revert-request": replace(request(), revert=Reverts(38, 38, RequestId("r1")), expect_at=40),
+    },
 }
 RESPONSES = {
     1: {
@@ -156,7 +163,20 @@ RESPONSES = {
         "conflicts-again": response(Conflicts("1 value differs", 42)),
         "error": response(Failure("malformed", "not CBOR that is read here", 42)),
         "error-not-in-log": EnqueueUpdatesResponse(RequestId(""), WS, CS, Failure("transient", "try again")),
-    }
+    },
+    2: {
+        "conflicts": response(
+            Conflicts(
+                "3 values differ",
+                42,
+                (
+                    Conflict("a", "edited again", Sides(Set("a", 1), Set("a", 1.0), None)),
+                    Conflict("b", "edited again", Sides(None, Unset("b"), MATCHES[0])),
+                    Conflict("c", "too large to show"),
+                ),
+            )
+        ),
+    },
 }
 PROGRESS = {
     1: {

@@ -1,4 +1,4 @@
-"""`rebaser`, one version of the message set ahead: requests of version 4, and a log whose commits are of version 4.
+"""`rebaser`, one version of the message set ahead: requests of version 5, and a log whose commits are of version 4.
 
 The newer request calls its updates `edits`; the newer commit says in which `region` it was written.
 """
@@ -16,12 +16,12 @@ from rebaser_core.encoding.envelope import Body, MessageRegistry, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import COMMIT, CommitV3, check_is_commit
-from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest, RequestV3
+from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest, ExpectV4, RequestV4, RevertV4
 from rebaser_core.messages.response import RESPONSE
 from rebaser_core.messages.sweep_headers import sweep_headers
 
 
-class RequestV4(Body):
+class RequestV5(Body):
     id: str
     workspace_id: str
     change_set_id: str
@@ -29,25 +29,29 @@ class RequestV4(Body):
     updates_address: str | None = None
     from_change_set_id: str | None = None
     recompute: dict[str, Any] | None = None
+    author: str = ""
+    message: str = ""
+    expect: ExpectV4 | None = None
+    revert: RevertV4 | None = None
 
 
 class CommitV4(CommitV3):
     region: str
 
 
-def upgrade_request(old: RequestV3) -> RequestV4:
-    fields = {name: getattr(old, name) for name in RequestV3.model_fields}
-    return RequestV4.model_construct(edits=fields.pop("updates"), **fields)
+def upgrade_request(old: RequestV4) -> RequestV5:
+    fields = {name: getattr(old, name) for name in RequestV4.model_fields}
+    return RequestV5.model_construct(edits=fields.pop("updates"), **fields)
 
 
-def read_request(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesRequest:
-    fields = {name: getattr(body, name) for name in RequestV4.model_fields}
-    return REQUEST.read(RequestV3.model_construct(updates=fields.pop("edits"), **fields), limits, version)
+def read_request(body: RequestV5, limits: Limits, version: int) -> EnqueueUpdatesRequest:
+    fields = {name: getattr(body, name) for name in RequestV5.model_fields}
+    return REQUEST.read(RequestV4.model_construct(updates=fields.pop("edits"), **fields), limits, version)
 
 
 def write_request(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
-    wire = REQUEST.write(request, min(version, 3))
-    if version > 3 and "updates" in wire:
+    wire = REQUEST.write(request, min(version, 4))
+    if version > 4 and "updates" in wire:
         wire["edits"] = wire.pop("updates")
     return wire
 
@@ -65,7 +69,7 @@ NEWER = MessageRegistry(
         MessageType(
             REQUEST.name,
             EnqueueUpdatesRequest,
-            (*REQUEST.bodies, RequestV4),
+            (*REQUEST.bodies, RequestV5),
             (*REQUEST.upgrades, upgrade_request),
             read_request,
             write_request,

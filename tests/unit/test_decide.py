@@ -4,10 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from rebaser_core.commit import Applied, BlobRef, Commit, Kind, Outcome
+from rebaser_core.commit import Applied, Authorship, BlobRef, Commit, Computed, Kind, Outcome, Reverts
 from rebaser_core.decide import DecidedBatch, QueuedRequest, decide, decided_through
+from rebaser_core.encoding.envelope import MESSAGE_VERSION
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
+from rebaser_core.merge import Merged, PatchEntry
+from rebaser_core.messages import Conflict, Conflicts, EnqueueUpdatesResponse, encode
+from rebaser_core.response import Sides
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 
@@ -213,3 +217,104 @@ def test_a_refused_request_recomputes_nothing() -> None:
     stray = QueuedRequest(2, RequestId("r"), (Remove("nothing"),), "other", recompute=Recompute())
     decided = decide(state, EPOCH, [stray])
     assert (decided.decisions[0].outcome, decided.recompute, decided.delta) == (Outcome.CONFLICTS, (), ())
+
+
+# -- expectations, authors and reverts --------------------------------------------------------------------------------
+
+
+def defined(*deltas: tuple[Update, ...]) -> ChangeSetState:
+    """A state after commits 1, 2, … with these deltas."""
+    state = ChangeSetState()
+    for at, delta in enumerate(deltas, 1):
+        state.fold(at, Commit("c", at - 1, Kind.REBASE, 0, "o", None, 0, delta=delta))
+    return state
+
+
+def outcome_of(state: ChangeSetState, *requests: QueuedRequest) -> list[tuple[Outcome, str]]:
+    return [(decision.outcome, decision.code) for decision in decide(state, EPOCH, requests).decisions]
+
+
+SUCCESS, MOVED = (Outcome.SUCCESS, ""), (Outcome.ERROR, "moved")
+
+
+@pytest.mark.parametrize(
+    ("update", "known_at"),
+    [
+        (Set("old", 5), 1),
+        (Set("new", 5), 2),
+        (Remove("new"), 2),
+        (Set("gone", 5), 3),
+        (Set("never", 5), 3),
+        (Derive("computed", "sum", {"x": "old"}), 1),
+    ],
+)
+def test_an_edit_is_refused_if_its_id_was_defined_after_what_its_author_saw(update: Update, known_at: int) -> None:
+    """For an id that does not exist, nothing says when it was removed: the newest edit of the change set counts."""
+    state = defined(
+        (Set("old", 1), Set("gone", 1), Derive("computed", "sum", {"x": "gone"})), (Set("new", 1),), (Remove("gone"),)
+    )
+    state.fold(4, Commit("d", 3, Kind.DVU, 0, "o", None, None, delta=(Computed("computed", 1),)))
+    for at in range(5):
+        request = QueuedRequest(5, RequestId("r"), (Set("other", 0), update), expect_at=at)
+        assert outcome_of(state, replace(request, updates=(update,))) == [SUCCESS if at >= known_at else MOVED]
+    assert outcome_of(state, QueuedRequest(5, RequestId("r"), (update,))) == [SUCCESS]
+
+
+def test_an_earlier_request_of_the_same_commit_is_later_than_any_position() -> None:
+    state = defined((Set("a", 1), Set("b", 1)))
+    first = QueuedRequest(1, RequestId("1"), (Set("a", 2), Remove("b")))
+    for update in (Set("a", 3), Set("b", 3)):
+        second = QueuedRequest(2, RequestId("2"), (update,), expect_at=10**6)
+        assert outcome_of(state, first, second) == [SUCCESS, MOVED]
+        assert outcome_of(state, replace(first, error=UnprocessableError("no")), second)[1] == SUCCESS
+    third = QueuedRequest(3, RequestId("3"), (Set("c", 3),), expect_at=1)
+    refused = QueuedRequest(2, RequestId("2"), (Set("a", 3), Set("c", 1)), expect_at=1)
+    assert outcome_of(state, first, refused, third) == [SUCCESS, MOVED, SUCCESS]
+
+
+def test_authors_stand_beside_their_requests() -> None:
+    def asked(sequence: int, author: str = "", message: str = "") -> QueuedRequest:
+        return QueuedRequest(sequence, RequestId(f"r{sequence}"), (), author=author, message=message)
+
+    state = ChangeSetState()
+    assert decide(state, EPOCH, [asked(1), asked(2)]).authors == ()
+    found = decide(state, EPOCH, [asked(1), asked(2, "ann"), asked(3), asked(4, "", "why"), asked(5)]).authors
+    assert found == (Authorship(), Authorship("ann"), Authorship(), Authorship("", "why"), Authorship())
+
+
+def reverting(here: ChangeSetState, *patch: PatchEntry) -> QueuedRequest:
+    merged = Merged()
+    merged.add(here.cells.update, patch)
+    return QueuedRequest(1, RequestId("r"), reverts=Reverts(1, 2), patch=patch, merged=merged)
+
+
+def test_a_revert_takes_all_or_nothing() -> None:
+    state = defined((Set("a", 1), Set("b", 2)))
+    back = PatchEntry("a", Set("a", 1), None)
+    found = decide(state, EPOCH, [reverting(state, back)])
+    assert (found.delta, found.reverts, found.decisions[0].performed) == ((Remove("a"),), Reverts(1, 2), 1)
+    found = decide(state, EPOCH, [reverting(state, back, PatchEntry("b", Set("b", 1), None))])
+    (decision,) = found.decisions
+    assert (found.delta, found.reverts, decision.performed, decision.outcome) == ((), None, 0, Outcome.CONFLICTS)
+    sides = Sides(Set("b", 1), Set("b", 2), None)
+    assert decision.conflicts == (Conflict("b", "edited again since then", sides),)
+
+
+def test_a_reply_shows_what_fits_of_the_conflicts() -> None:
+    long = "x" * 30_000
+    state = defined(tuple(Set(f"v{n}", long if n == 1 else n) for n in range(150)))
+    patch = [PatchEntry(f"v{n}", Set(f"v{n}", long), None) for n in range(150) if n != 1]
+    patch.insert(0, PatchEntry("v1", Set("v1", 1), None))
+    (decision,) = decide(state, EPOCH, [reverting(state, *patch)]).decisions
+    assert len(decision.conflicts) == 100
+    shown = [one.id for one in decision.conflicts if one.sides is not None]
+    assert shown == ["v1", "v0"]
+    headers, payload = encode(EnqueueUpdatesResponse(RequestId("r"), "w", "c", Conflicts("", 1, decision.conflicts)))
+    assert headers[MESSAGE_VERSION] == "2"
+    assert len(payload) < 80_000
+
+
+def test_a_revert_that_cannot_be_done_leaves_no_dead_letter() -> None:
+    refusal = UnprocessableError("gone", code="purged")
+    request = QueuedRequest(1, RequestId("r"), reverts=Reverts(1, 2), merged=Merged(), refusal=refusal)
+    assert outcome_of(ChangeSetState(), request) == [(Outcome.ERROR, "purged")]

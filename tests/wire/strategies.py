@@ -26,6 +26,7 @@ from rebaser_core.messages import (
     Failure,
     Success,
 )
+from rebaser_core.response import Sides
 from rebaser_core.updates import Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import INT64_MAX, INT64_MIN, Fault, Json
 
@@ -72,20 +73,31 @@ faults = st.builds(Fault, st.sampled_from(["cycle", "failed"]), texts, value_ids
 computed = st.one_of(st.builds(Computed, value_ids, json_values), st.builds(Computed, value_ids, st.none(), faults))
 
 recomputes = st.builds(Recompute, st.none() | value_ids)
+about = (st.just("") | st.text(max_size=128), st.just("") | st.text(max_size=1024), st.none() | naturals)
+positions = st.integers(1, 2**63 - 1)
+reverts = st.one_of(
+    st.builds(lambda one, other: Reverts(min(one, other), max(one, other)), positions, positions),
+    st.builds(lambda at, request: Reverts(at, at, request), positions, st.none() | tokens),
+)
 requests = st.one_of(
     st.builds(
         EnqueueUpdatesRequest,
         *(tokens, tokens, tokens, update_tuples, st.none(), st.none() | tokens, st.none() | recomputes),
+        *about,
     ),
     st.builds(
         EnqueueUpdatesRequest,
         *(tokens, tokens, tokens, st.none(), addresses, st.none() | tokens, st.none() | recomputes),
+        *about,
     ),
+    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about, reverts),
 )
 requests_by_address = st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, st.none(), addresses, st.none() | tokens)
+sides = st.builds(Sides, *[st.none() | updates] * 3)
+conflicts = st.builds(Conflict, value_ids, texts, st.none() | sides)
 statuses = st.one_of(
     st.builds(Success, naturals, naturals),
-    st.builds(Conflicts, texts, naturals, st.lists(st.builds(Conflict, value_ids, texts), max_size=3).map(tuple)),
+    st.builds(Conflicts, texts, naturals, st.lists(conflicts, max_size=3).map(tuple)),
     st.builds(Failure, texts, texts, st.none() | naturals),
 )
 responses = st.builds(EnqueueUpdatesResponse, tokens | st.just(""), tokens, tokens, statuses)

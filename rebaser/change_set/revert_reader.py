@@ -1,0 +1,75 @@
+"""Reads what a revert asks for: the commits that it takes back, and the patch that does so.
+
+Invariant: the patch is complete or there is none. Each commit follows the one before it, and says what it replaced.
+"""
+
+from rebaser.runtime.context import Context
+from rebaser_client.cooperative import cooperate
+from rebaser_client.jetstream import OrderedConsumer
+from rebaser_core.commit import Commit, Kind, Outcome, Reverts
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.merge import NetEffect, PatchEntry
+from rebaser_core.updates import Remove, Update
+
+MAX_BYTES = 128 * 1024 * 1024  # bytes of the commits that one request may take back, with their blobs
+
+
+async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
+    """Return the patch that takes back the edits of `reverts`. `newest`: log sequence of the newest commit of `key`.
+
+    Raises `UnprocessableError`: `no_such_position` for a commit that the log has not reached, `no_such_request`,
+    `purged` if a commit is gone or does not say what it replaced, and `too_large`. Raises `TransientError` if the log
+    or a blob cannot be read.
+    """
+    if reverts.last > newest:
+        raise UnprocessableError(f"the log ends at {newest}, before {reverts.last}", code="no_such_position")
+    reader, limits, subjects = context.reader, context.settings.limits, context.subjects
+    effect, room, previous = NetEffect(), MAX_BYTES, None
+    async with OrderedConsumer(
+        context.js, subjects.commits_stream, subjects.commits(key), start=reverts.first
+    ) as messages:
+        async for message in messages:
+            await cooperate()
+            sequence = message.stream_sequence
+            commit = reader.decode(sequence, message.headers, message.data)
+            _check_follows(reverts, sequence, commit, previous)
+            previous = sequence
+            if sequence <= reverts.last and commit is not None and commit.kind is Kind.REBASE:
+                room -= len(message.data) + sum(ref.size for ref in (commit.delta_blob, commit.before_blob) if ref)
+                if room >= 0:
+                    effect.add(*_edits(await reader.with_before(await reader.with_delta(commit)), reverts))
+                if room < 0 or len(effect) > limits.max_updates:
+                    raise UnprocessableError("these commits are too many for one request", code="too_large")
+            if sequence >= min(reverts.last, newest):
+                break
+    return effect.inverse()
+
+
+def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previous: int | None) -> None:
+    """Raise `UnprocessableError` (`purged`) if a commit of the range may be missing in front of this message."""
+    if previous is None:
+        whole = sequence == reverts.first or (commit is not None and commit.previous < reverts.first)
+    else:
+        whole = commit is None or commit.previous == previous
+    if not whole:
+        raise UnprocessableError(f"commits from {reverts.first} on are no longer in the log", code="purged")
+
+
+def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[Update, ...]]:
+    """What `commit` replaced, and its edits: all of them, or those of the request that `reverts` names."""
+    delta: tuple[Update, ...] = tuple(commit.delta)  # type: ignore[arg-type] # it is a `rebase` commit
+    before = commit.before
+    if before is None and delta:
+        raise UnprocessableError(f"commit {commit.sequence} does not say what it replaced", code="purged")
+    before = before or ()
+    if reverts.request is None:
+        return before, delta
+    first = 0
+    for decision in commit.requests:
+        end = first + (decision.performed if decision.outcome is Outcome.SUCCESS else 0)
+        if decision.request_id == reverts.request:
+            stood = {update.id: update for update in (*before, *delta[:first])}  # later ones replace earlier ones
+            return tuple([update for update in stood.values() if type(update) is not Remove]), delta[first:end]
+        first = end
+    raise UnprocessableError(f"commit {commit.sequence} did not decide {reverts.request!r}", code="no_such_request")
