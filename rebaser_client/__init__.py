@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TooLarge,
     )
     from rebaser_client.jetstream import Access
+    from rebaser_client.log.changes import Blame, Change, Diff, LogEntry, ShownCommit, ShownRequest
     from rebaser_client.log.entries import Entry, Newest
     from rebaser_client.log.positions import PositionPurged
     from rebaser_client.options import ClientOptions
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Access",
+    "Blame",
+    "Change",
     "ChangeSetState",
     "ClientClosedError",
     "ClientOptions",
@@ -59,6 +62,7 @@ __all__ = [
     "DeadLetterBox",
     "Decision",
     "Derive",
+    "Diff",
     "DvuProgress",
     "EnqueueUpdatesResponse",
     "Entry",
@@ -69,6 +73,7 @@ __all__ = [
     "JsonInput",
     "Kind",
     "Limits",
+    "LogEntry",
     "Match",
     "Newest",
     "NotAllowed",
@@ -92,6 +97,8 @@ __all__ = [
     "RequestRejected",
     "RequestTimeout",
     "Set",
+    "ShownCommit",
+    "ShownRequest",
     "State",
     "Success",
     "TooLarge",
@@ -124,6 +131,7 @@ _NAMES = {
         "TooLarge",
     ),
     "rebaser_client.jetstream": ("Access",),
+    "rebaser_client.log.changes": ("Blame", "Change", "Diff", "LogEntry", "ShownCommit", "ShownRequest"),
     "rebaser_client.log.entries": ("Entry", "Newest"),
     "rebaser_client.log.positions": ("PositionPurged",),
     "rebaser_client.options": ("ClientOptions",),

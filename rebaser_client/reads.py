@@ -17,6 +17,7 @@ from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
 from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.log.changes import Blame, Diff, LogEntry, LogHistory, ShownCommit
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_client.log.entries import Entry, EntryKind, EntryReplay, EntryStart, read_entries
@@ -51,6 +52,7 @@ class ReadOperations:
         self._blobs = blobs
         self._reader = CommitReader(self._js, subjects, blobs)
         self._states: LogReader | None = None
+        self._history = LogHistory(self._reader, self._state_reader)
         self._coverage = CoverageWaiter(self._reader, group)
 
     async def exists(self, workspace: str, change_set: str) -> bool:
@@ -119,6 +121,56 @@ class ReadOperations:
         with translate_missing_stream():
             key = ChangeSetKey.of(workspace, change_set)
             return (await (await self._state_reader()).load(key, at)).state
+
+    async def log(
+        self, workspace: str, change_set: str, id_: str | None = None, *, at: At | None = None
+    ) -> AsyncGenerator[LogEntry, None]:
+        """Yield the commits of the change set, newest first: from now or the position `at` back to the oldest one left.
+
+        `id_`: only commits that define or remove this value. Each commit is read when it is taken.
+
+        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
+        """
+        with translate_missing_stream():
+            async with aclosing(self._history.log(ChangeSetKey.of(workspace, change_set), id_, at=at)) as entries:
+                async for entry in entries:
+                    yield entry
+
+    async def show(self, workspace: str, change_set: str, at: At | None = None) -> ShownCommit:
+        """Return the newest commit, or the newest at the position `at`, with what each of its requests changed.
+
+        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit by then.
+        """
+        with translate_missing_stream():
+            return await self._history.show(ChangeSetKey.of(workspace, change_set), at)
+
+    async def blame(self, workspace: str, change_set: str, *ids: str, at: At | None = None) -> dict[str, Blame]:
+        """Return who last defined those of the values `ids` that exist. Costs as much as reading all values."""
+        with translate_missing_stream():
+            return await self._history.blame(ChangeSetKey.of(workspace, change_set), ids, at)
+
+    async def diff(
+        self,
+        workspace: str,
+        change_set: str,
+        other: str | None = None,
+        *,
+        at: At | None = None,
+        other_at: At | None = None,
+        derived: bool = False,
+    ) -> Diff:
+        """Compare the definitions of the change set with those of `other`, by default the same change set.
+
+        `at`: the position of the first, `other_at` of the second; None is now. `derived`: also compare the derived
+        values whose definitions are the same. Two positions of one change set are compared by the commits between
+        them, if these say what they replaced; otherwise both states are read.
+
+        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
+        """
+        key = ChangeSetKey.of(workspace, change_set)
+        second = key if other is None else ChangeSetKey.of(workspace, other)
+        with translate_missing_stream():
+            return await self._history.diff(key, at, second, other_at, derived=derived)
 
     async def _state_reader(self) -> "LogReader":
         if self._states is None:

@@ -144,6 +144,65 @@ def _get() -> Function:
 
 
 @LazyGroup.command(
+    "log",
+    "Show the commits of a change set, newest first.",
+    examples(
+        "rebaser log shop draft",
+        "rebaser log shop draft@2h -n 5                      # the last five commits of two hours ago",
+        "rebaser log shop draft price                        # who changed price",
+        "rebaser log shop draft --json | jq -r '.requests[].author'",
+    ),
+)
+def _log() -> Function:
+    from rebaser.cli.commands.log import log
+
+    return with_access(log)
+
+
+@LazyGroup.command(
+    "show",
+    "Show what a commit changed, by request: each value before and after.",
+    examples(
+        "rebaser show shop draft                             # the newest commit",
+        "rebaser show shop draft@1234",
+    ),
+)
+def _show() -> Function:
+    from rebaser.cli.commands.show import show
+
+    return with_access(show)
+
+
+@LazyGroup.command(
+    "blame",
+    "Show who last defined values: the commit, its time (UTC), the author and the request.",
+    examples(
+        "rebaser blame shop draft price total",
+        "rebaser blame shop draft@2h price",
+    ),
+)
+def _blame() -> Function:
+    from rebaser.cli.commands.blame import blame
+
+    return with_access(blame)
+
+
+@LazyGroup.command(
+    "diff",
+    "Show how the values of a change set differ between two positions, or from those of another change set.",
+    examples(
+        "rebaser diff shop draft@2h                          # what has changed in two hours",
+        "rebaser diff shop draft@1200 draft@1234",
+        "rebaser diff shop main draft --derived",
+    ),
+)
+def _diff() -> Function:
+    from rebaser.cli.commands.diff import diff
+
+    return with_access(diff)
+
+
+@LazyGroup.command(
     "list",
     "List workspaces, or the change sets of one.",
     examples(

@@ -7,7 +7,7 @@ terminal.
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from json.encoder import encode_basestring
 from math import isfinite
@@ -147,12 +147,13 @@ def table(
     right: Sequence[int] = (),
     title: str = "",
     headings: bool = False,
+    styles: Mapping[int, str] | None = None,
 ) -> None:
     """Write a table to a terminal; elsewhere one row per line, cells separated by tabs.
 
     `right`: indexes of right-aligned columns. `headings`: write the title, the column names and a final empty line even
     if stdout is not a terminal, for a command that shows several tables. Control characters in cells are escaped. A
-    tuple is a cell of several lines.
+    tuple is a cell of several lines. `styles`: colours of columns, by index.
     """
     if not is_terminal():
         if headings:
@@ -168,7 +169,8 @@ def table(
 
     grid = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for position, name in enumerate(titles):
-        grid.add_column(name, justify="right" if position in right else "left", overflow="fold")
+        style = (styles or {}).get(position, "")
+        grid.add_column(name, justify="right" if position in right else "left", overflow="fold", style=style)
     for row in rows:
         grid.add_row(*(Text("\n".join(map(safe, _lines(cell)))) for cell in row))
     out().print(grid)

@@ -71,6 +71,32 @@ class CommitReader:
             raise await self.purged(key, at)
         return message
 
+    async def commit_at(self, key: ChangeSetKey, at: At | None) -> Commit | None:
+        """Return the newest commit at or before the position `at`, its delta not loaded; None if there was none then.
+
+        Raises the errors of `newest`, and `TransientError` for a damaged commit.
+        """
+        async with aclosing(self.back(key, at)) as commits:
+            async for commit in commits:
+                return commit
+        return None
+
+    async def back(self, key: ChangeSetKey, at: At | None = None) -> AsyncGenerator[Commit, None]:
+        """Yield the commits of `key`, their deltas not loaded, from the position `at` back to the oldest in the log.
+
+        Reads one message for each commit that is taken. Raises the errors of `newest`, and `TransientError` for a
+        damaged commit.
+        """
+        message = await self.newest(key, at)
+        while message is not None:
+            commit = self.decode(message.sequence, message.headers, message.data)
+            if commit is not None:
+                yield commit
+            previous = await self._previous(key, message) if commit is None else commit.previous
+            message = await self._js.get(self._subjects.commits_stream, previous) if previous else None
+            if message is not None and message.subject != self._subjects.commits(key):
+                return
+
     async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
         """Return the oldest position whose state can be read, and when its commit was stored; None for an empty log.
 

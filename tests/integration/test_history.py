@@ -65,13 +65,6 @@ class Written:
     def at(self, position: int) -> Book:
         return self.books[max(sequence for sequence in self.books if sequence <= position)]
 
-    async def begins_after(self) -> int:
-        first = await self.log.js.next(self.log.subjects.commits_stream, self.log.subjects.commits(KEY), 1)
-        assert first is not None
-        commit = self.log.reader.decode(first.sequence, first.headers, first.data)
-        assert commit is not None
-        return commit.previous
-
 
 @pytest.fixture
 async def written(js: JetStream, subjects: Subjects) -> Written:
@@ -95,7 +88,7 @@ async def test_the_state_at_every_readable_position_is_that_of_plain_dictionarie
         step = rng.random()
         await (written.edit() if step < 0.7 else written.elsewhere() if step < 0.85 else written.checkpoint())
     last = (await js.stream_info(subjects.commits_stream)).last_sequence
-    begins_after = await written.begins_after()
+    begins_after = await written.log.begins_after()
     oldest = await written.log.reader.oldest_readable(KEY)
     assert oldest is not None
     first = oldest[0] if begins_after else 0
@@ -166,7 +159,7 @@ async def test_commits_beside_a_checkpoint_are_unreadable_once_the_one_before_is
     assert await values(log, beside[0]) == written.at(beside[0])
     await written.edit()
     await written.checkpoint()
-    begins_after = await written.begins_after()
+    begins_after = await written.log.begins_after()
     assert begins_after < beside[0]
     for position in beside:
         stored = await log.js.get(log.subjects.commits_stream, position)
@@ -261,7 +254,7 @@ async def test_history_is_kept_up_to_its_size(written: Written) -> None:
             await written.edit()
         await written.checkpoint()
     state, first = log.commits.state, await first_of(log)
-    (begins,) = [mark for mark in state.marks if mark.sequence == await written.begins_after()]
+    (begins,) = [mark for mark in state.marks if mark.sequence == await written.log.begins_after()]
     assert state.weight - begins.weight <= 20_000 < state.weight - begins.weight + 6_000
     assert (await log.reader.load(KEY)).state.marks == state.marks
     oldest = await log.reader.oldest_readable(KEY)

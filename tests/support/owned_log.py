@@ -56,3 +56,11 @@ class Log:
         await checkpointer.write(self, self.commits)  # type: ignore[arg-type] # what it needs of a context is here
         assert self.commits.state.checkpoint is not None
         return self.commits.state.checkpoint
+
+    async def begins_after(self) -> int:
+        """The sequence that the oldest commit in the log follows; 0 if nothing was purged."""
+        first = await self.js.next(self.subjects.commits_stream, self.subjects.commits(KEY), 1)
+        assert first is not None
+        commit = self.reader.decode(first.sequence, first.headers, first.data)
+        assert commit is not None
+        return commit.previous

@@ -1,0 +1,122 @@
+"""Formats commits and changes for `rebaser log`, `show`, `blame` and `diff`: as cells of tables, or as JSON objects."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rebaser.cli import console
+
+if TYPE_CHECKING:
+    from rebaser_client.log.changes import Change, Definition, LogEntry
+    from rebaser_core.commit import Authorship, Decision, Reverts
+
+MAX_CELL = 200  # characters of a definition in a table
+NOTHING, UNKNOWN = "-", "(unknown)"
+
+
+def time_text(time: datetime) -> str:
+    """Return a time in UTC, to the second."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def time_json(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03d}Z"
+
+
+def definition_text(definition: "Definition | None", known: bool = True) -> str:
+    """Return what stands at an id: a value as JSON, a derived value as `= function inputs parameters`."""
+    from rebaser_core.updates import Derive, Set
+
+    if definition is None:
+        return NOTHING if known else UNKNOWN
+    if isinstance(definition, Set):
+        text = console.json_text(definition.value)
+    elif isinstance(definition, Derive):
+        wire = definition.to_wire()
+        parts = [wire["inputs"], wire["params"]] if wire["params"] else [wire["inputs"]]
+        text = " ".join(["=", wire["function"], *map(console.json_text, parts)])
+    else:
+        text = "(unset)"
+    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
+
+
+def definition_json(definition: "Definition | None") -> dict[str, Any] | None:
+    """Return a definition as an update without its id, None if there is none."""
+    if definition is None:
+        return None
+    return {name: value for name, value in definition.to_wire().items() if name != "id"}
+
+
+def change_json(change: "Change") -> dict[str, Any]:
+    """Return a change as an object; `beforeKnown` is false if the log does not say what stood before."""
+    known = {} if change.known else {"beforeKnown": False}
+    return {
+        "id": change.id,
+        "before": definition_json(change.before),
+        "after": definition_json(change.after),
+        **known,
+    }
+
+
+def change_row(change: "Change") -> tuple[str, str, str]:
+    return change.id, definition_text(change.before, change.known), definition_text(change.after)
+
+
+def request_json(decision: "Decision", author: "Authorship") -> dict[str, Any]:
+    return {
+        "requestId": decision.request_id,
+        "outcome": decision.outcome.value,
+        "updates": decision.performed,
+        "author": author.author,
+        "message": author.message,
+        **({"code": decision.code, "reason": decision.message} if decision.code else {}),
+    }
+
+
+def reverts_json(reverts: "Reverts | None") -> dict[str, Any] | None:
+    if reverts is None:
+        return None
+    return {"first": reverts.first, "last": reverts.last, "requestId": reverts.request}
+
+
+def entry_json(entry: "LogEntry") -> dict[str, Any]:
+    """Return a commit as an object."""
+    return {
+        "position": entry.sequence,
+        "time": time_json(entry.time),
+        "kind": entry.kind.value,
+        "reverts": reverts_json(entry.reverts),
+        "requests": [request_json(decision, author) for decision, author in entry.requests],
+    }
+
+
+def authors_text(entry: "LogEntry") -> str:
+    """Return the authors of the requests of a commit, each once."""
+    return ", ".join(dict.fromkeys(author.author for _, author in entry.requests if author.author))
+
+
+def entry_text(entry: "LogEntry") -> str:
+    """Return what a commit is, in a few words: its requests, what it reverts, and the first message of an author."""
+    parts = []
+    if entry.reverts is not None:
+        reverts = entry.reverts
+        span = f"{reverts.first}" if reverts.first == reverts.last else f"{reverts.first}..{reverts.last}"
+        parts.append(f"reverts {span}" + (f" (request {reverts.request})" if reverts.request else ""))
+    if len(entry.requests) == 1:
+        decision = entry.requests[0][0]
+        done = _count(decision.performed, "update") if decision.outcome.value == "success" else decision.outcome.value
+        parts.append(f"{decision.request_id}: {done}")
+    elif entry.requests:
+        failed = sum(decision.outcome.value != "success" for decision, _ in entry.requests)
+        updates = sum(decision.performed for decision, _ in entry.requests)
+        parts.append(
+            f"{len(entry.requests)} requests: {_count(updates, 'update')}"
+            + (f", {failed} not applied" if failed else "")
+        )
+    else:
+        parts.append(entry.kind.value)
+    message = next((author.message for _, author in entry.requests if author.message), "")
+    return "; ".join(parts) + (f' "{message.splitlines()[0]}"' if message else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

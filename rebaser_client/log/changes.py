@@ -1,0 +1,278 @@
+"""What the log of a change set says of its past: who changed what, and what stood there before.
+
+`LogHistory` reads it; the dataclasses are what it returns. Commits are read from the newest to the oldest by the
+sequence that each names as `previous`, so what a caller does not ask for is not read. States, and so NumPy, are
+loaded only by `blame`, and by `diff` where commits do not suffice.
+
+Invariant: what is unknown is never guessed. Commits of older releases do not say what stood before them.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from anyio import to_thread
+
+from rebaser_client.cooperative import cooperate
+from rebaser_client.log.commits import CommitReader
+from rebaser_client.log.positions import At, PositionPurged
+from rebaser_core.commit import Authorship, Commit, Computed, Decision, Kind, Outcome, Reverts
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
+from rebaser_core.values import Value, canonical
+
+if TYPE_CHECKING:
+    from rebaser_client.log.reader import LogReader
+    from rebaser_core.state.change_set import ChangeSetState
+
+Definition: TypeAlias = Set | Derive | Unset
+"""What stands at an id. None in its place: there is no such value."""
+
+NOBODY = Authorship()
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A commit of the log. `time`: when it was made. `requests`: each decision with who sent the request, and why.
+
+    `commit`: the whole commit; its delta may not be loaded.
+    """
+
+    sequence: int
+    time: datetime
+    kind: Kind
+    requests: tuple[tuple[Decision, Authorship], ...]
+    reverts: Reverts | None
+    commit: Commit
+
+    @classmethod
+    def of(cls, commit: Commit) -> "LogEntry":
+        authors = commit.authors or (NOBODY,) * len(commit.requests)
+        time = datetime.fromtimestamp(commit.at_ms / 1000, UTC)
+        requests = tuple(zip(commit.requests, authors, strict=True))
+        return cls(commit.sequence, time, commit.kind, requests, commit.reverts, commit)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a request, or all that lies between two positions, did to the definition of `id`.
+
+    `known`: whether `before` is known. None in `before` or `after` means that the value did not exist.
+    """
+
+    id: str
+    before: Definition | None
+    after: Definition | None
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRequest:
+    """A request of a commit, and its changes. An applied request that changed nothing has none."""
+
+    decision: Decision
+    author: Authorship
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCommit:
+    """A commit with what it changed: edits by `requests`, or the results of an update of derived values."""
+
+    entry: LogEntry
+    requests: tuple[ShownRequest, ...]
+    computed: tuple[Computed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who last defined a value. `sequence`: the log sequence of the commit, 0 if older releases wrote no such record.
+
+    `entry` and `request` are None if that commit is no longer in the log. `request` is the one that defined the value.
+    """
+
+    id: str
+    sequence: int
+    definition: Definition
+    entry: LogEntry | None = None
+    request: tuple[Decision, Authorship] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The difference between two states. `first` and `last`: the log sequences of the commits that were compared.
+
+    `changes`: the definitions that differ, by id. `derived`: the values that differ though their definitions do not,
+    as (id, value before, value after).
+    """
+
+    first: int
+    last: int
+    changes: tuple[Change, ...]
+    derived: tuple[tuple[str, Value, Value], ...] = ()
+
+
+def same(one: Definition | None, other: Definition | None) -> bool:
+    """Whether two definitions are equal, to the types of their values: 1, 1.0 and true differ."""
+    if one is None or other is None or type(one) is not type(other):
+        return one is other
+    return canonical(one.to_wire()) == canonical(other.to_wire())
+
+
+class LogHistory:
+    """Reads the history of change sets. `commits` reads commits, `states` returns what loads states."""
+
+    def __init__(self, commits: CommitReader, states: Callable[[], Awaitable["LogReader"]]) -> None:
+        self._commits = commits
+        self._states = states
+
+    async def log(
+        self, key: ChangeSetKey, id_: str | None = None, *, at: At | None = None
+    ) -> AsyncGenerator[LogEntry, None]:
+        """Yield the commits of `key` from the position `at` (None: now) back to the oldest one in the log.
+
+        `id_`: only commits that define or remove this value; their deltas are loaded.
+        """
+        async with aclosing(self._commits.back(key, at)) as commits:
+            async for commit in commits:
+                if id_ is None:
+                    yield LogEntry.of(commit)
+                elif commit.kind is Kind.REBASE:
+                    loaded = await self._commits.with_delta(commit)
+                    if any(update.id == id_ for update in loaded.delta):
+                        yield LogEntry.of(loaded)
+                await cooperate()
+
+    async def show(self, key: ChangeSetKey, at: At | None = None) -> ShownCommit:
+        """Return the newest commit at the position `at`, with what it changed.
+
+        Raises `PositionPurged`, and `UnprocessableError` (`no_such_position`) if there was no commit by then.
+        """
+        commit = await self._commits.commit_at(key, at)
+        if commit is None:
+            raise UnprocessableError(f"{key.workspace}/{key.change_set} had no commit then", code="no_such_position")
+        commit = await self._commits.with_before(await self._commits.with_delta(commit))
+        entry = LogEntry.of(commit)
+        if commit.kind is Kind.DVU:
+            return ShownCommit(entry, (), tuple(commit.delta))  # type: ignore[arg-type] # of a DVU
+        return ShownCommit(entry, tuple(_by_request(entry)), ())
+
+    async def blame(self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None) -> dict[str, Blame]:
+        """Return who last defined those of `ids` that exist at the position `at`. Loads the state."""
+        state = (await (await self._states()).load(key, at)).state
+        found: dict[str, Blame] = {}
+        for id_ in ids:
+            blame = await self._blame(key, state, id_)
+            if blame is not None:
+                found[id_] = blame
+        return found
+
+    async def _blame(self, key: ChangeSetKey, state: "ChangeSetState", id_: str) -> Blame | None:
+        definition = state.cells.update(id_) if id_ in state.cells else None
+        if definition is None:
+            return None
+        sequence = state.cells.edited(id_)
+        found = Blame(id_, sequence, definition)  # type: ignore[arg-type] # what recreates a value is no removal
+        if not sequence:
+            return found
+        try:
+            shown = await self.show(key, sequence)
+        except PositionPurged:
+            return found
+        mine = [one for one in shown.requests if any(change.id == id_ for change in one.changes)]
+        request = (mine[-1].decision, mine[-1].author) if mine else None
+        return Blame(id_, sequence, found.definition, shown.entry, request)
+
+    async def diff(
+        self,
+        key: ChangeSetKey,
+        at: At | None,
+        other: ChangeSetKey,
+        other_at: At | None,
+        *,
+        derived: bool = False,
+    ) -> Diff:
+        """Compare the state of `key` at `at` with that of `other` at `other_at`.
+
+        Two positions of one log are compared by the commits between them, unless `derived` values are wanted or a
+        commit does not say what stood before it. Otherwise both states are loaded.
+        """
+        if key == other and not derived and (diff := await self._between(key, at, other_at)) is not None:
+            return diff
+        one = (await (await self._states()).load(key, at)).state
+        two = (await (await self._states()).load(other, other_at)).state
+        return await to_thread.run_sync(_compare, one, two, derived)
+
+    async def _between(self, key: ChangeSetKey, at: At | None, other_at: At | None) -> Diff | None:
+        """Return the net effect of the commits between two positions, None if a commit does not say what it replaced
+        or is gone."""
+        ends = [await self._commits.newest(key, each) for each in (at, other_at)]
+        first, last = [0 if end is None else end.sequence for end in ends]
+        low, high = min(first, last), max(first, last)
+        before: dict[str, Definition | None] = {}
+        after: dict[str, Definition | None] = {}
+        async with aclosing(self._commits.back(key, high)) as commits:
+            async for commit in commits:
+                if commit.sequence <= low:
+                    break
+                if commit.kind is Kind.REBASE and (commit.delta or commit.delta_blob):
+                    loaded = await self._commits.with_before(await self._commits.with_delta(commit))
+                    if loaded.before is None:
+                        return None
+                    stood = {update.id: update for update in loaded.before}
+                    for id_, standing in _last(loaded.delta).items():  # type: ignore[arg-type] # of a rebase
+                        after.setdefault(id_, standing)
+                        before[id_] = stood.get(id_)  # type: ignore[assignment] # nothing in it is a removal
+                await cooperate()
+            else:
+                if low:  # the log begins behind it
+                    return None
+        if first > last:
+            before, after = after, before
+        changes = (Change(id_, before[id_], after[id_]) for id_ in sorted(before))
+        return Diff(first, last, tuple(change for change in changes if not same(change.before, change.after)))
+
+
+def _last(delta: Sequence[Update]) -> Mapping[str, Definition | None]:
+    """What `delta` leaves at each id that it touches."""
+    return {update.id: None if isinstance(update, Remove) else update for update in delta}
+
+
+def _by_request(entry: LogEntry) -> Iterator[ShownRequest]:
+    commit = entry.commit
+    known = commit.before is not None
+    standing: dict[str, Any] = {update.id: update for update in commit.before or ()}
+    seen: set[str] = set()
+    place = 0
+    for decision, author in entry.requests:
+        count = decision.performed if decision.outcome is Outcome.SUCCESS else 0
+        left = _last(commit.delta[place : place + count])  # type: ignore[arg-type] # of a rebase
+        place += count
+        changes = []
+        for id_, after in left.items():
+            changes.append(Change(id_, standing.get(id_), after, known or id_ in seen))
+            standing[id_] = after
+        seen.update(left)
+        yield ShownRequest(decision, author, tuple(changes))
+
+
+def _compare(one: "ChangeSetState", two: "ChangeSetState", derived: bool) -> Diff:
+    changes: list[Change] = []
+    moved: list[tuple[str, Value, Value]] = []
+    stale = (one.stale(), two.stale()) if derived else (set[str](), set[str]())
+    for id_ in sorted({*one.cells, *two.cells}):
+        before, after = [state.cells.update(id_) if id_ in state.cells else None for state in (one, two)]
+        if not same(before, after):  # type: ignore[arg-type] # what recreates a value is no removal
+            changes.append(Change(id_, before, after))  # type: ignore[arg-type] # as above
+        elif derived and isinstance(after, Derive):
+            was, is_ = one.value(id_, stale[0]), two.value(id_, stale[1])
+            if was is not None and is_ is not None and _shown(was) != _shown(is_):
+                moved.append((id_, was, is_))
+    return Diff(one.last, two.last, tuple(changes), tuple(moved))
+
+
+def _shown(value: Value) -> object:
+    return value.state, value.error, canonical(value.value)

@@ -1,0 +1,208 @@
+"""`log`, `show`, `blame` and `diff`, of the command line and of the client."""
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebaser_client import Derive, PositionPurged, RebaserClient, Set, UnprocessableError, Unset
+from rebaser_client.jetstream import JetStream
+from rebaser_client.log.changes import Change, LogHistory, same
+from rebaser_client.log.reader import LogReader
+from rebaser_core.commit import Kind
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Remove, Update
+from tests.support.owned_log import KEY, Log
+from tests.support.owners import Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+ROOT = Path(__file__).parents[2]
+SUM = Derive("total", "sum", {"values": ("price", "qty")})
+
+
+@pytest.fixture
+async def client(js: JetStream, subjects: Subjects, nats_url: str) -> AsyncIterator[RebaserClient]:
+    """Of a change set with three edits; each but the last was derived."""
+    engine = Engine()
+    engine.go.set()
+    async with serving(js, subjects, engine), RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
+        requests: dict[str, list[Update]] = {
+            "first": [Set("price", 1), Set("qty", 2), SUM],
+            "second": [Set("price", 10), Remove("none")],
+            "third": [Unset("note"), Remove("qty"), Derive("total", "cel", {"p": "price"}, {"expr": "p * 2"})],
+        }
+        for name, updates in requests.items():
+            await client.enqueue_updates_with_reply("ws", "cs", updates, wait="derived", request_id=name)
+        yield client
+
+
+async def edits(client: RebaserClient) -> dict[str, int]:
+    """The positions of the commits, by request."""
+    return {
+        decision.request_id: entry.sequence async for entry in client.log("ws", "cs") for decision, _ in entry.requests
+    }
+
+
+@pytest.fixture
+def command(nats_url: str, subjects: Subjects) -> "Command":
+    return Command(nats_url, subjects.prefix)
+
+
+class Command:
+    def __init__(self, url: str, prefix: str) -> None:
+        self._where = ("--nats", url, "--prefix", prefix)
+
+    async def __call__(self, *arguments: str) -> tuple[int | None, list[list[str]], str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "rebaser", *arguments, *self._where),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+        )
+        out, err = await process.communicate()
+        return process.returncode, [line.split("\t") for line in out.decode().splitlines()], err.decode()
+
+    async def json(self, *arguments: str) -> list[Any]:
+        code, lines, err = await self(*arguments, "--json")
+        assert (code, err) == (0, "")
+        return [json.loads("\t".join(line)) for line in lines]
+
+
+async def test_the_client_tells_who_changed_what(client: RebaserClient) -> None:
+    at = await edits(client)
+    assert list(at) == ["third", "second", "first"]
+    assert [entry.sequence async for entry in client.log("ws", "cs", "price")] == [at["second"], at["first"]]
+    older = [entry.sequence async for entry in client.log("ws", "cs", at=at["second"]) if entry.requests]
+    assert older == [at["second"], at["first"]]
+
+    shown = await client.show("ws", "cs", at["third"])
+    assert [one.decision.request_id for one in shown.requests] == ["third"]
+    new = Derive("total", "cel", {"p": "price"}, {"expr": "p * 2"})
+    assert shown.requests[0].changes == (
+        Change("note", None, Unset("note")),
+        Change("qty", Set("qty", 2), None),
+        Change("total", SUM, new),
+    )
+    newest = await client.show("ws", "cs")
+    assert (newest.entry.kind, [(one.id, one.value) for one in newest.computed]) == (Kind.DVU, [("total", 20)])
+    with pytest.raises(UnprocessableError, match="had no commit then"):
+        await client.show("ws", "cs", 0)
+
+    blamed = await client.blame("ws", "cs", "price", "total", "qty")
+    assert {id_: blame.sequence for id_, blame in blamed.items()} == {"price": at["second"], "total": at["third"]}
+    assert blamed["price"].request is not None
+    assert blamed["price"].request[0].request_id == "second"
+    assert (await client.blame("ws", "cs", "qty", at=at["second"]))["qty"].sequence == at["first"]
+
+
+async def test_the_client_compares_positions(client: RebaserClient) -> None:
+    at = await edits(client)
+    found = await client.diff("ws", "cs", at=at["first"], other_at=at["second"])
+    assert (found.first, found.last) == (at["first"], at["second"])
+    assert found.changes == (Change("price", Set("price", 1), Set("price", 10)),)
+    back = await client.diff("ws", "cs", at=at["second"], other_at=at["first"])
+    assert back.changes == (Change("price", Set("price", 10), Set("price", 1)),)
+    with_derived = await client.diff("ws", "cs", at=at["second"] - 1, other_at=at["third"] - 1, derived=True)
+    assert with_derived.changes == found.changes
+    assert [(id_, was.value, is_.value) for id_, was, is_ in with_derived.derived] == [("total", 3, 12)]
+    assert (await client.diff("ws", "cs")).changes == ()
+    born = await client.diff("ws", "cs", "other")
+    assert [(change.id, change.after) for change in born.changes] == [("note", None), ("price", None), ("total", None)]
+
+
+@pytest.mark.usefixtures("client")
+async def test_the_commands(command: Command, client: RebaserClient) -> None:
+    at = await edits(client)
+    code, lines, err = await command("log", "ws", "cs")
+    assert (code, err) == (0, "")
+    requests = [line for line in lines if "without requests" not in line[3] and line[3] != "dvu"]
+    assert [line[0] for line in requests] == [str(at[name]) for name in ("third", "second", "first")]
+    assert requests[0][3] == "third: 3 updates"
+    objects = await command.json("log", "ws", f"cs@{at['second']}", "-n", "1")
+    assert [(one["position"], one["requests"][0]["requestId"]) for one in objects] == [(at["second"], "second")]
+
+    code, lines, err = await command("show", "ws", f"cs@{at['third']}")
+    assert (code, err) == (0, "")
+    assert lines == [
+        ["third", "note", "-", "(unset)"],
+        ["third", "qty", "2", "-"],
+        ["third", "total", '= sum {"values":["price","qty"]}', '= cel {"p":"price"} {"expr":"p * 2"}'],
+    ]
+    (shown,) = await command.json("show", "ws", f"cs@{at['second']}")
+    assert shown["requests"][0]["changes"] == [
+        {"id": "price", "before": {"op": "set", "value": 1}, "after": {"op": "set", "value": 10}},
+        {"id": "none", "before": None, "after": None},
+    ]
+    (shown,) = await command.json("show", "ws", "cs")
+    assert shown["computed"] == [{"id": "total", "value": 20, "error": None}]
+
+    code, lines, err = await command("blame", "ws", "cs", "price", "nothing")
+    assert (code, [(line[0], line[1], line[4], line[5]) for line in lines]) == (
+        1,
+        [("price", str(at["second"]), "second", "10")],
+    )
+    assert "ws/cs has no value nothing" in err
+
+    code, lines, err = await command("diff", "ws", f"cs@{at['first']}", f"cs@{at['second']}")
+    assert (code, lines, err) == (0, [["price", "1", "10"]], "")
+    code, lines, err = await command("diff", "ws", "cs")
+    assert (code, lines) == (0, [])
+    assert "are the same" in err
+    assert await command.json("diff", "ws", f"cs@{at['first']}", f"cs@{at['second']}") == [
+        {"id": "price", "before": {"op": "set", "value": 1}, "after": {"op": "set", "value": 10}}
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_diff_is_that_of_the_definitions_whichever_way_it_is_found(
+    js: JetStream, subjects: Subjects, seed: int
+) -> None:
+    """By the commits between two positions, or by both states; and positions that are gone are `purged` either way."""
+    rng = random.Random(seed)
+    log = await Log(js, subjects, rng.choice([1, 100_000])).load()
+    books: dict[int, dict[str, Update]] = {0: {}}
+    for _ in range(25):
+        book = dict(books[max(books)])
+        updates: list[Update] = []
+        for _ in range(rng.randrange(1, 4)):
+            id_ = f"v{rng.randrange(6)}"
+            update: Update = rng.choice((Set(id_, rng.choice((1, 1.0, True))), Unset(id_), Remove(id_)))
+            updates.append(update)
+            if isinstance(update, Remove):
+                book.pop(id_, None)
+            else:
+                book[id_] = update
+        before = tuple(books[max(books)][id_] for id_ in {one.id for one in updates} & books[max(books)].keys())
+        async with log.commits.append_lock():
+            commit = log.commits.draft(Kind.REBASE, delta=tuple(updates), before=before)
+            books[await log.commits.append(commit)] = book
+        if rng.random() < 0.15:
+            await log.write_checkpoint()
+            books[log.commits.state.last] = book
+
+    async def states() -> LogReader:
+        return log.reader
+
+    history = LogHistory(log.reader, states)
+    oldest = await log.reader.oldest_readable(KEY)
+    assert oldest is not None
+    for one in list(books):
+        for two in rng.sample(sorted(books), 4):
+            if min(one, two) < oldest[0] and await log.begins_after():
+                with pytest.raises(PositionPurged):
+                    await history.diff(KEY, one, KEY, two, derived=True)
+                continue
+            expected = [
+                Change(id_, books[one].get(id_), books[two].get(id_))  # type: ignore[arg-type] # no removals
+                for id_ in sorted({*books[one], *books[two]})
+                if not same(books[one].get(id_), books[two].get(id_))  # type: ignore[arg-type] # as above
+            ]
+            for derived in (False, True):
+                assert list((await history.diff(KEY, one, KEY, two, derived=derived)).changes) == expected
