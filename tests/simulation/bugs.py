@@ -117,7 +117,7 @@ BUGS = (
     bug(
         "the log is purged one checkpoint further than its history reaches",
         "gentle",
-        5,
+        6,
         "rebaser_core.history",
         "            place = number\n",
         "            place = min(number + 1, last)\n",
