@@ -32,7 +32,7 @@ def describe(context: Context) -> dict[str, object]:
 
 
 def describe_updates(updates: Iterable[DvuProgress]) -> list[dict[str, object]]:
-    """Return the part of an answer that tells of DVUs that have run for long."""
+    """Return the part of an answer that lists the DVUs that have run for a long time."""
     return [
         {
             "workspace": update.workspace_id,

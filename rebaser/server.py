@@ -325,7 +325,7 @@ class Server:
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:
-            # A task that was given back is not pending in NATS. No other server pulls: this one holds what comes next.
+            # NATS does not count a task that was given back as pending. As no server pulls, request one task.
             self._overbooked = 1
             self._fill_slots()
 

@@ -238,7 +238,7 @@ class Settings(BaseModel):
     @classmethod
     def _check_spark(cls, spark: str) -> str:
         if not _SPARK.fullmatch(spark):
-            raise ValueError(f"{spark!r} is no Spark master and no sc:// URL; use local[*] or sc://host:port")
+            raise ValueError(f"{spark!r} is neither a Spark master nor an sc:// URL; use local[*] or sc://host:port")
         return spark
 
     @field_validator("limits", mode="before")

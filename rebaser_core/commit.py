@@ -140,10 +140,10 @@ class Commit:
     which derived values are correct. None stands for the commit's own sequence, which its writer could not know.
     `recompute`: derived values to be computed again although none of their inputs changed.
 
-    `before`: the definitions that stood, before this commit, at the ids of its delta; an id that is not among them did
-    not exist. None if they are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded
-    commit is empty until the caller loads it. Folding needs neither. `authors`: one for each of `requests`, or none at
-    all. `reverts`: what the commit takes back.
+    `before`: the definitions that this commit replaces, one for each id of its delta that existed before. None if they
+    are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until the
+    caller loads it. Folding needs neither. `authors`: one for each of `requests`, or none at all. `reverts`: what the
+    commit takes back.
     """
 
     id: str

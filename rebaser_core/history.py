@@ -4,8 +4,8 @@ A log is purged from its beginning. The remaining log can be read from the first
 tail is complete. Commits before that one may remain, too. They were appended while the checkpoint was being written, so
 they name the previous checkpoint, and a part of its tail was purged.
 
-The state remembers the checkpoints that its log has named as marks. So owner and tools compute, from the state alone,
-up to where the log is to be purged.
+The state remembers, as marks, the checkpoints that its log has named. So owner and tools can compute from the state
+alone how much of the log is to be purged.
 
 Invariants: `readable` alone decides what can be read, for readers, purges and tools. What `purge_through` returns is
 always the sequence of a checkpoint that is older than the newest one.

@@ -16,7 +16,7 @@ from rebaser_core.commit import CheckpointRef, Kind
 from rebaser_core.history import purge_through
 
 SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
-CROWDED = 0.8  # of the bound of the stream of all logs; above it, history gives way
+CROWDED = 0.8  # share of the limit of the stream of all logs; while more is used, no history is kept
 ROW = 100  # bytes of a row, roughly
 
 

@@ -12,7 +12,7 @@ STATUS = ":status"
 DESCRIPTION = ":description"
 
 # Bytes of a header line that is cached. Content types, message types and versions are not longer. Lines with an id or
-# an inbox are longer, and never come twice: in the cache, they would only replace others.
+# an inbox are longer, and never recur: in the cache, they would only replace others.
 CACHED_LINE_MAX = 38
 
 

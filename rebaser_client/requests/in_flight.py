@@ -22,7 +22,7 @@ class InFlight:
         self._loop = asyncio.get_running_loop()
 
     def enter_now(self) -> bool:
-        """Return whether the caller is admitted. It is if there is room, which means that nobody waits."""
+        """Admit the caller if there is room. Return whether it was admitted. While there is room, no caller waits."""
         if not self._free:
             return False
         self._free -= 1

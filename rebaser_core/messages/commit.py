@@ -93,8 +93,8 @@ class RevertsV3(Body):
 class CommitV3(CommitV2):
     """Adds what is needed for history.
 
-    `before`, of `rebase` commits, has the form of `delta`. If it is missing, nothing stood; if it is null, it is not
-    known what stood. `authors` are rows parallel to `requests`: author and message.
+    `before`, of `rebase` commits, has the form of `delta`. If it is missing, no id of the delta existed before; if it
+    is null, the previous definitions are unknown. `authors`: a row of author and message for each of `requests`.
     """
 
     before: dict[str, Any] | None = Field(default_factory=dict)
@@ -222,7 +222,7 @@ def _read_before(
 
 def _read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
     if rows and len(rows) != requests:
-        raise malformed("authors are not as many as requests")
+        raise malformed("the number of authors is not that of the requests")
     return tuple([_read_author(row) for row in rows])
 
 
