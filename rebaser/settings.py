@@ -61,7 +61,7 @@ class Settings(BaseModel):
         "local[*]",
         description="`local[*]` for the embedded Spark, or the URL of a Spark Connect server: sc://host:port.",
     )
-    spark_driver_memory: str = Field("1g", description="Memory of the JVM of the embedded Spark.")
+    spark_driver_memory: str = Field("1g", description="Heap size of the embedded Spark's JVM.")
     scratch: Path | None = Field(None, description="Folder for the temporary files of Spark.")
     blobs: str | None = Field(
         None, description="URL of the blob store: file://, s3://, gs:// or az://; default: blobs are in NATS."

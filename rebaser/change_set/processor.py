@@ -279,8 +279,7 @@ class Processor:
         """Record one more attempt, so that the time for which a request blocks is bounded across owners."""
         commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
         first = self._first_attempt(deferred, message)
-        # If this clock is behind that of the owner that recorded the first attempt, the wait counts from now on this
-        # clock.
+        # If this clock is behind that of the owner that recorded the first attempt, the wait begins now.
         count, first_ms = first.count + 1, min(first.first_ms, self._context.now_ms())
         async with commits.append_lock():
             attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))

@@ -116,7 +116,7 @@ async def read_streams(js: JetStream, subjects: Subjects) -> list[StreamStatus]:
 
 
 async def read_tasks(js: JetStream, subjects: Subjects) -> TasksStatus | None:
-    """Return None if the consumer does not exist."""
+    """Return the state of the tasks consumer; None if it cannot be read, for instance because it does not exist."""
     try:
         info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
     except RebaserError:
@@ -132,7 +132,7 @@ async def read_tasks(js: JetStream, subjects: Subjects) -> TasksStatus | None:
 
 
 def durability_of(streams: Sequence[StreamStatus]) -> DurabilityStatus | None:
-    """Return None if there are no streams."""
+    """Return the durability of `streams`; None if there are none."""
     if not streams:
         return None
     copies = min(stream.copies for stream in streams)

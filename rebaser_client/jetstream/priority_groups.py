@@ -22,7 +22,7 @@ class PriorityGroup(NamedTuple):
 
     @classmethod
     def of(cls, name: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None) -> Self:
-        """Raises `ConfigError` for values that no server accepts."""
+        """Make the group of a pull. Raises `ConfigError` for values that no server accepts."""
         fields = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
         present = {field: value for field, value in fields.items() if value is not None}
         if name is None:
@@ -38,7 +38,7 @@ class PriorityGroup(NamedTuple):
 
 
 def check_name(name: str) -> None:
-    """Raises `ConfigError` unless `name` can be the name of a group."""
+    """Raise `ConfigError` unless `name` can be the name of a group."""
     if _NAME.fullmatch(name) is None:
         raise ConfigError(f"{name!r} cannot name a group: a name has 1 to 16 letters, digits, or any of - _ / =")
 

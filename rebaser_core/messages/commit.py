@@ -327,7 +327,7 @@ COMMIT = MessageType(
 
 
 def check_is_commit(headers: Headers | None) -> None:
-    """Raises `UnprocessableError` with code `foreign` for a message that does not claim to be a commit."""
+    """Raise `UnprocessableError` with code `foreign` for a message that does not claim to be a commit."""
     name = (headers or {}).get(MESSAGE_TYPE)
     if name != COMMIT.name:
         raise UnprocessableError(f"a message of type {str(name)[:80]!r} on the log", code="foreign")

@@ -134,7 +134,7 @@ def _bits(raw: bytes, kinds: Any) -> Any:
 
 def _fault(row: object, kinds: Any) -> tuple[int, Fault]:
     if type(row) is not list or len(row) != 4:
-        raise malformed("an error of a table is a row of 4")
+        raise malformed("an error of a table is a row of 4 fields")
     position, code, message, origin = row
     if type(position) is not int or not 0 <= position < len(kinds) or kinds[position] != NULL:
         raise malformed("an error of a table has no valid position")

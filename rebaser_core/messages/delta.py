@@ -177,7 +177,7 @@ def check_delta(kind: Kind, data: bytes, delta: Delta) -> None:
             check_table(data, delta, COMMIT_LIMITS)
             return
     if decode_delta(kind, data) != tuple(delta):
-        raise malformed("it reads back as another delta")
+        raise malformed("it decodes to another delta")
 
 
 def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Limits], T]) -> tuple[T, ...]:
