@@ -233,7 +233,7 @@ class RebaserClient(ReadOperations):
         A `RequestTimeout` has the commit if the request was applied and only its DVU is missing.
         """
         if wait not in WAITS:
-            raise UnprocessableError(f"wait is 'applied' or 'derived', not {wait!r}", code="invalid_argument")
+            raise UnprocessableError(f"wait must be 'applied' or 'derived', not {wait!r}", code="invalid_argument")
         key = known_key(workspace, change_set)
         id_ = self._request_id(request_id)
         deadline = self._loop.time() + timeout
@@ -309,7 +309,7 @@ class RebaserClient(ReadOperations):
         applied later.
         """
         if wait not in MANY_WAITS:
-            raise UnprocessableError(f"wait is 'stored' or 'applied', not {wait!r}", code="invalid_argument")
+            raise UnprocessableError(f"wait must be 'stored' or 'applied', not {wait!r}", code="invalid_argument")
         services = RequestServices(
             self._connection,
             self._sender,

@@ -52,5 +52,5 @@ def max_in_flight_option(options: ClientOptions) -> int:
     """Return how many requests may be in flight. Raises `ConfigError` unless that is a positive integer."""
     limit = options.get("max_in_flight", MAX_IN_FLIGHT)
     if type(limit) is not int or limit < 1:
-        raise ConfigError(f"max_in_flight is an integer of 1 or more, not {limit!r}")
+        raise ConfigError(f"max_in_flight must be an integer of 1 or more, not {limit!r}")
     return limit

@@ -176,7 +176,7 @@ def any_match(updates: Iterable[object]) -> bool:
 def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
     """Parse the wire form of an update; raises `UnprocessableError` (usual code `invalid_update`) with the reason."""
     if type(raw) is not dict:
-        raise _invalid(f"an update is a map, not {type(raw).__name__}")
+        raise _invalid(f"an update must be a map, not {type(raw).__name__}")
     op = raw.get("op")
     fields = _FIELDS.get(op) if type(op) is str else None
     if fields is None:
@@ -197,7 +197,7 @@ def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
 def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
     """Parse all updates of a request; the error names the position (from 0) of the invalid update."""
     if not isinstance(raw, (list, tuple)):
-        raise _invalid(f"updates are a list, not {type(raw).__name__}")
+        raise _invalid(f"updates must be a list, not {type(raw).__name__}")
     if len(raw) > limits.max_updates:
         raise UnprocessableError(f"{len(raw)} updates; at most {limits.max_updates}", code="too_large")
     out: list[Update] = []
@@ -224,7 +224,7 @@ def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) ->
     if type(updates) not in (list, tuple) and (
         not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping))
     ):
-        raise _invalid(f"updates are an iterable of Set, Derive, Unset and Remove, not {_named(updates)}")
+        raise _invalid(f"updates must be an iterable of Set, Derive, Unset and Remove, not {_named(updates)}")
     raw = []
     for position, update in enumerate(updates):
         if not isinstance(update, _UPDATES):
@@ -242,7 +242,7 @@ def _named(value: object) -> str:
 def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
     """Parse the wire form of a `Recompute`; raises `UnprocessableError` (code `invalid_update`) with the reason."""
     if type(raw) is not dict or not raw.keys() <= {"function"}:
-        raise _invalid("recompute is a map with a function, or an empty map")
+        raise _invalid("recompute must be a map with a function, or an empty map")
     return Recompute(check_id(raw["function"], limits, "function") if raw else None)
 
 

@@ -191,7 +191,7 @@ class CommitLog:
             if commit.before and len(commit.before) > limits.inline_max_updates:
                 commit = await self._with_before_in_blob(commit)
             headers, payload = encode_commit(commit)
-            # Folding does not need what stood before, so that is the first to go to a blob.
+            # Folding does not need the replaced definitions, so they are the first to go to a blob.
             for move in (self._with_before_in_blob, self._with_delta_in_blob):
                 if len(payload) > min(self._inline_max, limits.inline_max_bytes):
                     commit = await move(commit)

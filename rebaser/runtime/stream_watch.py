@@ -157,7 +157,7 @@ class StreamWatch:
             seen = self._seen.get(name, NEVER)
             log.error("stream_lost", stream=name, messages=seen.messages, last=seen.last, seen=seen.time)
             contents = f"{seen.messages:,} messages, the newest was {seen.last}"
-            self.losses.append(f"{_now()} stream {name} was gone with what it held (at {seen.time}: {contents})")
+            self.losses.append(f"{_now()} stream {name} was lost with its contents (at {seen.time}: {contents})")
 
     def _set_problem(self, problem: str) -> None:
         if problem and problem != self.problem:

@@ -204,7 +204,7 @@ class CommitReader:
             raise _damaged(commit.sequence, error) from error
 
     async def with_before(self, commit: Commit) -> Commit:
-        """Return `commit` with what stood before it, fetched if it is in a blob; `before` stays None if it is unknown.
+        """Return `commit` with its `before`, fetched if it is in a blob; None if it is unknown.
 
         Raises `TransientError` if the blob cannot be read or is damaged.
         """

@@ -190,7 +190,7 @@ class ManyRequests:
         """Check and encode a request. Have it published when the one before it is stored."""
         if not isinstance(request, Request):
             kind = type(request).__name__
-            raise UnprocessableError(f"requests are an iterable of Request, not of {kind}", code="invalid_argument")
+            raise UnprocessableError(f"requests must be an iterable of Request, not of {kind}", code="invalid_argument")
         services = self._services
         index, self._taken = self._taken, self._taken + 1
         try:

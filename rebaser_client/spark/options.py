@@ -58,10 +58,10 @@ class SourceOptions:
             raise ConfigError(error.message) from None
         table = options.get("table", "values")
         if table not in get_args(Table):
-            raise ConfigError(f"the option 'table' is values or commits, not {table[:40]!r}")
+            raise ConfigError(f"the option 'table' must be values or commits, not {table[:40]!r}")
         loss = options.get("failOnDataLoss", "true").lower()
         if loss not in ("true", "false"):
-            raise ConfigError(f"the option 'failOnDataLoss' is true or false, not {loss[:40]!r}")
+            raise ConfigError(f"the option 'failOnDataLoss' must be true or false, not {loss[:40]!r}")
         credentials = options.get("credentials")
         return cls(
             nats=options.get("nats", "nats://127.0.0.1:4222"),
@@ -91,5 +91,7 @@ def _start(text: str) -> int | None:
 
 def _number(name: str, text: str, *, minimum: int, alternatives: str = "") -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < minimum:
-        raise ConfigError(f"the option {name!r} is {alternatives}a number from {minimum} on, not {text[:40]!r}")
+        raise ConfigError(
+            f"the option {name!r} must be {alternatives}a number of at least {minimum}, not {text[:40]!r}"
+        )
     return int(text)

@@ -36,7 +36,7 @@ from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.updates import Update, any_match, parse_recompute
 
 MATCHES = 2  # the first version in which inputs may be matches
-HISTORY = 3  # the first version that records what stood before, authors and reverts
+HISTORY = 3  # the first version that records replaced definitions, authors and reverts
 
 
 class AppliedV1(Body):

@@ -194,7 +194,7 @@ class ChangeSetState:
         Raises `BrokenChain` and changes nothing if the commit does not follow `last`.
         """
         if commit.previous != self.last or sequence <= self.last:
-            raise BrokenChain(f"commit {sequence} follows {commit.previous}, the state is at {self.last}")
+            raise BrokenChain(f"commit {sequence} follows {commit.previous}, but the state is at {self.last}")
         if commit.kind is Kind.DVU:
             self._apply_computed(commit)
         else:

@@ -103,7 +103,7 @@ async def test_no_answer_is_larger_than_a_message_however_much_is_in_conflict(cl
 
 async def test_an_unknown_word_to_wait_for_is_refused_before_anything_is_sent(client: RebaserClient) -> None:
     wait: Any = "bogus"
-    with pytest.raises(UnprocessableError, match="wait is 'applied' or 'derived', not 'bogus'"):
+    with pytest.raises(UnprocessableError, match="wait must be 'applied' or 'derived', not 'bogus'"):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], wait=wait)
     assert not await client.exists("ws", "cs")
 

@@ -286,5 +286,5 @@ async def test_calls_beyond_the_bound_wait_in_their_order_and_within_their_time(
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "8", True])
 async def test_a_bound_that_is_no_number_of_requests_is_refused(limit: object) -> None:
-    with pytest.raises(ConfigError, match="max_in_flight is an integer of 1 or more"):
+    with pytest.raises(ConfigError, match="max_in_flight must be an integer of 1 or more"):
         await RebaserClient.open("nats://127.0.0.1:1", max_in_flight=limit)  # type: ignore[arg-type]

@@ -283,7 +283,7 @@ def test_durability_is_a_word_and_what_it_rests_on(show: Show, durability: Durab
 
 
 def test_a_server_that_is_not_ready_and_streams_that_were_lost_are_told_on_stderr(show: Show) -> None:
-    loss = "2026-11-22T04:40:15+00:00 stream S was gone with what it held"
+    loss = "2026-11-22T04:40:15+00:00 stream S was lost with its contents"
     unready = replace(SERVER, ready=False, trouble="missing: S", losses=(loss,))
     other = replace(SERVER, id="two", losses=(loss,))
     assert show(replace(OVERVIEW, servers=[unready, other]))[1].splitlines() == [

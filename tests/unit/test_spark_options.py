@@ -25,9 +25,9 @@ def test_options_have_defaults_and_no_case() -> None:
         ({"changeSet": "a,*"}, "change set '.' is not"),
         ({"tabel": "values"}, "there is no option 'tabel': the data source has nats, "),
         ({"table": "edits"}, "'table' is values or commits, not 'edits'"),
-        ({"start": "-1"}, "'start' is all, new or a number from 0 on"),
-        ({"partitions": "0"}, "'partitions' is a number from 1 on"),
-        ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' is true or false"),
+        ({"start": "-1"}, "'start' must be all, new or a number of at least 0"),
+        ({"partitions": "0"}, "'partitions' must be a number of at least 1"),
+        ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' must be true or false"),
     ],
 )
 def test_what_cannot_be_says_what_can(given: dict[str, str], text: str) -> None:

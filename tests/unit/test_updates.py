@@ -180,9 +180,9 @@ def test_updates_made_in_a_program_are_checked_as_those_from_outside() -> None:
     [
         ([{"op": "set", "id": "a", "value": 1}], "update 0 is a dict; make it with Set, Derive, Unset or Remove"),
         ([Set("a", 1), ("a", 1)], "update 1 is a tuple; make it with Set, Derive, Unset or Remove"),
-        (Set("a", 1), "updates are an iterable of Set, Derive, Unset and Remove, not a Set"),
-        ({"a": 1}, "updates are an iterable of Set, Derive, Unset and Remove, not a dict"),
-        ("a", "updates are an iterable of Set, Derive, Unset and Remove, not a str"),
+        (Set("a", 1), "updates must be an iterable of Set, Derive, Unset and Remove, not a Set"),
+        ({"a": 1}, "updates must be an iterable of Set, Derive, Unset and Remove, not a dict"),
+        ("a", "updates must be an iterable of Set, Derive, Unset and Remove, not a str"),
     ],
     ids=repr,
 )

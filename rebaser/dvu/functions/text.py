@@ -124,7 +124,7 @@ def _format(inputs: Mapping[str, Any], params: Params) -> list[str]:
             count = len(texts)
             parts.append(texts)
     if not count:
-        raise FunctionError("no column tells the number of values")
+        raise FunctionError("no input gives the number of values")
     return _joined_all([[part] * count if isinstance(part, str) else part for part in parts if part])
 
 

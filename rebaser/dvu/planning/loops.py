@@ -325,7 +325,8 @@ def concatenate(text, ends, pieces, out):
 
 def changed_results(results, stored, kinds_of_interest, indexes, rows, new_kinds, new_bits):
     """Write the results that differ from the stored values: their indexes among the results, rows, kinds and bits.
-    Returns how many, and how many of them are of kind `plain` or above; those are taken whatever is stored.
+    Returns how many, and how many of them are of kind `plain` or above; those are taken regardless of the stored
+    values.
 
     `results` are `nodes, base, row_of, kinds, bits`: result `i` is that of slot `base + nodes[i]`, whose row is
     `row_of[slot]`. `stored` are `state, kind, num` by row. `kinds_of_interest` are `settled, plain, with_bits`: a

@@ -20,7 +20,7 @@ from rebaser_core import thresholds
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-_SURELY_FITS = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # characters of a text that fits whatever they are
+_SURELY_FITS = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # a text of at most so many characters always fits
 
 
 class BatchState(linker.SweepArrays, Protocol):
@@ -184,7 +184,7 @@ def _store_each(state: BatchState, slots: Any, results: list[Any]) -> None:
 
 
 def _storable_texts(texts: list[str]) -> bool:
-    """Whether all of them can be stored, as far as that can be told cheaply."""
+    """Whether all of `texts` can be stored; False if a cheap check cannot tell."""
     if max(map(len, texts)) > _SURELY_FITS:
         return False
     try:

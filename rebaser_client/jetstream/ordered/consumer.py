@@ -38,7 +38,7 @@ class OrderedConsumer:
     """The messages of `filter_subject` in `stream` from `start` (sequence, time or policy) on, in order, each once.
 
     At most `max_count` messages and about `max_bytes` are queued for a slow reader; the others wait in the stream.
-    `config`: further fields of JetStream's `ConsumerConfig`; raises `ConfigError` for fields that ADR-17 fixes.
+    `config`: further fields of JetStream's `ConsumerConfig`; raises `ConfigError` for fields that ADR-17 forbids.
     `on_ready` is called in the read loop when the queue stops being empty, and when the consumer has ended.
     Opening raises `ApiError` (error 10059: no such stream). If the stream is deleted, recreated or set back, the
     consumer ends: once the queue is empty, `wait` and iteration raise `TransientError` (code `stream_lost`).
@@ -107,7 +107,7 @@ class OrderedConsumer:
             await self._requests.discard_now(generation)
 
     def close_soon(self) -> None:
-        """Close without waiting. The server is told in the background."""
+        """Close without waiting. The consumer is deleted on the server in the background."""
         generation = self._close()
         if generation is not None:
             self._connection.spawn(self._requests.discard, generation)

@@ -76,7 +76,7 @@ class PullState(PullCounts):
         self._refusals = 0  # in a row
         self._backing_off = False  # until `resume`
         self._renewing = False
-        self._received = False  # anything, since the last tick
+        self._received = False  # whether anything was received since the last tick
         self._received_at = self._clock = self._now = 0.0
 
     # -- the reader ------------------------------------------------------------------------------------------------
