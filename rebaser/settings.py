@@ -115,7 +115,7 @@ class Settings(BaseModel):
         5.0,
         gt=0,
         le=3600,
-        description="Interval of pings to NATS; a NATS server that answers nothing for twice this time is given up.",
+        description="Interval of pings to NATS; a NATS server that does not answer for twice this time is given up.",
     )
     loop_blocked_after: float = Field(
         1.0, gt=0, le=3600, description="Code that blocks the event loop for this long is logged with its stack."
@@ -135,14 +135,14 @@ class Settings(BaseModel):
         3,
         ge=1,
         le=100,
-        description="Servers that may die or hang in a recorded attempt at a request before it is rejected, or at a DVU"
-        " before it is deferred; one more dies before attempts are recorded.",
+        description="How many servers die or hang in recorded attempts before a request is rejected, or a DVU is"
+        " deferred; one more dies before attempts are recorded.",
     )
     apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
     retry_window: float = Field(
         900.0,
         ge=1,
-        description="How long the outcome of a request is remembered, in the time of the requests that follow it;"
+        description="How long the outcome of a request is remembered, by the times when later requests were stored;"
         " clients repeat a request for up to 300 s.",
     )
     history_for: float = Field(

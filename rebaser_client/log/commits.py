@@ -120,7 +120,7 @@ class CommitReader:
         return None
 
     async def purged(self, key: ChangeSetKey, at: At) -> PositionPurged:
-        """Return the error that says that the position `at` is no longer readable, and from where on the log is."""
+        """Return the error that says that the position `at` is no longer readable, and where the log begins."""
         return PositionPurged(key, at, await self.oldest_readable(key))
 
     async def check_readable(self, key: ChangeSetKey, at: At) -> None:

@@ -35,7 +35,7 @@ from rebaser_core.messages.decision import read_decision, write_decision
 from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.updates import Update, any_match, parse_recompute
 
-MATCHES = 2  # the first version in which inputs may be matches
+MATCHES = 2  # the first version in which inputs may be patterns
 HISTORY = 3  # the first version that records replaced definitions, authors and reverts
 
 
@@ -79,7 +79,7 @@ class CommitV1(Body):
 
 
 class CommitV2(CommitV1):
-    """Adds `recompute`; inputs may be matches."""
+    """Adds `recompute`; inputs may be patterns."""
 
     recompute: list[Any] = Field(default_factory=list)
 

@@ -1,7 +1,7 @@
 """The request to edit a change set, or to compute derived values again.
 
 Version 1 names a blob with its updates. Version 2 can contain its updates. Version 3 adds `recompute`, and its inputs
-may be matches. Version 4 adds `author`, `message`, `expect` and `revert`.
+may be patterns. Version 4 adds `author`, `message`, `expect` and `revert`.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from rebaser_core.limits import Limits
 from rebaser_core.record import record
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 
-MATCHES = 3  # the first version in which inputs may be matches
+MATCHES = 3  # the first version in which inputs may be patterns
 MAX_AUTHOR, MAX_MESSAGE = 128, 1024  # characters
 
 

@@ -24,7 +24,7 @@ def test_options_have_defaults_and_no_case() -> None:
         ({"workspace": "a.b"}, "workspace 'a.b' is not"),
         ({"changeSet": "a,*"}, "change set '.' is not"),
         ({"tabel": "values"}, "there is no option 'tabel': the data source has nats, "),
-        ({"table": "edits"}, "'table' is values or commits, not 'edits'"),
+        ({"table": "edits"}, "'table' must be values or commits, not 'edits'"),
         ({"start": "-1"}, "'start' must be all, new or a number of at least 0"),
         ({"partitions": "0"}, "'partitions' must be a number of at least 1"),
         ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' must be true or false"),

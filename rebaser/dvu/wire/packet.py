@@ -253,7 +253,7 @@ def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]
     """Metadata and columns of a packet of either kind. Raises `DvuError` if it is unreadable or of another version."""
     meta, columns = unpack(data, "packet")
     if meta.get("version") != VERSION:
-        raise DvuError(f"packet version {meta.get('version')}, this worker reads {VERSION}: same release needed")
+        raise DvuError(f"a packet of version {meta.get('version')}; workers of this release read version {VERSION}")
     return meta, columns
 
 
