@@ -267,6 +267,7 @@ class RebaserClient(ReadOperations):
             except RequestTimeoutError:
                 raise TimeoutError from None
             self._resender.remove(request)  # before the wait for a DVU, which may take long
+            request = None
             self._task_publisher.record_answer(key, stored_at)
             response = decode(answer.headers, answer.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):

@@ -96,6 +96,8 @@ class Processor:
         if count:
             batch = messages[:count]
             done = await self._process(batch, self._detector.examine(batch))
+            if count == len(messages):
+                return done
             return Processed(done.dead, [*done.rest, *messages[count:]])
         async with self._detector.attempt_alone(messages[0]) as suspicion:
             done = await self._process(messages[:1], suspicion)
