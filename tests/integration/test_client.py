@@ -207,7 +207,7 @@ async def test_a_definition_that_can_only_fail_is_refused_before_anything_is_sen
     formula = Derive("t", "cel", {"a": "a"}, {"expr": "a *"})
     with pytest.raises(UnprocessableError, match=rf"^update {before} of 't': line 1, column 4: Syntax error"):
         await client.enqueue_updates("ws", "cs", [*good, formula])
-    with pytest.raises(UnprocessableError, match=rf"^update {before} of 't': round has no parameter 'digit', did you"):
+    with pytest.raises(UnprocessableError, match=rf"^update {before} of 't': round has no parameter 'digit'; did you"):
         await client.enqueue_updates_with_reply("ws", "cs", [*good, Derive("t", "round", {"v": "a"}, {"digit": 1})])
     assert await js.subject_counts(subjects.requests_stream, subjects.requests(KEY)) == {}
     await client.enqueue_updates("ws", "cs", good)
