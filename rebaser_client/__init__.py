@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TooLarge,
     )
     from rebaser_client.jetstream import Access
-    from rebaser_client.log.changes import Blame, Change, Diff, LogEntry, ShownCommit, ShownRequest
+    from rebaser_client.log.changes import Blame, Change, Diff, HistoryStatus, LogEntry, ShownCommit, ShownRequest
     from rebaser_client.log.entries import Entry, Newest
     from rebaser_client.log.positions import PositionPurged
     from rebaser_client.options import ClientOptions
@@ -68,6 +68,7 @@ __all__ = [
     "Entry",
     "Failure",
     "Fault",
+    "HistoryStatus",
     "Item",
     "Json",
     "JsonInput",
@@ -131,7 +132,15 @@ _NAMES = {
         "TooLarge",
     ),
     "rebaser_client.jetstream": ("Access",),
-    "rebaser_client.log.changes": ("Blame", "Change", "Diff", "LogEntry", "ShownCommit", "ShownRequest"),
+    "rebaser_client.log.changes": (
+        "Blame",
+        "Change",
+        "Diff",
+        "HistoryStatus",
+        "LogEntry",
+        "ShownCommit",
+        "ShownRequest",
+    ),
     "rebaser_client.log.entries": ("Entry", "Newest"),
     "rebaser_client.log.positions": ("PositionPurged",),
     "rebaser_client.options": ("ClientOptions",),

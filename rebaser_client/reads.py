@@ -17,7 +17,7 @@ from rebaser_client.admin.ack_stats import TaskAcks, watch_task_acks
 from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
-from rebaser_client.log.changes import Blame, Diff, LogEntry, LogHistory, ShownCommit
+from rebaser_client.log.changes import Blame, Diff, HistoryStatus, LogEntry, LogHistory, ShownCommit
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_client.log.entries import Entry, EntryKind, EntryReplay, EntryStart, read_entries
@@ -171,6 +171,11 @@ class ReadOperations:
         second = key if other is None else ChangeSetKey.of(workspace, other)
         with translate_missing_stream():
             return await self._history.diff(key, at, second, other_at, derived=derived)
+
+    async def history_status(self, workspace: str, change_set: str) -> HistoryStatus:
+        """Return what the history of the change set costs, and since when it is readable. Reads all values."""
+        with translate_missing_stream():
+            return await self._history.status(ChangeSetKey.of(workspace, change_set))
 
     async def _state_reader(self) -> "LogReader":
         if self._states is None:

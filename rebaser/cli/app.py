@@ -238,6 +238,7 @@ def _tail() -> Function:
     "Show servers, change sets, tasks, streams and their durability.",
     examples(
         "rebaser status",
+        "rebaser status shop draft                           # what its history costs, and how far back it reaches",
         "rebaser status --values --limit 20 --after shop/draft",
         "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt)'",
     ),

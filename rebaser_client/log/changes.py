@@ -21,6 +21,7 @@ from rebaser_client.log.positions import At, PositionPurged
 from rebaser_core.commit import Authorship, Commit, Computed, Decision, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.merge import same_definition
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Value, canonical
 
@@ -32,6 +33,20 @@ Definition: TypeAlias = Set | Derive | Unset
 """What stands at an id. None in its place: there is no such value."""
 
 NOBODY = Authorship()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStatus:
+    """What the history of a change set costs, and how far back it reaches.
+
+    `commits`: messages in its log. `bytes`: the size of the log with its blobs, as far as checkpoints have counted it.
+    `oldest` and `since`: the oldest position that is readable, and when its commit was stored; None for an empty log.
+    """
+
+    commits: int
+    bytes: int
+    oldest: int | None
+    since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +130,6 @@ class Diff:
     derived: tuple[tuple[str, Value, Value], ...] = ()
 
 
-def same(one: Definition | None, other: Definition | None) -> bool:
-    """Whether two definitions are equal, to the types of their values: 1, 1.0 and true differ."""
-    if one is None or other is None or type(one) is not type(other):
-        return one is other
-    return canonical(one.to_wire()) == canonical(other.to_wire())
-
-
 class LogHistory:
     """Reads the history of change sets. `commits` reads commits, `states` returns what loads states."""
 
@@ -186,6 +194,17 @@ class LogHistory:
         request = (mine[-1].decision, mine[-1].author) if mine else None
         return Blame(id_, sequence, found.definition, shown.entry, request)
 
+    async def status(self, key: ChangeSetKey) -> HistoryStatus:
+        """Return what the history of `key` costs. Loads the state."""
+        commits = await self._commits.count(key)
+        oldest = await self._commits.oldest_readable(key)
+        state = (await (await self._states()).load(key)).state
+        purged = [mark.weight for mark in state.marks if oldest is not None and mark.named <= oldest[0]]
+        size = state.weight - (purged[-1] if purged else 0)
+        return HistoryStatus(
+            commits, size, None if oldest is None else oldest[0], None if oldest is None else oldest[1]
+        )
+
     async def diff(
         self,
         key: ChangeSetKey,
@@ -233,7 +252,9 @@ class LogHistory:
         if first > last:
             before, after = after, before
         changes = (Change(id_, before[id_], after[id_]) for id_ in sorted(before))
-        return Diff(first, last, tuple(change for change in changes if not same(change.before, change.after)))
+        return Diff(
+            first, last, tuple(change for change in changes if not same_definition(change.before, change.after))
+        )
 
 
 def _last(delta: Sequence[Update]) -> Mapping[str, Definition | None]:
@@ -265,8 +286,8 @@ def _compare(one: "ChangeSetState", two: "ChangeSetState", derived: bool) -> Dif
     stale = (one.stale(), two.stale()) if derived else (set[str](), set[str]())
     for id_ in sorted({*one.cells, *two.cells}):
         before, after = [state.cells.update(id_) if id_ in state.cells else None for state in (one, two)]
-        if not same(before, after):  # type: ignore[arg-type] # what recreates a value is no removal
-            changes.append(Change(id_, before, after))  # type: ignore[arg-type] # as above
+        if not same_definition(before, after):
+            changes.append(Change(id_, before, after))  # type: ignore[arg-type] # what recreates a value is no removal
         elif derived and isinstance(after, Derive):
             was, is_ = one.value(id_, stale[0]), two.value(id_, stale[1])
             if was is not None and is_ is not None and _shown(was) != _shown(is_):

@@ -97,6 +97,11 @@ class CommitReader:
             if message is not None and message.subject != self._subjects.commits(key):
                 return
 
+    async def count(self, key: ChangeSetKey) -> int:
+        """Return the number of messages in the log of `key`."""
+        subject = self._subjects.commits(key)
+        return (await self._js.subject_counts(self._subjects.commits_stream, subject)).get(subject, 0)
+
     async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
         """Return the oldest position whose state can be read, and when its commit was stored; None for an empty log.
 

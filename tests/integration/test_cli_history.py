@@ -12,9 +12,10 @@ import pytest
 
 from rebaser_client import Derive, PositionPurged, RebaserClient, Set, UnprocessableError, Unset
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log.changes import Change, LogHistory, same
+from rebaser_client.log.changes import Change, LogHistory
 from rebaser_client.log.reader import LogReader
 from rebaser_core.commit import Kind
+from rebaser_core.merge import same_definition
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Remove, Update
 from tests.support.owned_log import KEY, Log
@@ -160,6 +161,17 @@ async def test_the_commands(command: Command, client: RebaserClient) -> None:
     ]
 
 
+async def test_the_status_of_history(command: Command, client: RebaserClient) -> None:
+    at = await edits(client)
+    commits = [entry async for entry in client.log("ws", "cs")]
+    (status,) = await command.json("status", "ws", "cs")
+    assert (status["commits"], status["oldest"]) == (len(commits), at["first"])
+    assert status["bytes"] > 512 * len(commits)
+    code, lines, err = await command("status", "ws", "cs")
+    assert (code, err, lines[0]) == (0, "", ["History of ws/cs"])
+    assert lines[2][2] == f"cs@{at['first']}"
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_diff_is_that_of_the_definitions_whichever_way_it_is_found(
     js: JetStream, subjects: Subjects, seed: int
@@ -202,7 +214,7 @@ async def test_a_diff_is_that_of_the_definitions_whichever_way_it_is_found(
             expected = [
                 Change(id_, books[one].get(id_), books[two].get(id_))  # type: ignore[arg-type] # no removals
                 for id_ in sorted({*books[one], *books[two]})
-                if not same(books[one].get(id_), books[two].get(id_))  # type: ignore[arg-type] # as above
+                if not same_definition(books[one].get(id_), books[two].get(id_))
             ]
             for derived in (False, True):
                 assert list((await history.diff(KEY, one, KEY, two, derived=derived)).changes) == expected

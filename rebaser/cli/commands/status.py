@@ -9,7 +9,7 @@ import typer
 
 from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key
 from rebaser.cli.sending.outcome import tally_text
 from rebaser.cli.wording import progress_text
 
@@ -26,9 +26,13 @@ NEARLY_FULL = 90.0  # percent of a stream's limit from which on `status` warns
 
 
 def status(
-    workspace: Annotated[
-        str | None, typer.Option(metavar="WS", help="Show only change sets of this workspace.")
+    ws: Annotated[
+        str | None, typer.Argument(metavar="WS", help="Show only change sets of this workspace.", show_default=False)
     ] = None,
+    cs: Annotated[
+        str | None, typer.Argument(metavar="CS", help="Show only the history of this change set.", show_default=False)
+    ] = None,
+    workspace: Annotated[str | None, typer.Option(metavar="WS", help="The same as the argument WS.")] = None,
     acks: Annotated[
         float | None,
         typer.Option(
@@ -58,11 +62,19 @@ def status(
 ) -> int:
     """Show servers, change sets, tasks, streams and their durability.
 
+    With a workspace and a change set, show only what the history of that change set costs: its commits, the size of its
+    log, and the oldest position that is readable.
+
     Sizes of streams are those of one copy. The size of a message is that of its payload, headers and subject, plus what
     the store adds.
     """
     from rebaser.cli.runner import run_async
 
+    if ws is not None and cs is not None:
+        from rebaser.cli.commands.status_history import show_history
+
+        return show_history(checked_key(ws, cs), json, nats, prefix)
+    workspace = ws or workspace
     if limit is None and not json:
         limit = DEFAULT_LIMIT
     query = StatusQuery(ChangeSetPage(after, limit), values)

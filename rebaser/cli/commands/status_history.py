@@ -1,0 +1,49 @@
+"""`rebaser status WS CS`: shows what the history of a change set costs."""
+
+from typing import TYPE_CHECKING
+
+from rebaser.cli import console
+
+if TYPE_CHECKING:
+    from rebaser_client.log.changes import HistoryStatus
+    from rebaser_core.ids import ChangeSetKey
+
+
+def show_history(key: "ChangeSetKey", json: bool, nats: str, prefix: str) -> int:
+    """Show how many commits the log has, its size, and since when it is readable."""
+    from rebaser.cli.change_format import time_json, time_text
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.runner import run_async
+
+    found: list[HistoryStatus] = []
+
+    async def load() -> None:
+        async with connect_client(nats, prefix) as client:
+            found.append(await client.history_status(key.workspace, key.change_set))
+
+    code = run_async(load)
+    if code:
+        return code
+    (history,) = found
+    since = history.since
+    if json:
+        console.write_json(
+            {"commits": history.commits, "bytes": history.bytes, "oldest": history.oldest}
+            | {"since": None if since is None else time_json(since)}
+        )
+        return 0
+    console.table(
+        ("commits", "size", "readable from", "since"),
+        [
+            (
+                f"{history.commits:,}",
+                console.size_text(history.bytes),
+                "" if history.oldest is None else f"{key.change_set}@{history.oldest}",
+                "" if since is None else time_text(since),
+            )
+        ],
+        right=(0, 1),
+        title=f"History of {key.workspace}/{key.change_set}",
+        headings=True,
+    )
+    return 0
