@@ -74,8 +74,9 @@ class Patient:
                     "ws", "cs", updates, wait="derived", request_id=f"r{number}"
                 )
 
-    async def write_checkpoint(self) -> CheckpointRef:
-        context = context_of(self.js, self.subjects, Settings(server_id="test"))
+    async def write_checkpoint(self, *, history: bool = True) -> CheckpointRef:
+        settings = Settings(server_id="test") if history else Settings(server_id="test", history_for=0)
+        context = context_of(self.js, self.subjects, settings)
         commits = await open_log(context, KEY)
         await checkpointer.write(context, commits)
         assert commits.state.checkpoint is not None
@@ -236,7 +237,8 @@ async def delta_garbled(log: DamagedLog) -> None:
 
 async def edit_without_id(log: DamagedLog) -> None:
     content = cbor2.loads(log.messages[5].data)
-    content["v1"]["delta"]["updates"][2]["id"] = ""
+    [body] = content.values()
+    body["delta"]["updates"][2]["id"] = ""
     log.messages[5].data = cbor2.dumps(content)
 
 
@@ -349,25 +351,25 @@ async def test_what_only_a_lost_checkpoint_held_is_lost_and_what_followed_is_not
     assert await patient.goes_on() == {"b": 20, "c": 5}
 
 
-@pytest.mark.parametrize("lost", ["base", "delta"])
-async def test_a_part_of_a_checkpoint_that_is_lost(patient: Patient, lost: str) -> None:
-    """With the newest one the checkpoint before is as good; with the base both are gone."""
+@pytest.mark.parametrize(("lost", "history"), [("base", False), ("base", True), ("delta", False), ("delta", True)])
+async def test_a_part_of_a_checkpoint_that_is_lost(patient: Patient, lost: str, history: bool) -> None:
+    """With the newest one the checkpoint before is as good; with the base both are gone, but history has all."""
     many: list[Update] = [Set(f"v{number}", number) for number in range(50)]
     await patient.live()
     async with serving(patient.js, patient.subjects, patient.engine):
         await patient.client.enqueue_updates_with_reply("ws", "cs", many, wait="derived")
-    base = await patient.write_checkpoint()
+    base = await patient.write_checkpoint(history=history)
     async with serving(patient.js, patient.subjects, patient.engine):
         await patient.client.enqueue_updates_with_reply("ws", "cs", [Set("a", 11)], wait="derived")
-    delta = await patient.write_checkpoint()
+    delta = await patient.write_checkpoint(history=history)
     assert delta.size - base.size < base.size, "it has two parts"
     async with serving(patient.js, patient.subjects, patient.engine):
         await patient.client.enqueue_updates_with_reply("ws", "cs", [Set("b", 21)], wait="derived")
     await patient.log.lose_blob((base if lost == "base" else delta).address)
     told = await patient.repaired()
     values = await patient.goes_on()
-    if lost == "delta":
-        assert [one["lost"] for one in told["findings"]] == ["nothing"]
+    if lost == "delta" or history:
+        assert {one["lost"] for one in told["findings"]} == {"nothing"}
         assert values.items() >= {"a": 11, "b": 21, "s": 32, "t": 53, "v49": 49}.items()
     else:
         assert [one["lost"] for one in told["findings"]] == ["nothing", "nothing", "edits"]

@@ -115,7 +115,13 @@ async def installation(folder: Path, given: dict[str, set[tuple[str, str]]], **s
 async def running(url: str, **more: Any) -> AsyncIterator[None]:
     ready = anyio.Event()
     given: dict[str, Any] = {"nats_url": url, "nats_user": "server", "nats_password": WORD}
-    quick = {"checkpoint_bytes": 1024, "progress_every": 0.1, "sweep_interval": 0.5, "quiescent_period": 0.5}
+    quick = {
+        "checkpoint_bytes": 1024,
+        "history_for": 0,
+        "progress_every": 0.1,
+        "sweep_interval": 0.5,
+        "quiescent_period": 0.5,
+    }
     settings = load_settings(**(given | quick | more))
 
     async def run() -> None:

@@ -170,7 +170,7 @@ async def test_a_pin_that_a_publisher_made_up_is_not_the_pin(js: JetStream, stre
 
 @pytest.mark.parametrize("group", ["", "a b", "seventeen-letters"])
 async def test_only_what_can_be_a_group_is_unpinned(js: JetStream, stream: str, group: str) -> None:
-    with pytest.raises(ConfigError, match="no name of a group"):
+    with pytest.raises(ConfigError, match="cannot name a group"):
         await js.unpin(stream, "c", group)
 
 
@@ -182,9 +182,9 @@ async def test_a_pin_is_named_only_while_there_is_one(js: JetStream, stream: str
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"group": ""}, "no name of a group"),
-        ({"group": "a b"}, "no name of a group"),
-        ({"group": "seventeen-letters"}, "no name of a group"),
+        ({"group": ""}, "cannot name a group"),
+        ({"group": "a b"}, "cannot name a group"),
+        ({"group": "seventeen-letters"}, "cannot name a group"),
         ({"min_pending": 3}, "min_pending of a pull require the name of a group"),
         ({"group": GROUP, "min_pending": -1}, "must be 0 or more"),
         ({"group": GROUP, "priority": 10}, "must be from 0 to 9"),
@@ -207,7 +207,7 @@ PLAIN = {"name": "c", "ack_policy": "explicit"}
         ({"ack_policy": None}, "require ack_policy explicit, not none"),
         ({"priority_groups": [GROUP, "b"]}, "can have one priority group, not 2: jobs, b"),
         ({"priority_groups": []}, "require each other"),
-        ({"priority_groups": ["no name"]}, "no name of a group"),
+        ({"priority_groups": ["no name"]}, "cannot name a group"),
         ({"priority_policy": "none"}, "require each other"),
         ({"deliver_subject": "somewhere"}, "a push consumer"),
     ],

@@ -109,7 +109,7 @@ async def test_as_many_owners_yield_as_tasks_wait(
         "e": Holder(since=now - 300),
     }
     server._owners = cast("Any", OrderedDict((ChangeSetKey("ws", name), holder) for name, holder in holders.items()))
-    answers = [TransientError("no answer"), SimpleNamespace(num_pending=waiting)]
+    answers = [TransientError("no answer"), SimpleNamespace(num_pending=waiting, num_waiting=0)]
 
     async def consumer_info(*_: object) -> object:
         answer = answers.pop(0)
