@@ -11,6 +11,7 @@ from rebaser_client import Derive, RebaserClient, Set, State
 from rebaser_client.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from tests.conftest import Events
+from tests.support.history import commits_of
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -60,6 +61,9 @@ async def test_a_change_set_that_sleeps_is_woken_and_heals_once(
     values = await client.values("ws", "cs")
     assert [fault.code for id_ in "bc" if (fault := values[id_].error)] == ["unknown_function", "failed_input"]
     assert await DebtTracker(js, subjects).read() == set()
+    async with serving(js, subjects, engine()):  # an owner that has it no more than the first
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 21)], wait="derived")
+    assert not events.named("functions_found")
     last = (await client.state("ws", "cs")).last
 
     install(plugins, "healing_plugin")
@@ -78,6 +82,8 @@ async def test_a_change_set_that_sleeps_is_woken_and_heals_once(
         await client.enqueue_updates_with_reply("ws", "cs", [Set("other", 1)], wait="derived")
     [once] = events.named("functions_found")
     assert once["functions"] == [NAME]
+    [asked] = [commit for commit in await commits_of(client, "ws", "cs") if commit.recompute]
+    assert asked.debt == 1, "or nobody would see to it when its owner dies"
 
 
 async def test_one_that_uses_it_no_more_is_left_alone_from_then_on(

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -26,7 +26,7 @@ from rebaser.sweeper.sweeper import Sweeper
 from rebaser.sweeper.unroutable import UNROUTABLE_KEY
 from rebaser_client import RebaserClient, Set, cooperative
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.jetstream import JetStream, Message, PullMessage
+from rebaser_client.jetstream import JetStream, Message, PullConsumer, PullMessage
 from rebaser_client.log.reader import LoadedState, LogReader
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core import thresholds
@@ -234,7 +234,7 @@ async def test_a_task_that_names_no_change_set_goes_to_the_dead_letters(
 
     monkeypatch.setattr(DeadLetterPublisher, "publish", publish)
     await js.publish(f"{subjects.root}.tasks.ws.$.process", b"", {"X-Mine": "kept"})
-    async with serving(js, subjects, Engine()):
+    async with serving(js, subjects, Engine(), concurrency=1, quiescent_period=0.1):
         await events.wait_for(lambda entry: entry["event"] == "task_refusal_failed")
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         await js.publish(f"{subjects.root}.tasks.$.cs.process", b"")
@@ -444,6 +444,7 @@ async def test_an_owner_that_wrote_a_checkpoint_lets_go_once_it_is_quiet(
         await client.enqueue_updates_with_reply("ws", "cs", [Set("heavy", "x" * 2000)])
         while server._owners:
             await checkpoint()
+        assert server._slots_taken == 0
     assert len(events.named("checkpoint_written")) == 1
 
 
@@ -460,6 +461,34 @@ async def test_the_next_owner_knows_what_is_decided(js: JetStream, subjects: Sub
         while KEY not in server._owners or server._owners[KEY]._processor is None:
             await checkpoint()
         assert server._owners[KEY]._processor.epoch.sequence == 2  # type: ignore[union-attr]
+
+
+async def test_a_task_that_comes_while_its_owner_lets_go_has_an_owner_at_once(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would come again only when its ack wait is over."""
+    releasing, let_go = anyio.Event(), anyio.Event()
+
+    async def release(_: Lease) -> None:
+        releasing.set()
+        await let_go.wait()
+
+    async with serving(js, subjects, Engine()) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        owner = server._owners[KEY]
+        with monkeypatch.context() as patch:
+            patch.setattr(Lease, "release", release)
+            owner.stop(Reason.YIELD)
+            await releasing.wait()
+            reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
+            server._tasks_requested += 1
+            server._accept(PullMessage(subjects.task(KEY), reply, b"", None, js))
+            let_go.set()
+            while server._owners.get(KEY) is owner:
+                await checkpoint()
+        successor = server._owners[KEY]
+        assert successor.lease.task.sequence == 7
+        assert not server._successor_tasks
 
 
 async def test_an_owner_whose_consumer_fails_ends_and_the_next_one_reads_on(
@@ -573,6 +602,47 @@ async def test_an_owner_that_stood_still_counts_as_a_death_of_what_it_tried_and_
     assert (await client.state("ws", "cs")).attempts[1].deaths == deaths
 
 
+class Pull:
+    """Counts the tasks that are asked for."""
+
+    def __init__(self) -> None:
+        self.credit = 0
+
+    def add_credit(self, number: int) -> None:
+        self.credit += number
+
+
+async def test_a_task_is_asked_for_once_for_each_slot(js: JetStream, subjects: Subjects) -> None:
+    """More would keep tasks from servers that have room for them."""
+    server = Server(context_of(js, subjects, Settings(server_id="test", concurrency=5), Engine()))
+    pull = Pull()
+    server._pull = cast("PullConsumer", pull)
+    for _ in range(2):
+        server._fill_slots()
+        assert pull.credit == 5
+    server._slots_taken, server._tasks_requested = 2, 2
+    for _ in range(2):
+        server._fill_slots()
+        assert pull.credit == 6
+    server._slots_taken, server._tasks_requested, server._overbooked = 5, 0, 1
+    reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
+    server._held[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    server._fill_slots()
+    assert pull.credit == 6
+
+
+async def test_what_was_lost_with_its_stream_is_forgotten(js: JetStream, subjects: Subjects) -> None:
+    server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
+    reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
+    task = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    server._held[KEY] = server._successor_tasks[KEY] = task
+    server._context.deleter.add([1])
+    server.streams_lost(frozenset([subjects.commits_stream]))
+    assert (len(server._held), len(server._successor_tasks), server._context.deleter._queue) == (1, 1, [1])
+    server.streams_lost(frozenset([subjects.tasks_stream, subjects.requests_stream]))
+    assert (len(server._held), len(server._successor_tasks), server._context.deleter._queue) == (0, 0, [])
+
+
 async def test_a_server_whose_slots_are_taken_asks_for_no_task(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -601,8 +671,16 @@ async def test_an_owner_that_breaks_leaves_its_slot_to_the_next(
         raise ZeroDivisionError
 
     monkeypatch.setattr(Owner, "_load", break_at_first)
+    given_back, nak = list[float](), Task.nak
+
+    async def note(task: Task, delay: float) -> None:
+        given_back.append(delay)
+        await nak(task, delay)
+
+    monkeypatch.setattr(Task, "nak", note)
     async with serving(js, subjects, Engine(), concurrency=1):
         response = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        assert given_back == [0.0], "otherwise the task would come again only when its ack wait is over"
     assert isinstance(response.status, Success)
     assert len(events.named("owner_failed")) == 1
 

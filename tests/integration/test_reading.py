@@ -12,10 +12,11 @@ from rebaser.change_set.request_reader import DeferredRequest, RequestReader
 from rebaser.settings import Settings
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
+from rebaser_core.commit import BlobRef
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_updates_blob
-from rebaser_core.updates import Derive, Set, Update
+from rebaser_core.updates import Derive, Recompute, Set, Update
 
 pytestmark = pytest.mark.anyio
 
@@ -49,6 +50,45 @@ def message() -> Message:
 async def test_a_blob_store_that_does_not_answer_is_an_outage() -> None:
     with anyio.fail_after(30), pytest.raises(TransientError, match=r"longer than 0\.05 s"):
         await reader(None).read(message())
+
+
+async def test_all_that_a_request_says_is_read() -> None:
+    """Its digest is that of all of it: another request under the same id is told from the same one sent again."""
+
+    def sent(updates: tuple[Update, ...] | None, from_: str | None, recompute: Recompute | None) -> Message:
+        address = None if updates else ADDRESS
+        headers, payload = encode(
+            EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", updates, address, from_, recompute=recompute)
+        )
+        return Message("s", "$JS.ACK.S.C.1.7.7.1.0", payload, headers | {"X-Redrive": "2"})
+
+    edits, digests = (Set("a", 1),), set[bytes]()
+    for recompute in (None, Recompute("sum")):
+        for from_ in (None, "here", "there"):
+            inline = await reader(None).read(sent(edits, from_, recompute))
+            stored = await reader(encode_updates_blob(edits)).read(sent(None, from_, recompute))
+            for read in (inline, stored):
+                assert (read.sequence, read.request_id, read.updates) == (7, "r", edits)
+                assert (read.from_change_set, read.recompute, read.redrive) == (from_, recompute, 2)
+                digests.add(read.digest)
+            assert (inline.blob, inline.digest) == (None, stored.digest)
+            assert stored.blob == BlobRef(ADDRESS, len(encode_updates_blob(edits)))
+    assert len(digests) == 6
+
+
+@pytest.mark.parametrize("version", ["2", "99"])
+async def test_a_request_that_cannot_be_read_still_says_how_often_it_was_redriven(version: str) -> None:
+    """Otherwise its answer would be taken for that of an earlier try."""
+    broken = message()
+    broken = Message(
+        broken.subject, broken.reply, b"no request", {**(broken.headers or {}), "X-MESSAGE-VERSION": version}
+    )
+    try:
+        found = await reader(None).read(broken)
+    except DeferredRequest as deferred:
+        found = deferred.request
+    assert found.error is not None
+    assert (found.sequence, found.redrive) == (7, 2)
 
 
 async def test_a_payload_that_takes_too_long_to_read_is_a_failed_try(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ GIVEN_UP = 1000
         (980, 1000, 20),  # while it went on
         (980, 1025, 20),  # time in which nothing was held is no wait
         (1010, 1025, 0),
+        (900, 1059, 30),  # the queue was held for another reason meanwhile
         (900, 1060, 0),  # long ago
         (900, 990, 0),  # clocks that differ
     ],
