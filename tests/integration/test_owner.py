@@ -534,11 +534,13 @@ async def test_a_task_that_waits_for_an_owner_is_kept(js: JetStream, subjects: S
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
     getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
+    started, server._progress_at = server._progress_at, server._progress_at - 1.0
     with anyio.fail_after(30):
         async with js.connection.subscribe(reply) as said, anyio.create_task_group() as group:
             group.start_soon(server._progress_loop)
             assert (await anext(said)).data == b"+WPI"
             group.cancel_scope.cancel()
+    assert server._progress_at >= started, "otherwise the server would take itself for one that was paused"
 
 
 @pytest.mark.parametrize("waiting", ["_successor_tasks", "_held"])

@@ -83,3 +83,22 @@ async def test_while_it_is_held_it_is_acked_or_given_back() -> None:
         await leased(lost=False).release()
     with pytest.raises(Said, match="nak"):
         await leased(lost=False).give_back(0.0)
+
+
+async def test_a_word_that_nats_does_not_get_is_only_logged() -> None:
+    """The task is redelivered, or the sweeper finds the change set. An error would end the server."""
+    said: list[str] = []
+
+    class Server:
+        async def nak(self, *_: object) -> None:
+            said.append("nak")
+            raise TransientError("NATS is away")
+
+        async def publish(self, *_: object, **__: object) -> None:
+            said.append("publish")
+            raise TransientError("NATS is away")
+
+    lease = Lease(Task(ChangeSetKey("ws", "cs"), cast("Any", None), cast("Any", Server())), Subjects(""))
+    await lease.give_back(0.0)
+    await lease.publish_again()
+    assert said == ["nak", "publish"]
