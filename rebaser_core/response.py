@@ -20,7 +20,7 @@ class Success:
 class Sides:
     """The definitions that conflict at one id: `base`, which both sides left, `ours` in the change set, and `theirs`.
 
-    A definition is the update that recreates a value; None: nothing.
+    A definition is the update that recreates a value; None if the value does not exist.
     """
 
     base: Update | None

@@ -169,7 +169,7 @@ def _input_to_wire(source: Input | Sequence[Input]) -> object:
 
 
 def any_match(updates: Iterable[object]) -> bool:
-    """Whether any of `updates` has a match among its inputs."""
+    """Whether any of `updates` has a pattern among its inputs."""
     return any(type(update) is Derive and update.has_match for update in updates)
 
 
@@ -285,8 +285,8 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
             count += 1
             matches += 1
         else:
-            kinds = "an id, a match nor a list of them" if limits.max_matches else "an id nor a list of ids"
-            raise _invalid(f"input {name!r} of {id_!r} is neither {kinds}")
+            kinds = "an id, a pattern, or a list of them" if limits.max_matches else "an id or a list of ids"
+            raise _invalid(f"input {name!r} of {id_!r} is not {kinds}")
         if matches > limits.max_matches:
             raise UnprocessableError(f"{id_!r} has more than {limits.max_matches} patterns", code="too_large")
         if count > limits.max_inputs:

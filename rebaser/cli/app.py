@@ -189,7 +189,7 @@ def _blame() -> Function:
 
 @LazyGroup.command(
     "diff",
-    "Show how the values of a change set differ between two positions, or from those of another change set.",
+    "Show how two positions of a change set, or two change sets, differ.",
     examples(
         "rebaser diff shop draft@2h                          # what has changed in two hours",
         "rebaser diff shop draft@1200 draft@1234",

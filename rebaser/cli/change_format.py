@@ -23,7 +23,7 @@ def time_json(time: datetime) -> str:
 
 
 def definition_text(definition: "Definition | None", known: bool = True) -> str:
-    """Return what stands at an id: a value as JSON, a derived value as `= function inputs parameters`."""
+    """Return a definition as text: a value as JSON, a derived value as `= function inputs parameters`."""
     from rebaser_core.updates import Derive, Set
 
     if definition is None:
@@ -47,7 +47,7 @@ def definition_json(definition: "Definition | None") -> dict[str, Any] | None:
 
 
 def change_json(change: "Change") -> dict[str, Any]:
-    """Return a change as an object; `beforeKnown` is false if the log does not say what stood before."""
+    """Return a change as an object; `beforeKnown` is false if the log does not say what it replaced."""
     known = {} if change.known else {"beforeKnown": False}
     return {
         "id": change.id,

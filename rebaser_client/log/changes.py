@@ -1,10 +1,10 @@
-"""What the log of a change set says of its past: who changed what, and what stood there before.
+"""What the log of a change set says about its past: who changed what, and what each change replaced.
 
 `LogHistory` reads it; the dataclasses are what it returns. Commits are read from the newest to the oldest by the
 sequence that each names as `previous`, so what a caller does not ask for is not read. States, and so NumPy, are
 loaded only by `blame`, and by `diff` where commits do not suffice.
 
-Invariant: what is unknown is never guessed. Commits of older releases do not say what stood before them.
+Invariant: what is unknown is never guessed. Commits of older releases do not say what they replaced.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rebaser_core.state.change_set import ChangeSetState
 
 Definition: TypeAlias = Set | Derive | Unset
-"""What stands at an id. None in its place: there is no such value."""
+"""The definition of an id. None in its place: there is no such value."""
 
 NOBODY = Authorship()
 
@@ -217,7 +217,7 @@ class LogHistory:
         """Compare the state of `key` at `at` with that of `other` at `other_at`.
 
         Two positions of one log are compared by the commits between them, unless `derived` values are wanted or a
-        commit does not say what stood before it. Otherwise both states are loaded.
+        commit does not say what it replaced. Otherwise both states are loaded.
         """
         if key == other and not derived and (diff := await self._between(key, at, other_at)) is not None:
             return diff
@@ -247,7 +247,7 @@ class LogHistory:
                         before[id_] = stood.get(id_)  # type: ignore[assignment] # nothing in it is a removal
                 await cooperate()
             else:
-                if low:  # the log begins behind it
+                if low:  # the log begins after it
                     return None
         if first > last:
             before, after = after, before
@@ -258,7 +258,7 @@ class LogHistory:
 
 
 def _last(delta: Sequence[Update]) -> Mapping[str, Definition | None]:
-    """What `delta` leaves at each id that it touches."""
+    """The definition that `delta` leaves for each id that it touches."""
     return {update.id: None if isinstance(update, Remove) else update for update in delta}
 
 

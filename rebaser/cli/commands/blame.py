@@ -23,8 +23,8 @@ def blame(
 ) -> int:
     """Show who last defined values: the commit, its time (UTC), the author and the request.
 
-    Of a derived value, that is who defined the formula, not the update that computed it. The position is known also if
-    the commit itself is no longer in the log. The exit code is 1 if an id does not exist.
+    For a derived value, that is who defined the formula, not the update that computed it. The position is known even
+    if the commit itself is no longer in the log. The exit code is 1 if an id does not exist.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

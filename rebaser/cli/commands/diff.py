@@ -32,11 +32,11 @@ def diff(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Show how the values of a change set differ between two positions, or from those of another change set.
+    """Show how two positions of a change set, or two change sets, differ.
 
-    A line has an id and what stands there in the first and in the second; - means that there is no such value. Derived
-    values are compared by their definitions; with --derived, their results are compared, too. With --json, it prints
-    one object per line.
+    A line has an id and its value or definition in the first and in the second; - means that there is no such value.
+    Derived values are compared by their definitions; with --derived, their results are compared, too. With --json, it
+    prints one object per line.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

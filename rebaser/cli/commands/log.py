@@ -43,7 +43,7 @@ def log(
     """Show the commits of a change set, newest first.
 
     With a position, it begins there. A line has the position of the commit, its time (UTC), the authors of its
-    requests, and what they are. Successive commits without requests, such as updates of derived values, are one line.
+    requests, and a summary. Successive commits without requests, such as updates of derived values, share a line.
     With --json, it prints one object per line.
     """
     from rebaser.cli.runner import run_async

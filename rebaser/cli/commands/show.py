@@ -24,8 +24,8 @@ def show(
 ) -> int:
     """Show what a commit changed, by request: each value before and after.
 
-    It shows the newest commit at the position, by default the newest of all. Of an update of derived values, it shows
-    the results. Elsewhere than on a terminal, each line has the request, the id, and what stood there before and after,
+    It shows the newest commit at the position, by default the newest of all. For an update of derived values, it
+    shows the results. Except on a terminal, each line has the request, the id, and the definitions before and after,
     separated by tabs; - means that there was no such value. With --json, it prints one object.
     """
     from rebaser.cli.runner import run_async
