@@ -51,7 +51,7 @@ def load() -> Any:
 
 @contextmanager
 def deferred_loading() -> Iterator[Callable[[], bool]]:
-    """Within this context, only graphs above `interpreted_max_cold` load the compiled loops.
+    """Within this context, only graphs above `interpreted_max_during_start` load the compiled loops.
 
     The context yields a function that returns whether another graph would have loaded them.
     """

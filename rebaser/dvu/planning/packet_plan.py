@@ -230,7 +230,7 @@ class PacketPlan:
     # -- reading results -------------------------------------------------------------------------------------------
 
     def absorb(self, results: Sequence[Encoded]) -> None:
-        """Take in the results of the last wave, in any order. Raises `DvuError` if they are incomplete or not those of
+        """Take in the results of the last wave, in any order. Raises `DvuError` if they are incomplete or do not match
         its packets."""
         if results and not self._in_flight:
             raise DvuError("results for a packet that was not sent")
