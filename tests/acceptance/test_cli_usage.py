@@ -181,7 +181,7 @@ def test_a_file_is_refused_what_an_option_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "updates.jsonl"
     file.write_text('{"op": "derive", "id": "t", "function": "round", "inputs": {"v": "a"}, "params": {"digit": 2}}\n')
     told = complaint("enqueue", "a", "b", "--file", str(file), code=1)
-    assert "line 1: 't': round has no parameter 'digit', did you mean digits?" in told
+    assert "line 1: 't': round has no parameter 'digit'; did you mean digits?" in told
     assert "--unchecked" not in told
     file.write_text('{"op": "derive", "id": "t", "function": "cel", "inputs": {"v": "a"}, "params": {"expr": "v *"}}\n')
     told = complaint("enqueue", "a", "b", "--file", str(file), code=1)
