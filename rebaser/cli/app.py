@@ -203,6 +203,21 @@ def _diff() -> Function:
 
 
 @LazyGroup.command(
+    "revert",
+    "Take back the edits of commits: their values get the definitions that stood before.",
+    examples(
+        "rebaser revert shop draft 1234",
+        "rebaser revert shop draft 1234..1240 --author ann -m 'wrong currency'",
+        "rebaser revert shop draft --to 2h                   # everything of the last two hours",
+    ),
+)
+def _revert() -> Function:
+    from rebaser.cli.commands.revert import revert
+
+    return with_access(revert)
+
+
+@LazyGroup.command(
     "list",
     "List workspaces, or the change sets of one.",
     examples(

@@ -161,6 +161,35 @@ async def test_the_commands(command: Command, client: RebaserClient) -> None:
     ]
 
 
+async def test_edits_are_taken_back(command: Command, client: RebaserClient) -> None:
+    at = await edits(client)
+    second, third = str(at["second"]), str(at["third"])
+    (done,) = await command.json("revert", "ws", "cs", second, "--author", "ann", "-m", "too dear")
+    assert done["updates"] == 1
+    price = (await client.values("ws", "cs"))["price"]
+    assert price.value == 1
+    newest = next(one for one in await command.json("log", "ws", "cs") if one["requests"])
+    assert newest["reverts"] == {"first": at["second"], "last": at["second"], "requestId": None}
+    assert [newest["requests"][0][name] for name in ("author", "message")] == ["ann", "too dear"]
+    (again,) = await command.json("revert", "ws", "cs", second)
+    assert again["updates"] == 0, "what stands there already is no conflict"
+
+    await client.enqueue_updates_with_reply("ws", "cs", [Set("note", "kept")])
+    code, lines, err = await command("revert", "ws", "cs", third)
+    assert (code, lines) == (1, [["note", "(unset)", '"kept"', "-"]])
+    assert "nothing was taken back" in err
+
+    code, lines, _ = await command("revert", "ws", "cs", "--to", str(at["first"]))
+    assert code == 0
+    assert set(await client.values("ws", "cs")) == {"price", "qty", "total"}
+    code, _, err = await command("revert", "ws", "cs", "--to", "0s")
+    assert code == 1
+    assert "nothing to take back" in err
+    for wrong in (["5..3"], ["last"], [], ["5", "--to", "3"], ["--to", "soon"]):
+        code, _, _ = await command("revert", "ws", "cs", *wrong)
+        assert code == 2
+
+
 async def test_the_status_of_history(command: Command, client: RebaserClient) -> None:
     at = await edits(client)
     commits = [entry async for entry in client.log("ws", "cs")]

@@ -1,0 +1,138 @@
+"""`rebaser revert`: takes back the edits of commits."""
+
+import re
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rebaser.cli import console
+from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
+from rebaser_core.errors import UnprocessableError
+
+if TYPE_CHECKING:
+    from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestConflicts
+    from rebaser_client.log.positions import At
+    from rebaser_core.ids import ChangeSetKey
+
+_RANGE = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
+STYLES = {1: "dim", 2: "red", 3: "green"}
+
+
+def revert(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    commits: Annotated[
+        str | None,
+        typer.Argument(metavar="P[..Q]", help="The log sequence of a commit, or of the first and the last one."),
+    ] = None,
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="P", help="Take back everything behind this position: a log sequence, an age or a time."),
+    ] = None,
+    request: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only the edits of this request in the commit P.")
+    ] = None,
+    author: Annotated[str, typer.Option(help="Who takes them back; the log keeps it.")] = "",
+    message: Annotated[str, typer.Option("--message", "-m", help="Why; the log keeps it.")] = "",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Take back the edits of commits: their values get the definitions that stood before.
+
+    This is an edit like others; it can be reverted, too. If one of the values was edited again since then, nothing is
+    taken back, and the command shows what stood before it (base), what stands there now (ours) and what the revert
+    would put there (theirs). The exit code is then 1.
+    """
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.runner import run_async
+    from rebaser_client import RequestConflicts
+
+    key = checked_key(workspace, change_set)
+    first, last = _range(commits, to)
+    back_to = _position(to, key.change_set)
+    done: list[EnqueueUpdatesResponse | RequestConflicts] = []
+    nothing = CommandFailed(f"there is no commit behind {key.change_set}@{to}: nothing to take back")
+
+    async def run() -> None:
+        async with connect_client(nats, prefix) as client:
+            start, end = (first, last) if back_to is None else await _behind(client, key, back_to)
+            if end < start:
+                raise nothing
+            options = {"request": request, "author": author, "message": message, "timeout": timeout}
+            try:
+                done.append(await client.revert(*(key.workspace, key.change_set, start, end), **options))  # type: ignore[arg-type] # each has its own type
+            except RequestConflicts as error:
+                done.append(error)
+
+    code = run_async(run)
+    if code:
+        return code
+    (result,) = done
+    if isinstance(result, RequestConflicts):
+        _show_conflicts(result, json)
+        raise CommandFailed(f"nothing was taken back: {result.message}")
+    _show_success(result, json)
+    return 0
+
+
+def _range(commits: str | None, to: str | None) -> tuple[int, int]:
+    """Return the first and the last commit that the argument names; zeros with `--to`."""
+    if (commits is None) == (to is None):
+        raise usage_error("give the commits to take back (1234 or 1234..1240), or --to and a position")
+    if commits is None:
+        return 0, 0
+    matched = _RANGE.fullmatch(commits)
+    if matched is None or (matched[2] is not None and int(matched[2]) < int(matched[1])):
+        raise usage_error(f"{commits[:40]!r} names no commits; write 1234 or 1234..1240, as `rebaser log` shows them")
+    return int(matched[1]), int(matched[2] or matched[1])
+
+
+def _position(to: str | None, name: str) -> "At | None":
+    from rebaser_client.log.positions import parse_at
+
+    try:
+        return None if to is None else parse_at(to, datetime.now(UTC), name)
+    except UnprocessableError as error:
+        raise usage_error(error.message, "--to") from None
+
+
+async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") -> tuple[int, int]:
+    """Return the first log sequence behind `position`, and that of the newest commit."""
+    ends = []
+    for at in (position, None):
+        async with aclosing(client.log(key.workspace, key.change_set, at=at)) as entries:
+            ends.append(await anext(aiter(entries), None))
+    standing, newest = [0 if entry is None else entry.sequence for entry in ends]
+    return standing + 1, newest
+
+
+def _show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
+    from rebaser_core.response import Success
+
+    status = response.status
+    assert isinstance(status, Success)  # noqa: S101 - the client raises everything else
+    if json:
+        console.write_json({"requestId": response.id, "commit": status.commit, "updates": status.performed})
+    else:
+        console.write_line(f"commit {status.commit}: {status.performed:,} updates (request {response.id})")
+
+
+def _show_conflicts(error: "RequestConflicts", json: bool) -> None:
+    from rebaser.cli.change_format import definition_json, definition_text
+
+    sides = [(one.id, one.sides) for one in error.conflicts if one.sides is not None]
+    if json:
+        for id_, side in sides:
+            parts = {"base": side.base, "ours": side.ours, "theirs": side.theirs}
+            console.write_json(
+                {"id": id_} | {name: definition_json(part) for name, part in parts.items()}  # type: ignore[arg-type] # no removals
+            )
+        return
+    rows = [(id_, *map(definition_text, (side.base, side.ours, side.theirs))) for id_, side in sides]  # type: ignore[arg-type] # as above
+    console.table(("id", "base", "ours", "theirs"), rows, styles=STYLES)
