@@ -177,6 +177,22 @@ BUGS = (
         "columns.state[row], columns.edited[row] = STATE_CODES[cell.state], cell.edited",
         "columns.state[row] = STATE_CODES[cell.state]",
     ),
+    bug(
+        "a revert takes back what was edited again",
+        "gentle",
+        1,
+        "rebaser_core.merge",
+        "            if same_definition(ours, entry.base):\n",
+        "            if True:\n",
+    ),
+    bug(
+        "an expectation does not see earlier requests of its commit",
+        "gentle",
+        1,
+        DECIDE,
+        "id_ in self._present or self._defined_by(id_) > at",
+        "self._defined_by(id_) > at",
+    ),
     # -- requests --------------------------------------------------------------------------------------------------
     bug(
         "the applied check is forgotten",

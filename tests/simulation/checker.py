@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
-from rebaser_core.commit import Applied, CheckpointRef, Commit, Decision, Kind, Outcome
+from rebaser_core.commit import Applied, CheckpointRef, Commit, Decision, Kind, Outcome, Reverts
 from rebaser_core.encoding.envelope import REDRIVE
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
@@ -27,7 +27,7 @@ from rebaser_core.messages import (
     peek,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.updates import Derive, Update
+from rebaser_core.updates import Derive, Remove, Update
 from tests.simulation.book import Book
 from tests.simulation.model.store import Stored, Stream
 from tests.simulation.tries import MAX_DEATHS, Strikes, Tries
@@ -70,6 +70,9 @@ class History:
     named: list[tuple[int, int]] = field(default_factory=list)  # checkpoints: log sequence, when named (Unix ms)
     times: dict[int, float] = field(default_factory=dict)  # by log sequence, virtual seconds
     book: Book = field(default_factory=Book)
+    deltas: dict[int, tuple[int, list[Update]]] = field(default_factory=dict)  # with the commit in front of it
+    purged: int = 0  # the newest commit that was removed
+    last_edit: int = 0
     commits: int = 0
     writer: str = ""
     tries: Tries = field(kw_only=True)
@@ -251,7 +254,7 @@ class Checker:
             state = read_checkpoint(newest, [self._blob(part.address) for part in parts])
         except RebaserError as error:
             raise Violation(f"the checkpoint at {checkpoint.sequence} cannot be read: {error.message}") from error
-        wrong = history.book.differs(checkpoint.sequence, state.cells)
+        wrong = history.book.differs(checkpoint.sequence, state.cells, tracked=self.history_for_ms > 0)
         that(not wrong, f"the checkpoint at {checkpoint.sequence} ({len(parts) + 1} parts) has other {wrong}")
         size = len(newest) + sum(part.size for part in parts)
         that((state.last, size) == (checkpoint.sequence, checkpoint.size), "a checkpoint is misnamed")
@@ -272,6 +275,7 @@ class Checker:
         expected: list[Update] = []
         for decision in commit.requests:
             self._decide_one(history, decision, sequence, expected)
+        self._check_said(history, commit)
         that(list(delta) == expected, f"commit {sequence} does not do what its requests ask for")
         if not self.history_for_ms:
             that(commit.before is None, f"commit {sequence} says what stood before, and no history is kept")
@@ -280,6 +284,9 @@ class Checker:
             that(not wrong, f"commit {sequence} does not say what stood before: {wrong}")
         for update in expected:
             history.book.edit(update, sequence)
+        if expected:
+            history.deltas[sequence] = commit.previous, expected
+            history.last_edit = sequence
         self._check_applied(history, commit)
 
     def _decide_one(self, history: History, decision: Decision, sequence: int, expected: list[Update]) -> None:
@@ -306,13 +313,49 @@ class Checker:
             # Whoever tries it may be struck by chance, again and again: nobody can know that it was not its doing.
             unlucky = decision.code == "poison" and history.tries.ended[decision.sequence] >= MAX_DEATHS
             that(unlucky, f"good request {asked.request_id} is declared dead: {decision.code} {decision.message}")
-        if decision.outcome is Outcome.SUCCESS:
+        if asked.message is not None and decision.outcome is not Outcome.DEAD:
+            self._check_moved(history, asked.message, decision, expected)
+        if asked.message is not None and asked.message.revert is not None:
+            that(not expected, f"the revert {decision.request_id} shares its commit")
+            if self.history_for_ms:
+                expected.extend(reverted(history, asked.message.revert, decision))
+            elif decision.outcome is not Outcome.DEAD:
+                that(decision.code == "unsupported", f"{decision.request_id} is reverted without history")
+        elif decision.outcome is Outcome.SUCCESS:
             assert asked.message is not None
             expected.extend(self.updates_of(asked.message))
         history.decided[decision.sequence] = decision, sequence
         if asked.request_id:
             history.outcomes[asked.request_id] = decision, sequence
             history.answers.setdefault(asked.request_id, []).append((decision, sequence))
+
+    def _check_moved(
+        self, history: History, request: EnqueueUpdatesRequest, decision: Decision, expected: list[Update]
+    ) -> None:
+        """It is refused exactly if one of its ids was edited behind what its author saw, or by this commit."""
+        if request.expect_at is None or request.revert is not None:
+            that(request.revert is not None or decision.code != "moved", f"{request.id} expects nothing, and it moved")
+            return
+        book, ids = history.book, {update.id for update in self.updates_of(request)}
+        newest = [book.touched[id_] if id_ in book.definitions else history.last_edit for id_ in ids]
+        moved = max(newest, default=0) > request.expect_at or not ids.isdisjoint(update.id for update in expected)
+        refused = decision.code == "moved"
+        # Without history, checkpoints do not say when a value was defined, and it may be refused needlessly.
+        right = refused == moved or (refused and not self.history_for_ms)
+        that(right, f"{request.id} is {decision.code or 'applied'}, and moved: {moved}")
+
+    def _check_said(self, history: History, commit: Commit) -> None:
+        """The commit names the authors of its requests, and what it reverts."""
+        asked = [history.asked[decision.sequence].message for decision in commit.requests]
+        authors = [one.author if one is not None and self.history_for_ms else "" for one in asked]
+        told = [one.author for one in commit.authors] or [""] * len(authors)
+        if not any(decision.outcome is Outcome.DEAD for decision in commit.requests):
+            that(told == authors, f"a commit names {told}, and {authors} sent its requests")
+        done = [one.revert for one in asked if one is not None and one.revert is not None]
+        success = len(commit.requests) == 1 and commit.requests[0].outcome is Outcome.SUCCESS
+        that(
+            commit.reverts == (done[0] if done and success else None), f"a commit reverts {commit.reverts}, not {done}"
+        )
 
     def _check_applied(self, history: History, commit: Commit) -> None:
         applied, before = commit.applied, history.applied
@@ -341,6 +384,7 @@ class Checker:
         that(not wrong, f"commit {stored.sequence} (covers {covers}, debt {history.debt}): {wrong}")
 
     def _commit_removed(self, history: History, stored: Stored) -> None:
+        history.purged = max(history.purged, stored.sequence)
         that(stored.sequence <= history.checkpoint, f"commit {stored.sequence} is gone, and no checkpoint holds it")
         newest_ms = max(at_ms for _, at_ms in history.named)
         older = history.named[:-1]  # who reads from the newest but one still finds what follows it
@@ -349,6 +393,26 @@ class Checker:
             older = [(sequence, at_ms) for sequence, at_ms in older if at_ms <= begin_ms]
         bound = max((sequence for sequence, _ in older), default=0)
         that(stored.sequence <= bound, f"commit {stored.sequence} is gone, and history reaches back to {bound}")
+
+
+def reverted(history: History, reverts: Reverts, decision: Decision) -> list[Update]:
+    """The edits that `decision` on a revert must have made; raises `Violation` if it must have been another."""
+    found = {at: delta for at, delta in history.deltas.items() if reverts.first <= at <= reverts.last}
+    ids = list({update.id: None for _, delta in found.values() for update in delta})
+    if decision.code == "purged":
+        that(reverts.first <= history.purged, f"{decision.request_id} is refused as purged, and nothing is")
+        return []
+    as_of, here = history.book.as_of, history.book.definitions
+    stood = as_of[found[min(found)][0]] if found else {}
+    left = as_of[max(found)] if found else {}
+    moved = [id_ for id_ in ids if repr(stood.get(id_)) != repr(left.get(id_))]
+    moved = [id_ for id_ in moved if repr(here.get(id_)) != repr(stood.get(id_))]
+    conflicts = [id_ for id_ in moved if repr(here.get(id_)) != repr(left.get(id_))]
+    if decision.outcome is Outcome.DEAD:
+        return []
+    wanted = Outcome.CONFLICTS if conflicts else Outcome.SUCCESS
+    that(decision.outcome is wanted, f"{decision.request_id} is {decision.outcome}, with {conflicts} edited since")
+    return [] if conflicts else [stood.get(id_) or Remove(id_) for id_ in moved]
 
 
 def _nameless(decision: Decision) -> bool:

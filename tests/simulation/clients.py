@@ -11,9 +11,10 @@ from rebaser_client import RebaserClient
 from rebaser_client.client import Wait
 from rebaser_client.errors import RequestRejected
 from rebaser_client.requests.task_publisher import publish_task
+from rebaser_core.commit import Reverts
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import EnqueueUpdatesResponse
+from rebaser_core.messages import EnqueueUpdatesResponse, Success
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
 from tests.simulation.growth import edited, grown
@@ -47,6 +48,12 @@ class Operation:
     version: int = 2
     twice: bool = False
     recompute: Recompute | None = None
+    author: str = ""
+    expects: bool = False  # the newest commit that its client knows of; `expect_at` once it was sent
+    takes_back: bool = False  # commits that its client knows of, if any; `revert` once it was sent
+    expect_at: int | None = None
+    revert: Reverts | None = None
+    pick: int = 0
     told: Told = Told.NOTHING
     begun: bool = False
 
@@ -67,7 +74,7 @@ class Programme:
     refused: Callable[[str, RebaserError], None]
     tell: Callable[[str, str], None]
     done: int = 0
-    answers: dict[str, EnqueueUpdatesResponse] = field(default_factory=dict)
+    known: dict[ChangeSetKey, list[int]] = field(default_factory=dict)  # commits it was told of
 
     @property
     def operations(self) -> list[Operation]:
@@ -87,6 +94,8 @@ class Programme:
             ):
                 continue
             await anyio.sleep(operation.pause)
+            if not operation.begun:
+                self._look(operation)
             operation.begun = True
             while operation.told is Told.NOTHING:
                 try:
@@ -98,6 +107,18 @@ class Programme:
                         break
                     await anyio.sleep(0.3)
             self.tell(self.name, f"{operation.id} was told {operation.told.value}")
+
+    def _look(self, operation: Operation) -> None:
+        """Settle what it asks for, which stays the same if it is sent again."""
+        known = self.known.get(operation.key)
+        if known and operation.expects:
+            operation.expect_at = max(known)
+        if known and operation.takes_back:
+            first = operation.pick % len(known)
+            other = (first - operation.pick % 3) % len(known)
+            operation.revert = Reverts(min(known[first], known[other]), max(known[first], known[other]))
+            operation.updates, operation.recompute, operation.from_change_set = (), None, None
+            operation.wait, operation.twice = operation.wait or "applied", False
 
     async def _send(self, client: RebaserClient, operation: Operation) -> None:
         key = operation.key
@@ -113,6 +134,8 @@ class Programme:
                 request_id=operation.id,
                 from_change_set=operation.from_change_set,
                 recompute=operation.recompute,
+                author=operation.author,
+                expect_at=operation.expect_at,
                 timeout=TIMEOUT,
             )
             operation.told = Told.STORED
@@ -126,6 +149,9 @@ class Programme:
                     request_id=operation.id,
                     from_change_set=operation.from_change_set,
                     recompute=operation.recompute,
+                    author=operation.author,
+                    expect_at=operation.expect_at,
+                    revert=operation.revert,
                     timeout=TIMEOUT,
                 )
             except RequestRejected as rejected:
@@ -133,6 +159,8 @@ class Programme:
                 self.check(operation.id, rejected.response, "applied")
             else:
                 operation.told = Told.ANSWERED
+                if isinstance(response.status, Success):
+                    self.known.setdefault(key, []).append(response.status.commit)
                 self.check(operation.id, response, operation.wait)
 
     async def _send_garbage(self, client: RebaserClient, operation: Operation) -> None:
@@ -191,6 +219,19 @@ def draw_operations(
             operations[-1].recompute = Recompute()
             operations[-1].updates = (*updates, Derive("again", "sum", {"values": "v/0"}))
     return operations
+
+
+def draw_history(rng: random.Random, operations: list[Operation]) -> None:
+    """Have some of them name an author, expect what their client saw, or take commits back."""
+    for operation in operations:
+        chance, operation.pick = rng.random(), rng.randrange(10**6)
+        if operation.garbage:
+            continue
+        operation.author = rng.choice(("", operation.id))
+        operation.takes_back = chance < 0.25
+        operation.expects = chance > 0.6
+        if operation.wait is None and rng.random() < 0.5:  # so that its client knows commits
+            operation.wait = "applied"
 
 
 def _update(rng: random.Random) -> Update:

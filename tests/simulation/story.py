@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rebaser_client import RebaserClient
 from tests.simulation.book import FAULT
 from tests.simulation.checker import Violation
-from tests.simulation.clients import Programme, Told, draw_operations
+from tests.simulation.clients import Programme, Told, draw_history, draw_operations
 from tests.simulation.environment import prepare, replaced
 from tests.simulation.left import LEFT_FOR, LOOK_AGAIN, nothing_left
 from tests.simulation.loop import Livelock, Process, State
@@ -26,6 +26,7 @@ TROUBLE = 30.0  # virtual seconds of faults, at most
 # Virtual seconds until a client that is slow, or not answered, has woken somebody, at most: four answers may be lost
 # in a row, each waited for 5 s.
 STRANDED = 22.0
+HISTORY_SHARE = 0.35  # of the worlds whose clients use what commits say of the past
 REST = 120.0  # virtual seconds in which everything has to come to rest
 # After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
 RECOVERED = 15.0
@@ -92,6 +93,7 @@ class Story:
 
     def _draw_programmes(self) -> None:
         world, setup = self._world, self._setup
+        with_history = random.Random(f"history {world.seed}").random() < HISTORY_SHARE
         for number in range(setup.clients):
             name = f"c{number + 1}"
             once = setup.mode is Mode.FORGETFUL
@@ -111,6 +113,9 @@ class Story:
                 )
                 for lane in range(rng.choice((1, 2)))
             ]
+            if with_history:
+                for lane in lanes:
+                    draw_history(random.Random(f"history {name} {world.seed}"), lane)
             stubborn = setup.mode is not Mode.HARSH or rng.random() < 0.5
             world.add_client(
                 Programme(name, lanes, stubborn, once, rng, world.check_answer, world.refused, world.trace)
