@@ -180,18 +180,10 @@ BUGS = (
     bug(
         "a revert takes back what was edited again",
         "gentle",
-        1,
+        9,
         "rebaser_core.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",
-    ),
-    bug(
-        "an expectation does not see earlier requests of its commit",
-        "gentle",
-        1,
-        DECIDE,
-        "id_ in self._present or self._defined_by(id_) > at",
-        "self._defined_by(id_) > at",
     ),
     # -- requests --------------------------------------------------------------------------------------------------
     bug(
