@@ -132,8 +132,8 @@ class RequestRejected(RebaserError):  # noqa: N818 - as above
 
 
 class RequestConflicts(RequestRejected):
-    """Updates from another change set (`from_change_set`) conflict with this one: they remove values that it lacks. Or
-    values that a revert would take back were edited again.
+    """Updates from another change set (`from_change_set`) remove values that this one lacks, or a revert would take
+    back values that were edited again. Nothing was applied.
 
     `conflicts` has the first 100 values that conflict, each with the reason, and for a revert with the definitions that
     conflict. It is empty if the answer was repeated; the message still names up to ten values.
