@@ -127,7 +127,7 @@ async def test_a_full_checkpoint_that_could_not_be_written_is_tried_again(
     async with serving(js, subjects, Engine()) as server:
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         monkeypatch.setattr(rebaser.change_set.checkpointer, "write", fail_at_first)
-        server._owners[KEY].save_full_checkpoint()
+        server.streams_recreated(frozenset([f"OBJ_{subjects.blobs_bucket}"]))
         with anyio.fail_after(30):
             await written.wait()
     assert tries == [True, True]
