@@ -6,8 +6,8 @@ Only the command line imports this package; servers do not. It may import `rebas
 
 A log that cannot be read stops its change set: readers fail, and owners give its task back again and again. A repair
 appends one commit that names a new checkpoint with everything that can still be read. From then on, no reader needs the
-messages before that commit. The damaged messages remain in the log until the checkpoint after this one, which purges
-all messages that this one covers.
+messages before that commit. The damaged messages remain in the log until it is purged up to the new checkpoint: at the
+earliest by the checkpoint after it, and later if they belong to the history that is kept.
 
 How the repaired state is built, and why:
 
