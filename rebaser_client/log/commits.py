@@ -3,10 +3,12 @@
 Invariant: a damaged commit is never skipped. This module needs no state, and so not NumPy: `reader` folds the commits.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate
@@ -25,7 +27,13 @@ log = get_logger(__name__)
 MAX_BLOB = 2**31  # bytes
 FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
 DAMAGED = "damaged_commit"
+SINGLY = 8  # commits that are read one by one, because most callers take few
+FIRST_SPAN, MAX_SPAN = 64, 16_384  # sequences of the stream that a page spans; doubled from page to page
+PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # of the times that people and programs give
+
+_Raw: TypeAlias = tuple[int, Mapping[str, str], bytes]
+"""A message: its sequence, headers and payload."""
 
 
 class CommitReader:
@@ -84,18 +92,27 @@ class CommitReader:
     async def back(self, key: ChangeSetKey, at: At | None = None) -> AsyncGenerator[Commit, None]:
         """Yield the commits of `key`, their deltas not loaded, from the position `at` back to the oldest in the log.
 
-        Reads one message for each commit that is taken. Raises the errors of `newest`, and `TransientError` for a
-        damaged commit.
+        The first few are read one by one, and those behind them in pages. Raises the errors of `newest`, and
+        `TransientError` for a damaged commit.
         """
         message = await self.newest(key, at)
-        while message is not None:
-            commit = self.decode(message.sequence, message.headers, message.data)
-            if commit is not None:
-                yield commit
-            previous = await self._previous(key, message) if commit is None else commit.previous
-            message = await self._js.get(self._subjects.commits_stream, previous) if previous else None
-            if message is not None and message.subject != self._subjects.commits(key):
+        if message is None:
+            return
+        page: Sequence[_Raw] = [(message.sequence, message.headers, message.data)]
+        taken, span = 0, FIRST_SPAN
+        while page:
+            commit: Commit | None = None
+            for sequence, headers, data in reversed(page):
+                commit = self.decode(sequence, headers, data)
+                if commit is not None:
+                    yield commit
+            taken += len(page)
+            previous = await self._scan_previous(key, page[0][0]) if commit is None else commit.previous
+            if previous == 0:
                 return
+            page = await self._page(key, previous if taken < SINGLY else max(previous - span + 1, 1), previous)
+            if taken >= SINGLY:
+                span = min(2 * span, MAX_SPAN)
 
     async def count(self, key: ChangeSetKey) -> int:
         """Return the number of messages in the log of `key`."""
@@ -157,12 +174,40 @@ class CommitReader:
             commit = None
         if commit is not None:
             return commit.previous
+        return await self._scan_previous(key, message.sequence)
+
+    async def _scan_previous(self, key: ChangeSetKey, sequence: int) -> int:
+        """Return the sequence of the message before `sequence`, at which there is one; reads the log."""
         previous = 0
-        async with aclosing(self._messages(key, message.sequence)) as messages:
+        async with aclosing(self._messages(key, sequence)) as messages:
             async for earlier in messages:
-                if earlier.stream_sequence < message.sequence:
+                if earlier.stream_sequence < sequence:
                     previous = earlier.stream_sequence
         return previous
+
+    async def _page(self, key: ChangeSetKey, first: int, last: int) -> Sequence[_Raw]:
+        """Return the messages of the log of `key` from sequence `first` to `last`, the newest ones within `PAGE_BYTES`.
+
+        There is a message at `last` or behind it. None at all: they were purged.
+        """
+        if first == last:
+            stored = await self._js.get(self._subjects.commits_stream, last)
+            if stored is None or stored.subject != self._subjects.commits(key):
+                return []
+            return [(stored.sequence, stored.headers, stored.data)]
+        page: deque[_Raw] = deque()
+        room = PAGE_BYTES
+        async with self._consumer(key, first) as consumer:
+            async for message in consumer:
+                if message.stream_sequence <= last:
+                    page.append((message.stream_sequence, message.headers, message.data))
+                    room -= len(message.data)
+                    while room < 0 and len(page) > 1:
+                        room += len(page.popleft()[2])
+                if message.stream_sequence >= last:
+                    break
+                await cooperate()
+        return page
 
     async def _messages(self, key: ChangeSetKey, last: int) -> AsyncGenerator[Message, None]:
         """Yield the messages of the log of `key` from its beginning up to sequence `last`, at which there is one."""

@@ -9,6 +9,7 @@ import pytest
 from rebaser.settings import Settings
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import JetStream
+from rebaser_client.log import commits
 from rebaser_client.log.positions import PositionPurged
 from rebaser_core.commit import Computed, Kind
 from rebaser_core.encoding.envelope import Headers
@@ -194,6 +195,31 @@ async def test_a_purge_under_a_reader_gives_no_wrong_values(written: Written, mo
     with pytest.raises(PositionPurged, match=f"ws/cs@{position} is no longer readable"):
         await log.reader.load(KEY, position)
     assert await values(log, None) == written.at(max(written.books))
+
+
+@pytest.mark.parametrize(("singly", "span", "room"), [(8, 64, 1 << 24), (1, 2, 1 << 24), (3, 4, 1), (0, 64, 600)])
+async def test_a_log_is_read_backwards_one_by_one_or_in_pages(
+    written: Written, monkeypatch: pytest.MonkeyPatch, singly: int, span: int, room: int
+) -> None:
+    for name, value in (("SINGLY", singly), ("FIRST_SPAN", span), ("PAGE_BYTES", room)):
+        monkeypatch.setattr(commits, name, value)
+    log, sequences = written.log, []
+    for number in range(20):
+        sequences.append(await written.edit())
+        if number % 3 == 0:
+            await written.elsewhere()
+        if number % 7 == 0:
+            log.commits.state.skip((await log.js.publish(log.subjects.commits(KEY), b"not ours")).sequence)
+    for at in (None, sequences[-1], sequences[10]):
+        found = [commit.sequence async for commit in log.reader.back(KEY, at)]
+        assert found == [sequence for sequence in reversed(sequences) if at is None or sequence <= at]
+    await written.checkpoint()
+    await written.edit()
+    await written.checkpoint()
+    first = await first_of(log)
+    left = [commit.sequence async for commit in log.reader.back(KEY)]
+    assert (left[-1], left) == (first, sorted(left, reverse=True))
+    assert sequences[-1] < first
 
 
 async def test_foreign_and_damaged_messages_are_in_the_way_of_no_other_position(written: Written) -> None:
