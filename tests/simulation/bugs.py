@@ -133,7 +133,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        71,
+        9,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
