@@ -308,7 +308,7 @@ BUGS = (
     bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
-        41,
+        56,
         "rebaser_client.jetstream.ordered.consumer",
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",
