@@ -196,8 +196,10 @@ class Owner(Actor):
         event: Event = Cancelled()
         try:
             with self.cancelled_with_work():
-                stream = await context.requests_info.read()
                 self._commits = await open_log(context, key)
+                # After the log: else a request that another owner decided meanwhile is beyond the end of the stream,
+                # which then looks as if it had been restored from a backup.
+                stream = await context.requests_info.read()
                 await heal(self._commits)
                 state = self._commits.state
                 decided = decided_through(state, stream.created, stream.last_sequence)

@@ -31,7 +31,7 @@ from rebaser_client.log.reader import LoadedState, LogReader
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of
-from rebaser_core.commit import Attempt, Kind
+from rebaser_core.commit import Applied, Attempt, Kind
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import DvuError, TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -461,6 +461,33 @@ async def test_the_next_owner_knows_what_is_decided(js: JetStream, subjects: Sub
         while KEY not in server._owners or server._owners[KEY]._processor is None:
             await checkpoint()
         assert server._owners[KEY]._processor.epoch.sequence == 2  # type: ignore[union-attr]
+
+
+async def test_what_another_owner_decides_while_the_next_one_loads_is_decided_for_it_too(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log must not seem to be ahead of the queue, as if the queue had been restored from a backup."""
+    await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+    load = LogReader.load
+
+    async def load_late(self: LogReader, key: ChangeSetKey, **more: Any) -> LoadedState:
+        monkeypatch.undo()
+        before = (await js.stream_info(subjects.requests_stream)).last_sequence
+        await client.enqueue_updates("ws", "cs", [Set("a", 2)])
+        context = context_of(js, subjects, Settings(server_id="other"))
+        commits = await open_log(context, KEY)
+        info = await js.stream_info(subjects.requests_stream)
+        assert info.last_sequence == before + 1
+        async with commits.append_lock():
+            await commits.append(commits.draft(Kind.REBASE, applied=Applied(info.created, info.last_sequence)))
+        return await load(self, key, **more)
+
+    monkeypatch.setattr(LogReader, "load", load_late)
+    async with serving(js, subjects, Engine()):
+        with anyio.fail_after(30):
+            while await js.last(subjects.requests_stream, subjects.requests(KEY)):  # noqa: ASYNC110 - a server deletes it
+                await anyio.sleep(0.01)
+    assert await client.values("ws", "cs") == {}, "neither is decided again"
 
 
 async def test_a_task_that_comes_while_its_owner_lets_go_has_an_owner_at_once(

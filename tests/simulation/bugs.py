@@ -89,7 +89,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        7,
+        98,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -109,8 +109,7 @@ BUGS = (
         "rebaser.change_set.checkpointer",
         """        async with commits.append_lock():
 """,
-        """        subjects = context.subjects
-        await context.js.purge(subjects.commits_stream, subjects.commits(commits.key), sequence=chain.last + 1)
+        """        await commits._js.purge(commits._stream, commits._subject, sequence=chain.last + 1)
         async with commits.append_lock():
 """,
     ),
@@ -125,7 +124,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        48,
+        10,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -300,7 +299,7 @@ BUGS = (
     bug(
         "a request is given up when one server died of it",
         "harsh",
-        9,
+        10,
         POISON,
         "if before.deaths >= self._context.settings.max_deaths:",
         "if before.deaths:",
@@ -377,7 +376,7 @@ BUGS = (
     bug(
         "the last look does not wait until the task is gone",
         "gentle",
-        49,
+        10,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
