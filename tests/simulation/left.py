@@ -13,6 +13,7 @@ import anyio
 
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner
+from rebaser.change_set.processor import Processor
 from rebaser.runtime.context import Context
 from rebaser.server import Server
 from rebaser_client import RebaserClient
@@ -34,7 +35,7 @@ class Left:
 
     def __init__(self) -> None:
         self._servers: list[tuple[Process, Server]] = []
-        self._owners: list[tuple[Process, Owner]] = []
+        self._owners: list[_Ended] = []
         self._closed: list[tuple[Process, Connection, list[str]]] = []
         self.resting = False  # nothing is on its way any more, so that who closes has ended all that it listened to
 
@@ -45,7 +46,9 @@ class Left:
 
     def make_owner(self, *given: Any, **named: Any) -> Owner:
         owner = Owner(*given, **named)
-        self._owners.append((_process(), owner))
+        kept = _Ended(_process(), owner)
+        self._owners.append(kept)
+        owner.drop_resources = kept.drop_resources  # type: ignore[method-assign]
         return owner
 
     def closing(self) -> Any:
@@ -80,10 +83,10 @@ class Left:
             if process.state is State.RUNNING and server._stopping and (server._owners or server._slots_taken)
         ]
         owners = [
-            f"{process} owns {owner.key} no more: its owner has {what}"
-            for process, owner in self._owners
-            if process.state is State.RUNNING and owner.state.phase is Phase.DONE
-            for what in _in_owner(owner)
+            f"{ended.process} owns {ended.owner.key} no more: its owner has {what}"
+            for ended in self._owners
+            if ended.process.state is State.RUNNING and ended.owner.state.phase is Phase.DONE
+            for what in _in_owner(ended.owner, ended.processor)
         ]
         return connections + servers + owners
 
@@ -151,8 +154,21 @@ def _in_server(server: Server) -> Iterator[str]:
         yield "a suspect being tried"
 
 
-def _in_owner(owner: Owner) -> Iterator[str]:
-    state, commits, processor = owner.state, owner._commits, owner._processor
+class _Ended:
+    """An owner that has ended, or will. `processor`: what it decided with, which it lets go of at its end."""
+
+    def __init__(self, process: Process, owner: Owner) -> None:
+        self.process = process
+        self.owner = owner
+        self.processor: Processor | None = None
+
+    def drop_resources(self) -> None:
+        self.processor = self.owner._processor
+        Owner.drop_resources(self.owner)
+
+
+def _in_owner(owner: Owner, processor: Processor | None) -> Iterator[str]:
+    state, commits = owner.state, owner._commits
     if state.busy or state.jobs or owner._work or owner.progress is not None:
         yield f"{state.jobs} jobs and {len(owner._work)} scopes of work"
     if commits is not None and (commits.state.pinned or commits._lock.locked() or commits._viewing.locked()):
