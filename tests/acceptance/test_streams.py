@@ -204,4 +204,4 @@ async def test_a_server_is_unready_while_a_stream_cannot_be_made(own_nats: Embed
         assert (await rebaser("ping", nats_url=own_nats.url)).returncode == 0
         await client.enqueue_updates_with_reply("takeover", "a", [Set("after", 1)])
         status = await rebaser("status", nats_url=own_nats.url)
-        assert f"stream {SUBJECTS.tasks_stream} was gone" in status.stderr
+        assert f"stream {SUBJECTS.tasks_stream} was lost with its contents" in status.stderr

@@ -48,7 +48,7 @@ def headers(
         (headers("Application/JSON; charset=utf-8", "Nothing", "99"), UnprocessableError, "unknown_message_type"),
         (headers("Application/JSON; charset=utf-8", None), UnprocessableError, "malformed"),
         (headers(name="enqueueupdatesrequest"), UnprocessableError, "unknown_message_type"),
-        (headers(version="4"), UnsupportedVersion, "unsupported_version"),
+        (headers(version="5"), UnsupportedVersion, "unsupported_version"),
         (headers(version="99"), UnsupportedVersion, "unsupported_version"),
         *[
             (headers(version=version), UnprocessableError, "malformed")
