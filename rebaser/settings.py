@@ -148,8 +148,8 @@ class Settings(BaseModel):
     history_for: float = Field(
         7 * 86_400.0,
         ge=0,
-        description="How long the history of a change set is kept, that is, its log and what each commit replaced;"
-        " 0: it is not recorded, and servers of the previous release can read all that this one writes.",
+        description="How long the history of a change set is kept; 0: commits do not record what they replaced, and"
+        " servers of the previous release can read all that this one writes.",
     )
     history_bytes: int = Field(
         256 * 1024 * 1024,

@@ -357,10 +357,10 @@ class RebaserClient(ReadOperations):
     ) -> EnqueueUpdatesResponse:
         """Take back the edits of the commits from log sequence `first` to `last` (by default `first`), and wait.
 
-        Their values get the definitions they had before `first`. `request`: only those edits that this request made in
-        the commit `first`. A revert is an edit like others, and can be reverted.
+        The edited values get the definitions that they had before `first`. `request`: only the edits that this request
+        made in the commit `first`. A revert is an edit like any other, and can itself be reverted.
 
-        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value was edited again since then,
+        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value has been edited again since,
         and `RequestRejected` with code `purged`, `no_such_position`, `no_such_request` or `too_large`.
         """
         reverts = Reverts(first, first if last is None else last, None if request is None else RequestId(request))

@@ -127,7 +127,8 @@ class ReadOperations:
     ) -> AsyncGenerator[LogEntry, None]:
         """Yield the commits of the change set, newest first: from now or the position `at` back to the oldest one left.
 
-        `id_`: only commits that define or remove this value. Each commit is read when it is taken.
+        `id_`: only commits that define or remove this value. They are read as the caller takes them: the newest
+        few one by one, older ones in pages.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """
@@ -137,7 +138,7 @@ class ReadOperations:
                     yield entry
 
     async def show(self, workspace: str, change_set: str, at: At | None = None) -> ShownCommit:
-        """Return the newest commit, or the newest at the position `at`, with what each of its requests changed.
+        """Return the newest commit, or the newest one at or before `at`, with what each of its requests changed.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit by then.
         """
@@ -173,7 +174,7 @@ class ReadOperations:
             return await self._history.diff(key, at, second, other_at, derived=derived)
 
     async def history_status(self, workspace: str, change_set: str) -> HistoryStatus:
-        """Return what the history of the change set costs, and since when it is readable. Reads all values."""
+        """Return how large the history of the change set is, and since when it is readable. Reads all values."""
         with translate_missing_stream():
             return await self._history.status(ChangeSetKey.of(workspace, change_set))
 

@@ -1,14 +1,14 @@
 """How far back the log of a change set can be read, and how much of it is kept.
 
-A log is purged from its beginning. The remaining log can be read from the first commit on that names a checkpoint whose
-tail is complete. Commits before that one may remain, too. They were appended while the checkpoint was being written, so
-they name the previous checkpoint, and a part of its tail was purged.
+A log is purged from its beginning. What remains can be read from the first commit that names a checkpoint whose tail is
+complete. Earlier commits may remain, too. They were appended while the checkpoint was being written, so they name the
+previous checkpoint, and a part of its tail was purged.
 
-The state remembers, as marks, the checkpoints that its log has named. So owner and tools can compute from the state
+The state remembers, as marks, the checkpoints that its log has named. So the owner and tools can compute from the state
 alone how much of the log is to be purged.
 
-Invariants: `readable` alone decides what can be read, for readers, purges and tools. What `purge_through` returns is
-always the sequence of a checkpoint that is older than the newest one.
+Invariants: `readable` alone decides what can be read, for readers, purges and tools. `purge_through` returns 0 or the
+sequence of a checkpoint that is older than the newest one.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,9 @@ class Mark:
     """A checkpoint that the log has named.
 
     `sequence`: the commit whose state it holds. `named`: the first commit that names it, which is the oldest position
-    that is read from it. `at_ms`: the time of that commit (Unix ms), never less than that of an older mark. `weight`:
-    the weight of the log up to that commit, in bytes, counted from where counting began.
+    whose state is read from it. `at_ms`: the time of that commit (Unix ms), never less than that of an older mark.
+    `weight`: the weight of the log up to that commit, in bytes with blobs. It includes what was purged, but not what
+    precedes a checkpoint of an earlier release, which has no count.
     """
 
     sequence: int
@@ -66,8 +67,8 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
 def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
     """The log sequence up to which the log is to be purged, 0 for not at all.
 
-    `weight`: of the whole log, counted as in `Mark`. `crowded`: there is no room for history. The time that counts is
-    that of the newest mark, so the result depends on the log alone.
+    `weight`: of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
+    measured from the newest mark, not from the clock, so the result depends on the log alone.
 
     The newest two checkpoints and the log after them always remain, for readers that started from the older one.
     """

@@ -188,8 +188,8 @@ class Thresholds:
     """If more than one in this many values changed, the checkpoint is a new base instead of a delta; 0: never for this
     reason."""
     deltas_bytes_factor: int = _from(2)
-    """If this many times the bytes of all deltas exceed those of the base, the next checkpoint is a new base; 0: never
-    for this reason."""
+    """If the bytes of all deltas, times this factor, exceed those of the base, the next checkpoint is a new base.
+    0: never for this reason."""
     max_deltas: int = _from(64)
     """Maximum deltas of one base; each adds a few milliseconds to a load."""
     vectorized_count_min_rows: int = _from(100_000, 1)

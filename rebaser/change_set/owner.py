@@ -197,8 +197,8 @@ class Owner(Actor):
         try:
             with self.cancelled_with_work():
                 self._commits = await open_log(context, key)
-                # After the log: else a request that another owner decided meanwhile is beyond the end of the stream,
-                # which then looks as if it had been restored from a backup.
+                # After the log: otherwise, a request that another owner decided meanwhile could be beyond the end of
+                # the stream, which would then look as if it had been restored from a backup.
                 stream = await context.requests_info.read()
                 await heal(self._commits)
                 state = self._commits.state

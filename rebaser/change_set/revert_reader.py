@@ -1,4 +1,4 @@
-"""Reads what a revert asks for: the commits that it takes back, and the patch that does so.
+"""Reads the commits that a revert takes back, and builds the patch that does so.
 
 Invariant: the patch is complete or there is none. Each commit follows the one before it, and says what it replaced.
 """
@@ -47,7 +47,7 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
 
 
 def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previous: int | None) -> None:
-    """Raise `UnprocessableError` (`purged`) if a commit of the range may be missing in front of this message."""
+    """Raise `UnprocessableError` (`purged`) if a commit of the range may be missing before this message."""
     if previous is None:
         whole = sequence == reverts.first or (commit is not None and commit.previous < reverts.first)
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 KIB, MIB = 1024, 1024 * 1024
 SHARE = 3  # a third of the memory is for owned change sets; the rest is for Spark, NATS, requests and reserves
 OWNER_BYTES = 64 * KIB  # an owner without its values: measured, rounded up
-MIN_SLOTS = 16  # also with less memory: a few large change sets must not keep all others from being served
+MIN_SLOTS = 16  # even with little memory: a few large change sets must not keep all others from being served
 MAX_SLOTS = 100_000
 UNKNOWN_MEMORY = 2 * 1024 * MIB  # assumed if the system does not say how much memory it has
 UNLIMITED = 2**60  # cgroup v1 shows "no limit" as a number above this one

@@ -118,7 +118,7 @@ class JetStreamBlobs:
             await self.get(address, max_bytes=len(data))
 
     async def _store(self, subject: str, data: bytes) -> None:
-        """Publish the chunks, and compare them with what is stored. That ends with the last ack, or soon after."""
+        """Publish the chunks, and compare them with what is stored. The comparison ends soon after the last ack."""
         if len(data) <= CHUNK:
             await self._js.publish_all(subject, _split(data))
             stored = await self._js.last(self._stream, subject) if data else None

@@ -156,9 +156,9 @@ class JetStream(JetStreamApi):
         pedantic: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> Consumer:
-        """Create a consumer. Without a name in `config` (`ConsumerConfig`, docs.nats.io) it gets a generated one.
+        """Create a consumer. If `config` (`ConsumerConfig`, docs.nats.io) has no name, one is generated.
 
-        If the consumer exists with the same configuration it is returned; with another one it is an error (10148).
+        If the consumer exists with the same configuration, it is returned; with another one, that is an error (10148).
         `pedantic`: the server refuses values that it would otherwise correct silently. Raises `ConfigError` for
         priority groups that ADR-42 forbids.
         """

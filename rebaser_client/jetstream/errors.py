@@ -28,7 +28,7 @@ _SUBJECT_FULL = "maximum messages per subject exceeded"
 
 
 class ApiError(TransientError):
-    """JetStream refused. A caller that does not know `err_code` (0: the answer had none) can only try again later."""
+    """JetStream refused a call. Callers that do not know `err_code` (0: none was given) can only try again later."""
 
     default_code = "jetstream"
 

@@ -1,8 +1,8 @@
 """What the log of a change set says about its past: who changed what, and what each change replaced.
 
-`LogHistory` reads it; the dataclasses are what it returns. Commits are read from the newest to the oldest by the
-sequence that each names as `previous`, so what a caller does not ask for is not read. States, and so NumPy, are
-loaded only by `blame`, and by `diff` where commits do not suffice.
+`LogHistory` reads it; the dataclasses are what it returns. Commits are read from the newest to the oldest, and only as
+far as the caller asks. States, and so NumPy, are loaded only by `blame` and `status`, and by `diff` where commits do
+not suffice.
 
 Invariant: what is unknown is never guessed. Commits of older releases do not say what they replaced.
 """
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from rebaser_core.state.change_set import ChangeSetState
 
 Definition: TypeAlias = Set | Derive | Unset
-"""The definition of an id. None in its place: there is no such value."""
+"""The definition of an id. None in its place means that the value does not exist."""
 
 NOBODY = Authorship()
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryStatus:
-    """What the history of a change set costs, and how far back it reaches.
+    """How large the history of a change set is, and how far back it reaches.
 
-    `commits`: messages in its log. `bytes`: the size of the log with its blobs, as far as checkpoints have counted it.
-    `oldest` and `since`: the oldest position that is readable, and when its commit was stored; None for an empty log.
+    `commits`: messages in its log. `bytes`: the weight of the log, counted as in `rebaser_core.history.Mark`. `oldest`
+    and `since`: the oldest position that is readable, and when its commit was stored; None for an empty log.
     """
 
     commits: int
@@ -53,7 +53,7 @@ class HistoryStatus:
 class LogEntry:
     """A commit of the log. `time`: when it was made. `requests`: each decision with who sent the request, and why.
 
-    `commit`: the whole commit; its delta may not be loaded.
+    `commit`: the whole commit; its delta is not always loaded.
     """
 
     sequence: int
@@ -104,7 +104,7 @@ class ShownCommit:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who last defined a value. `sequence`: the log sequence of the commit, 0 if older releases wrote no such record.
+    """Who last defined a value. `sequence`: the log sequence of the commit, 0 if a later checkpoint did not keep it.
 
     `entry` and `request` are None if that commit is no longer in the log. `request` is the one that defined the value.
     """
@@ -131,7 +131,7 @@ class Diff:
 
 
 class LogHistory:
-    """Reads the history of change sets. `commits` reads commits, `states` returns what loads states."""
+    """Reads the history of change sets: commits through `commits`, states through the reader that `states` returns."""
 
     def __init__(self, commits: CommitReader, states: Callable[[], Awaitable["LogReader"]]) -> None:
         self._commits = commits
@@ -195,7 +195,7 @@ class LogHistory:
         return Blame(id_, sequence, found.definition, shown.entry, request)
 
     async def status(self, key: ChangeSetKey) -> HistoryStatus:
-        """Return what the history of `key` costs. Loads the state."""
+        """Return how large the history of `key` is, and how far back it reaches. Loads the state."""
         commits = await self._commits.count(key)
         oldest = await self._commits.oldest_readable(key)
         state = (await (await self._states()).load(key)).state
@@ -226,8 +226,10 @@ class LogHistory:
         return await to_thread.run_sync(_compare, one, two, derived)
 
     async def _between(self, key: ChangeSetKey, at: At | None, other_at: At | None) -> Diff | None:
-        """Return the net effect of the commits between two positions, None if a commit does not say what it replaced
-        or is gone."""
+        """Return the net effect of the commits between two positions.
+
+        Returns None if a commit is gone, or does not say what it replaced.
+        """
         ends = [await self._commits.newest(key, each) for each in (at, other_at)]
         first, last = [0 if end is None else end.sequence for end in ends]
         low, high = min(first, last), max(first, last)

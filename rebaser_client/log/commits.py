@@ -1,4 +1,4 @@
-"""Reads the commits of a change set: the newest one, the newest at a position, or all from a sequence on.
+"""Reads the commits of a change set: the newest one, the newest at a position and those before it, or new ones.
 
 Invariant: a damaged commit is never skipped. This module needs no state, and so not NumPy: `reader` folds the commits.
 """
@@ -52,7 +52,8 @@ class CommitReader:
     async def newest(self, key: ChangeSetKey, at: At | None = None) -> StoredMessage | None:
         """Return the newest message of the log of `key` at or before the position `at`; None if there was none then.
 
-        A time means: stored by then. None means now. A call or two to the stream leader, however long the log is.
+        If `at` is a time, this is the newest message stored by then; if it is None, the newest of all. The log is not
+        scanned, unless the message that follows the position cannot be decoded.
 
         Raises `PositionPurged` if that message is gone, and `UnprocessableError` (`no_such_position`) for a sequence
         that the stream has not reached.
@@ -92,7 +93,7 @@ class CommitReader:
     async def back(self, key: ChangeSetKey, at: At | None = None) -> AsyncGenerator[Commit, None]:
         """Yield the commits of `key`, their deltas not loaded, from the position `at` back to the oldest in the log.
 
-        The first few are read one by one, and those behind them in pages. Raises the errors of `newest`, and
+        The first few are read one by one, and older ones in pages. Raises the errors of `newest`, and
         `TransientError` for a damaged commit.
         """
         message = await self.newest(key, at)
@@ -131,7 +132,7 @@ class CommitReader:
         begins_after: int | None = None
         async with aclosing(self._messages(key, newest.sequence)) as messages:
             async for message in messages:
-                with suppress(RebaserError):  # a commit that cannot be read is no position to begin at
+                with suppress(RebaserError):  # no state can be read at a commit that cannot be decoded
                     commit = self.decode(message.stream_sequence, message.headers, message.data)
                     if commit is None:
                         continue
@@ -188,7 +189,7 @@ class CommitReader:
     async def _page(self, key: ChangeSetKey, first: int, last: int) -> Sequence[_Raw]:
         """Return the messages of the log of `key` from sequence `first` to `last`, the newest ones within `PAGE_BYTES`.
 
-        There is a message at `last` or behind it. None at all: they were purged.
+        The log has had a message at `last` or after it. An empty result means that the messages were purged.
         """
         if first == last:
             stored = await self._js.get(self._subjects.commits_stream, last)
@@ -254,7 +255,7 @@ class CommitReader:
             raise _damaged(commit.sequence, error) from error
 
     async def with_before(self, commit: Commit) -> Commit:
-        """Return `commit` with its `before`, fetched if it is in a blob; None if it is unknown.
+        """Return `commit` with its `before`, fetched if it is in a blob. If it is unknown, it stays None.
 
         Raises `TransientError` if the blob cannot be read or is damaged.
         """

@@ -39,7 +39,7 @@ class _Follower:
 
 
 class CoverageWaiter:
-    """Runs its followers in `group`."""
+    """Waits until commits are covered. The followers run in `group`."""
 
     def __init__(self, reader: CommitReader, group: TaskGroup) -> None:
         self._reader = reader

@@ -183,7 +183,7 @@ class Connection:
     ) -> PendingRequest:
         """Publish a message and return its request, which the caller closes. Raises what `publish` raises.
 
-        The future fails as `request` does if there is no answer `within` seconds. An answer of status 503 is a message.
+        The future fails as `request` does if there is no answer `within` seconds. A 503 status is an answer, too.
         """
         pending = self._replies.open_request(subject, within)
         try:

@@ -41,7 +41,7 @@ class StatusV1(Body):
 
 
 class ConflictV2(ConflictV1):
-    """Adds the sides: each is the wire form of an update, null for nothing. If not shown, all are missing."""
+    """Adds the sides: each is an update, or null if the value does not exist. If they are unknown, all are missing."""
 
     base: dict[str, Any] | None = None
     ours: dict[str, Any] | None = None

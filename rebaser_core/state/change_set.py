@@ -73,7 +73,7 @@ class ChangeSetState:
     functions that the writer of the newest commit did not have (not part of checkpoints). `edited`: the log sequence
     of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log sequence or
     before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest first. `weight`:
-    the weight of the log in bytes, as far as checkpoints have counted it.
+    the weight of the log in bytes, counted as in `Mark`.
     """
 
     def __init__(self) -> None:

@@ -178,6 +178,6 @@ class ValueColumns:
         return changes
 
     def give_back(self, changes: Changes) -> None:
-        """Record `changes` again, because their checkpoint failed. A row that has another id by now counts, too."""
+        """Record `changes` again, because their checkpoint failed. A row counts even if it has another id by now."""
         self.touched[: len(changes.touched)] |= changes.touched
         self.gone |= changes.gone

@@ -23,8 +23,9 @@ def blame(
 ) -> int:
     """Show who last defined values: the commit, its time (UTC), the author and the request.
 
-    For a derived value, that is who defined the formula, not the update that computed it. The position is known even
-    if the commit itself is no longer in the log. The exit code is 1 if an id does not exist.
+    For a derived value, this is the commit that defined its formula, not the one with its newest result. The position
+    is shown even if the commit is no longer in the log; (unknown) means that servers kept no history at that time. The
+    exit code is 1 if an id does not exist.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

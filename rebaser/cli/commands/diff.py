@@ -34,8 +34,8 @@ def diff(
 ) -> int:
     """Show how two positions of a change set, or two change sets, differ.
 
-    A line has an id and its value or definition in the first and in the second; - means that there is no such value.
-    Derived values are compared by their definitions; with --derived, their results are compared, too. With --json, it
+    Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
+    exist there. Derived values are compared by their formulas; with --derived, also by their results. With --json, it
     prints one object per line.
     """
     from rebaser.cli.connect import connect_client

@@ -55,7 +55,7 @@ def enqueue(
             "--file",
             "-f",
             metavar="F|-",
-            help="File with one update a line as JSON, or *.csv with the columns id,value. - is stdin.",
+            help="File with one JSON update per line, or *.csv with the columns id,value. - is stdin.",
         ),
     ] = None,
     wait: Annotated[

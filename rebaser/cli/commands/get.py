@@ -31,10 +31,12 @@ def get(
     *,
     json: Json = False,
     updates: Annotated[
-        bool, typer.Option("--updates", help="Print JSON Lines of updates, for `rebaser enqueue --file`.")
+        bool,
+        typer.Option("--updates", help="Print the definitions as updates in JSON Lines, for `rebaser enqueue --file`."),
     ] = False,
     with_definitions: Annotated[
-        bool, typer.Option("--with-definitions", help="Also show function, inputs and parameters of derived values.")
+        bool,
+        typer.Option("--with-definitions", help="Also show the function, inputs and parameters of derived values."),
     ] = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -43,9 +45,9 @@ def get(
 
     On a terminal, it prints a table of at most 500 values. Elsewhere it prints one value per line: id, state, value,
     error and, with --with-definitions, the definition, separated by tabs. With --json, it prints one object per line;
-    if a position is given, each has the log sequence of the commit that is shown.
+    if a position is given, each object also has the log sequence of the commit whose state is shown.
 
-    At a position, derived values are those that were stored then. Those that were not up to date are stale.
+    At a position, derived values have the results that were stored then; those that were not up to date are stale.
 
     In a pattern, * matches any characters except /, and ** any characters. The exit code is 1 if an id does not exist
     or a pattern matches nothing.
@@ -141,7 +143,7 @@ def _show_values(
 
 
 def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
-    """Return the rows of `ids`, in this order, as `all_rows` returns those of all values."""
+    """Return the rows of `ids`, in this order, in the form that `all_rows` has. Ids without a value have none."""
     stale = state.stale()
     for id_ in ids:
         if (value := state.value(id_, stale)) is not None:

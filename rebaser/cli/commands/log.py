@@ -28,13 +28,16 @@ def log(
     *,
     lines: Annotated[
         int | None,
-        typer.Option("--lines", "-n", min=1, help="Maximum number of lines. Default: 20 on a terminal, elsewhere all."),
+        typer.Option(
+            "--lines",
+            "-n",
+            min=1,
+            help="Maximum number of lines. Default: 20 for a table on a terminal, otherwise all.",
+        ),
     ] = None,
     all_: Annotated[
         bool,
-        typer.Option(
-            "--all", help="Show commits without requests one by one, not in one line.", allow_from_autoenv=False
-        ),
+        typer.Option("--all", help="Show each commit without requests on a line of its own.", allow_from_autoenv=False),
     ] = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
@@ -42,8 +45,8 @@ def log(
 ) -> int:
     """Show the commits of a change set, newest first.
 
-    With a position, it begins there. A line has the position of the commit, its time (UTC), the authors of its
-    requests, and a summary. Successive commits without requests, such as updates of derived values, share a line.
+    With a position, the list starts there. Each line has the position of a commit, its time (UTC), the authors of its
+    requests, and a summary. Consecutive commits without requests, such as updates of derived values, share a line.
     With --json, it prints one object per line.
     """
     from rebaser.cli.runner import run_async
@@ -71,7 +74,10 @@ def log(
 
 @dataclass(slots=True)
 class _Row:
-    """A line: a commit, or `count` commits without requests, of which `entry` is the newest and `oldest` the oldest."""
+    """A line: the commit `entry`, or `count` commits without requests, of which `entry` is the newest.
+
+    `oldest`: the log sequence of the oldest of them; 0 for a single commit.
+    """
 
     entry: "LogEntry"
     count: int = 1

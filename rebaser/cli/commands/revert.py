@@ -26,28 +26,28 @@ def revert(
     change_set: ChangeSet,
     commits: Annotated[
         str | None,
-        typer.Argument(metavar="P[..Q]", help="The log sequence of a commit, or of the first and the last one."),
+        typer.Argument(metavar="P[..Q]", help="Log sequence of the commit, or of the first and the last commit."),
     ] = None,
     *,
     to: Annotated[
         str | None,
-        typer.Option(metavar="P", help="Take back everything behind this position: a log sequence, an age or a time."),
+        typer.Option(metavar="P", help="Take back everything after this position: a log sequence, an age or a time."),
     ] = None,
     request: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only the edits of this request in the commit P.")
+        str | None, typer.Option(metavar="ID", help="Take back only the edits of this request in the commit P.")
     ] = None,
-    author: Annotated[str, typer.Option(help="Who takes them back; the log keeps it.")] = "",
-    message: Annotated[str, typer.Option("--message", "-m", help="Why; the log keeps it.")] = "",
+    author: Annotated[str, typer.Option(help="Who takes the edits back, for the log.")] = "",
+    message: Annotated[str, typer.Option("--message", "-m", help="Why the edits are taken back, for the log.")] = "",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Take back the edits of commits: their values get the definitions that stood before.
+    """Take back the edits of commits: each edited value gets the definition that it had before them.
 
-    This is an edit like others; it can be reverted, too. If one of the values was edited again since then, nothing is
-    taken back, and the command shows what stood before it (base), what stands there now (ours) and what the revert
-    would put there (theirs). The exit code is then 1.
+    A revert is an edit like any other, and can itself be reverted. If one of the values has been edited again since,
+    nothing is taken back. The command then shows the definition that the commits left (base), the current one (ours)
+    and the one that the revert would restore (theirs), and the exit code is 1.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -82,7 +82,7 @@ def revert(
 
 
 def _range(commits: str | None, to: str | None) -> tuple[int, int]:
-    """Return the first and the last commit that the argument names; zeros with `--to`."""
+    """Return the log sequences of the first and the last commit that the argument names; zeros with `--to`."""
     if (commits is None) == (to is None):
         raise usage_error("give the commits to take back (1234 or 1234..1240), or --to and a position")
     if commits is None:
@@ -103,7 +103,7 @@ def _position(to: str | None, name: str) -> "At | None":
 
 
 async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") -> tuple[int, int]:
-    """Return the first log sequence behind `position`, and that of the newest commit."""
+    """Return the first log sequence after the newest commit at `position`, and that of the newest commit of all."""
     ends = []
     for at in (position, None):
         async with aclosing(client.log(key.workspace, key.change_set, at=at)) as entries:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rebaser_core.state.tally import Tally
 
 DEFAULT_LIMIT = 100  # change sets in a table
-NEARLY_FULL = 90.0  # percent of a stream's limit from which on `status` warns
+NEARLY_FULL = 90.0  # percent of a stream's limit; `status` warns once a stream uses this much
 
 
 def status(
@@ -44,7 +44,7 @@ def status(
     *,
     limit: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Maximum number of change sets. Default: 100, and with --json all."),
+        typer.Option(metavar="N", min=1, help="Maximum number of change sets. Default: 100; with --json, all."),
     ] = None,
     after: Annotated[
         str, typer.Option(metavar="WS/CS", help="Show only change sets after this one, in the order of their names.")
@@ -62,8 +62,8 @@ def status(
 ) -> int:
     """Show servers, change sets, tasks, streams and their durability.
 
-    With a workspace and a change set, show only what the history of that change set costs: its commits, the size of its
-    log, and the oldest position that is readable.
+    With a workspace and a change set, show only the history of that change set: how many commits its log has, the size
+    of the log, and the oldest position that is readable.
 
     Sizes of streams are those of one copy. The size of a message is that of its payload, headers and subject, plus what
     the store adds.
@@ -274,7 +274,7 @@ def _note_problems(overview: "Overview") -> None:
 
 
 def _show_streams(streams: list["StreamStatus"]) -> None:
-    """Columns: `average` is the size of a message, `newest (payload)` that of the newest one and its payload."""
+    """Columns: `average` is the mean size of a message; `newest (payload)`, that of the newest and of its payload."""
     console.table(
         ("stream", "storage", "messages", "size", "limit", "full", "average", "newest (payload)"),
         [
@@ -365,7 +365,10 @@ def _limit(stream: "StreamStatus") -> str:
 
 
 def _durability_line(durability: "DurabilityStatus") -> str:
-    """Return the lowest durability of the streams. That of one copy on disk also depends on nats-server's settings."""
+    """Return a line with the lowest durability of the streams.
+
+    The durability of a single copy on disk also depends on the settings of nats-server.
+    """
     line = (
         f"durability: {durability.at_least} (storage {durability.storage}, copies of each stream: {durability.copies}"
     )

@@ -1,4 +1,4 @@
-"""`rebaser status WS CS`: shows what the history of a change set costs."""
+"""`rebaser status WS CS`: shows the history of a change set: its size, and how far back it reaches."""
 
 from typing import TYPE_CHECKING
 
