@@ -120,7 +120,8 @@ def _show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
     if json:
         console.write_json({"requestId": response.id, "commit": status.commit, "updates": status.performed})
     else:
-        console.write_line(f"commit {status.commit}: {status.performed:,} updates (request {response.id})")
+        updates = f"{status.performed:,} update{'' if status.performed == 1 else 's'}"
+        console.write_line(f"commit {status.commit}: {updates} (request {response.id})")
 
 
 def _show_conflicts(error: "RequestConflicts", json: bool) -> None:
