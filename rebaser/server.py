@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 CROWD_LOOK = 0.1  # seconds between searches for idle owners while all slots are taken
 CROWD_CHECK = 1.0  # seconds between checks for tasks that wait in NATS while all slots are taken
-OVERBOOKING = 64  # slots per task that is requested in addition to those for free slots
+OVERBOOKING = 64  # for every so many slots, one task is requested beyond those for free slots
 MAX_OVERBOOKED = 16  # tasks
 SLICE = 64  # owners that are started or stopped in one iteration of the event loop
 TASKS_SLICE = 1000  # tasks that are accepted, or reported to be in progress, in one iteration

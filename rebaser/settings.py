@@ -142,7 +142,7 @@ class Settings(BaseModel):
     retry_window: float = Field(
         900.0,
         ge=1,
-        description="How long the outcome of a request is remembered, by the times when later requests were stored;"
+        description="How long the outcome of a request is remembered, measured by when later requests were stored;"
         " clients repeat a request for up to 300 s.",
     )
     history_for: float = Field(

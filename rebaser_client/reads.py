@@ -112,8 +112,8 @@ class ReadOperations:
         """Return the folded state: values, their definitions, and the debt.
 
         `at`: the position whose state is read, a log sequence or a time with its time zone; None is now. The state is
-        that after the newest commit at or before it. Derived values are those that were stored then; those that were
-        not up to date are `stale`. The state's `last` is the sequence of that commit, 0 if there was none yet.
+        that after the newest commit at or before it. Derived values have the results that were stored then; those
+        that were not up to date are `stale`. The state's `last` is the sequence of that commit, 0 if there was none.
 
         Raises `PositionPurged` if the position is no longer readable, and `UnprocessableError` with code
         `no_such_position` for a sequence that does not exist yet.
@@ -127,7 +127,7 @@ class ReadOperations:
     ) -> AsyncGenerator[LogEntry, None]:
         """Yield the commits of the change set, newest first: from now or the position `at` back to the oldest one left.
 
-        `id_`: only commits that define or remove this value. They are read as the caller takes them: the newest
+        `id_`: only commits that define or remove this value. Commits are read as the caller takes them: the newest
         few one by one, older ones in pages.
 
         Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.

@@ -19,7 +19,7 @@ Definition: TypeAlias = Update | None
 
 @record
 class PatchEntry:
-    """One id of a patch, which leads from the definition `base` to `theirs`."""
+    """One entry of a patch: it changes the definition of `id` from `base` to `theirs`."""
 
     id: str
     base: Definition

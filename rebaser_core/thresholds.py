@@ -169,7 +169,7 @@ class Thresholds:
     part_rows: int = _from(1_048_576, 1)
     """Maximum rows of a file of a checkpoint."""
     part_bytes: int = _from(64 * 1024 * 1024)
-    """Bytes of a file of a checkpoint from which the next batch goes into another file."""
+    """Once a file of a checkpoint has this many bytes, the next batch goes into another file."""
     batch_rows: int = _from(65_536, 1)
     """Maximum rows of a batch: tens of milliseconds of work."""
     batch_bytes: int = _from(16 * 1024 * 1024)

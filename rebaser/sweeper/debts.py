@@ -18,7 +18,7 @@ SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether th
 
 
 class DebtTracker:
-    """Keeps the change sets that need an owner because of their newest commit."""
+    """Keeps track of the change sets that need an owner because of their newest commit."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self._js = js

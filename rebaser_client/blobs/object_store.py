@@ -102,7 +102,7 @@ async def _bounded(operation: Awaitable[T], participle: str) -> T:
 
 
 def _sync(path: Path) -> None:
-    """Sync the file and the folder that has its name to disk."""
+    """Sync the file, and the folder that contains it, to disk."""
     for entry in (path, path.parent):
         descriptor = os.open(entry, os.O_RDONLY)
         try:

@@ -56,7 +56,8 @@ class LogReader(CommitReader):
     async def load(self, key: ChangeSetKey, at: At | None = None) -> LoadedState:
         """Return the state of `key` at the position `at` (None: now); an empty state if its log was empty then.
 
-        Derived values are those that were stored then; `stale()` of the state names those that were not up to date.
+        Derived values have the results that were stored then. `stale()` of the state names those that were not up to
+        date.
 
         Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit of a newer
         version, `PositionPurged` if the log that is needed for `at` is gone, and `UnprocessableError`

@@ -39,7 +39,7 @@ WaitMany: TypeAlias = Literal["stored", "applied"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for `RebaserClient.enqueue_many`. The fields are the arguments of `enqueue_updates`."""
+    """A request for `RebaserClient.enqueue_many`. Each field is an argument of `enqueue_updates`, which has more."""
 
     workspace: str
     change_set: str

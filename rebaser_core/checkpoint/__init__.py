@@ -28,7 +28,7 @@ definitions. The state's `checkpoint` is not stored either, because the commit t
 it.
 
 Version 2 lacks the column `edited` and what the last batch says of it. Servers that keep no history write it, so that
-servers of the last release can read it; a chain may hold parts of both versions. Version 1 (`v1`) was one CBOR
+servers of the previous release can read it; a chain may hold parts of both versions. Version 1 (`v1`) was one CBOR
 sequence; it can still be read.
 
 For the owner, which writes checkpoints (`writer`), and for all code that loads a state (`open_checkpoint`). Imports

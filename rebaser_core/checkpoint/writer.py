@@ -143,8 +143,9 @@ class CheckpointDraft:
 def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
     """The outcomes recorded after log sequence `last`. They are at the end of `outcomes`.
 
-    A reader of the parts drops the oldest outcomes until the number is right. These are the ones to drop: an id that
-    was redriven once is never recorded among the outcomes of other requests again.
+    Older parts may hold outcomes that have been forgotten since, so a reader drops the oldest ones until the number is
+    right. That drops the right ones, because an id that was redriven once never returns to the outcomes of requests
+    that were not redriven.
     """
     newer: list[RecordedOutcome] = []
     for outcome in reversed(outcomes.values()):

@@ -314,7 +314,7 @@ def _write_attempt(attempt: Attempt) -> dict[str, int]:
 
 
 def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
-    if commit.delta_blob is not None:  # a delta in the commit as well is only its loaded copy
+    if commit.delta_blob is not None:  # if `delta` is not empty, it is the loaded copy
         return {"address": commit.delta_blob.address, "size": commit.delta_blob.size}
     if version < MATCHES and _has_match(commit):
         raise UnprocessableError("version 1 of a commit has no inputs by pattern", code="invalid_commit")

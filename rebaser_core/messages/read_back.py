@@ -24,8 +24,9 @@ _CBOR, _NAME = str(CBOR), COMMIT.name
 def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
     """Whether `headers` and `payload` are certain to decode to `commit`.
 
-    Only for commits in CBOR of version 1 or 3 that decide requests and set values that were set before, with all parts
-    inline; False for others.
+    Examines only CBOR commits of version 1 or 3 that decide requests and set values that were set before, with all
+    parts inline; returns False for others.
+
     Raises `UnprocessableError` if `payload` is not CBOR.
     """
     if commit.kind is not Kind.REBASE or commit.delta_blob is not None or commit.checkpoint is not None:

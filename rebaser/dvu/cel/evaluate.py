@@ -209,7 +209,7 @@ def _binary(name: str, call: Callable[[Any, Any], Any], pairs: tuple[tuple[Any, 
 
 
 def _unary(name: str, call: Callable[[float], float]) -> Any:
-    """`math.ceil` and the like: for a double, a double; an integer needs no rounding."""
+    """`math.ceil` and the like. A double gives a double; an integer needs no rounding."""
     for_integers = _magnitude if name == "math.abs" else int
     return cel.FunctionDecl(
         name,

@@ -290,8 +290,8 @@ def input_slots(order, rank, ptr, idx, base, refs):
 
 
 def mark_reached(base, starts, refs, mark):
-    """Mark with 1 all nodes that slots marked with 1 reach, and with 2 the other slots that these nodes read. Returns
-    how many nodes are reached.
+    """Mark with 1 all nodes that depend on a slot marked with 1, and with 2 the other slots that these nodes read.
+    Returns the number of these nodes.
 
     Node `i` is slot `base + i` and reads `refs[starts[i]:starts[i + 1]]`, slots before its own.
     """

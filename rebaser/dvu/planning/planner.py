@@ -24,7 +24,7 @@ def plan(
     roots = subgraph.root_rows(view)
     graph = layout.cached_layout(columns)
     # Building a layout costs more than using one, so it takes a larger share of the graph to be worth it. The search
-    # gives up at the share: finding out that an update is large costs as much as finding out that it is small.
+    # stops once it exceeds that share, so detecting a large update costs no more than searching a small one.
     divisor = limits.layout_reach_divisor if graph is None else 2 * limits.full_plan_reach_divisor
     reached = subgraph.reach(view, roots, limits, columns.size // divisor)
     min_inputs = limits.full_plan_min_reached_inputs(columns.refs_used)

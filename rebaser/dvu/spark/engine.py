@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 _GRACE = 5.0  # seconds that an interrupted job has before its connection is closed
 _INTERRUPT_AGAIN = 0.5  # seconds
 _POLL_EVERY = 1.0  # seconds
-_SHARED, _SHARED_EACH = 5.0, 0.05  # seconds that a shared job may take, and per caller, before it is split
+_SHARED, _SHARED_EACH = 5.0, 0.05  # seconds, and seconds per caller, after which a shared job is split
 
 
 class Engine:

@@ -87,7 +87,7 @@ def run_integers(pc, code, file):
 
 @inlined
 def reduce_integers(op, start, end, refs, ints):
-    """A function of all inputs. Returns whether it came to an end, and its result."""
+    """A function of all inputs. Returns whether it completed, and its result."""
     total = ints[refs[start]]
     if op == instructions.REDUCE_COUNT:
         return True, np.int64(end - start)
