@@ -135,8 +135,8 @@ class Settings(BaseModel):
         3,
         ge=1,
         le=100,
-        description="How many servers die or hang in recorded attempts before a request is rejected, or a DVU is"
-        " deferred; one more dies before attempts are recorded.",
+        description="After this many recorded attempts in which a server died or hung, a request is rejected, or a DVU"
+        " is deferred. One more death comes first, before attempts are recorded.",
     )
     apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
     retry_window: float = Field(

@@ -190,8 +190,7 @@ class ReadOperations:
     async def watch(self, workspace: str, change_set: str, *, after: int | None = None) -> AsyncGenerator[Commit, None]:
         """Yield commits with their deltas as they are appended: those after log sequence `after`, or from now on.
 
-        Commits older than the previous checkpoint are purged. If `after` is older than that, the watcher begins with
-        the oldest commit that is left.
+        Old commits are purged. If commits after `after` are gone, the watcher begins with the oldest one that is left.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():

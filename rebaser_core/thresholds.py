@@ -157,10 +157,10 @@ class Thresholds:
     match_cache_max_rows: int = _from(16_000_000)
     """Maximum rows of matches that are cached, over all patterns."""
     match_cache_max_changes: int = _from(64)
-    """The cached matches of a pattern are dropped once more values were added or removed than the sum of this number
-    and a quarter of the matches."""
+    """The cached matches of a pattern are dropped once the number of values added or removed exceeds this number plus a
+    quarter of the matches."""
     id_tree_max_partial_scans: int = _from(3)
-    """Number of scans of all ids for some first segments; the next scan adds all ids to the id tree."""
+    """Maximum scans that add only ids with certain first segments to the id tree; the next scan adds all ids."""
     pattern_links_max_excess: int = _from(65_536)
     """Links from rows to patterns are rebuilt once the unused ones exceed those in use by more than this number."""
 

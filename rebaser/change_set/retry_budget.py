@@ -24,7 +24,7 @@ class RetryBudget:
                 self.record_exhausted(recorded.decision.code, recorded.at_ms)
 
     def record_exhausted(self, code: str, now: int) -> None:
-        """Record that a request with the error `code` was given up `now`."""
+        """Record that a request with the error `code` was given up at `now`."""
         self._exhausted[code] = max(now, self._exhausted.get(code, 0))
 
     def wait_start(self, code: str, stored: int, now: int) -> int:

@@ -119,7 +119,7 @@ class JetStream(JetStreamApi):
     async def add_stream(self, config: Mapping[str, Any]) -> Stream:
         """Create a stream. `config` is JetStream's `StreamConfig` (JSON API, docs.nats.io), here and below.
 
-        If the stream exists with the same configuration it is returned; with another one it is an error (10058).
+        If the stream exists with the same configuration, it is returned; with another one, that is an error (10058).
         """
         return Stream(
             self, StreamInfo.of(await self.call(f"STREAM.CREATE.{subject_tokens(config.get('name', ''))}", config))

@@ -155,7 +155,7 @@ class LogHistory:
                 await cooperate()
 
     async def show(self, key: ChangeSetKey, at: At | None = None) -> ShownCommit:
-        """Return the newest commit at the position `at`, with what it changed.
+        """Return the newest commit at or before the position `at`, with what it changed.
 
         Raises `PositionPurged`, and `UnprocessableError` (`no_such_position`) if there was no commit by then.
         """

@@ -60,7 +60,7 @@ class Subgraph:
 
 @dataclass(slots=True)
 class Reached:
-    """Derived rows that roots are or reach. The first `direct` of them are roots or direct dependents of roots.
+    """The derived rows among the roots, and all that depend on roots. The first `direct` are roots or depend directly.
 
     `mark[row]` is 1 for each.
     """
