@@ -197,7 +197,7 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         updates = request.merged.updates
         if request.merged.conflicts:
             outcome, code = Outcome.CONFLICTS, "conflicts"
-            message = f"edited again since then: {_named([one.id for one in request.merged.conflicts])}"
+            message = f"edited again since: {_named([one.id for one in request.merged.conflicts])}"
             conflicts = _shown(request.merged)
     elif request.from_change_set is not None and (gone := pending.missing(request.updates)):
         outcome, code, message = Outcome.CONFLICTS, "conflicts", f"no longer here: {_named(gone)}"
@@ -236,7 +236,7 @@ def _shown(merged: Merged) -> tuple[Conflict, ...]:
         size = len(dumps(CBOR, [None if side is None else side.to_wire() for side in sides]))
         fits = size <= room
         room -= size if fits else 0
-        shown.append(Conflict(one.id, "edited again since then", Sides(*sides) if fits else None))
+        shown.append(Conflict(one.id, "edited again since", Sides(*sides) if fits else None))
     return tuple(shown)
 
 

@@ -107,7 +107,7 @@ class PositionPurged(UnprocessableError):  # noqa: N818 - a state of the positio
     def __init__(self, key: ChangeSetKey, at: At, oldest: tuple[int, datetime] | None) -> None:
         name = f"{key.workspace}/{key.change_set}"
         begins = (
-            "no position in its log is"
+            "no position of its log is readable"
             if oldest is None
             else f"its history begins at {key.change_set}@{oldest[0]}, stored {oldest[1]:%Y-%m-%dT%H:%M:%SZ}"
         )

@@ -237,7 +237,7 @@ class MessageRegistry:
 def unwrap(raw: object, version: int) -> dict[str, Any]:
     """The map inside the tagged union `{"v1": {…}}`; the tag must be that of `version`."""
     if type(raw) is not dict or len(raw) != 1:
-        raise malformed("a payload is a map with a single version")
+        raise malformed("a payload must be a map with one version")
     tag, body = next(iter(raw.items()))
     if tag != f"v{version}":
         raise malformed(f"the payload is {tag[:40]!r}, not v{version}")

@@ -222,13 +222,13 @@ def _read_before(
 
 def _read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
     if rows and len(rows) != requests:
-        raise malformed("the number of authors is not that of the requests")
+        raise malformed("there are not as many authors as requests")
     return tuple([_read_author(row) for row in rows])
 
 
 def _read_author(row: object) -> Authorship:
     if type(row) is not list or len(row) != 2 or not type(row[0]) is type(row[1]) is str:
-        raise malformed("an author is a row of two texts")
+        raise malformed("an author must be a row of two texts")
     return Authorship(*row)
 
 

@@ -297,7 +297,7 @@ def test_a_revert_takes_all_or_nothing() -> None:
     (decision,) = found.decisions
     assert (found.delta, found.reverts, decision.performed, decision.outcome) == ((), None, 0, Outcome.CONFLICTS)
     sides = Sides(Set("b", 1), Set("b", 2), None)
-    assert decision.conflicts == (Conflict("b", "edited again since then", sides),)
+    assert decision.conflicts == (Conflict("b", "edited again since", sides),)
 
 
 def test_a_reply_shows_what_fits_of_the_conflicts() -> None:

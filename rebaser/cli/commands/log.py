@@ -1,5 +1,6 @@
 """`rebaser log`: shows the commits of a change set, newest first."""
 
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -65,10 +66,7 @@ def log(
         console.table(
             ("position", "time", "by", "what"), [row.cells() for row in query.rows], styles={0: "yellow", 2: "cyan"}
         )
-    if query.rest is not None and console.is_terminal():
-        console.note(f"for older commits: rebaser log {key.workspace} {key.change_set}@{query.rest}")
-    elif not query.rows:
-        console.note(f"{key.workspace}/{key.change_set} has no such commits")
+    _say_rest(key, query, id_, all_)
     return 0
 
 
@@ -93,6 +91,16 @@ class _Row:
 
         what = entry_text(self.entry) if self.count == 1 else f"{self.count} commits without requests"
         return str(self.entry.sequence), time_text(self.entry.time), authors_text(self.entry), what
+
+
+def _say_rest(key: "ChangeSetKey", query: "_Query", id_: str | None, all_: bool) -> None:
+    if query.rest is not None and console.is_terminal():
+        words = ["rebaser", "log", key.workspace, f"{key.change_set}@{query.rest}"]
+        words += [shlex.quote(id_)] if id_ is not None else []
+        console.note(f"for older commits: {' '.join(words)}{' --all' if all_ else ''}")
+    elif not query.rows:
+        what = "" if id_ is None else f" that edit {id_}"
+        console.note(f"{key.workspace}/{key.change_set} has no commits{what}")
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ def revert(
     first, last = _range(commits, to)
     back_to = _position(to, key.change_set)
     done: list[EnqueueUpdatesResponse | RequestConflicts] = []
-    nothing = CommandFailed(f"there is no commit behind {key.change_set}@{to}: nothing to take back")
+    nothing = CommandFailed(f"there is no commit after {key.change_set}@{to}: nothing to take back")
 
     async def run() -> None:
         async with connect_client(nats, prefix) as client:
