@@ -67,6 +67,11 @@ def fits(glob: str, text: str) -> bool:
     return text[:1] == glob[0] and fits(glob[1:], text[1:])
 
 
+def as_null(update: Update) -> Update:
+    """`update` as a book has it, in which unset is the same as null."""
+    return Set(update.id, None) if isinstance(update, Unset) else update
+
+
 @dataclass
 class Book:
     """`touched`: the log sequence that last edited an id. `computed`: what updates of derived values have said.
@@ -104,7 +109,7 @@ class Book:
         stands = {id_: repr(self.definitions[id_]) for id_ in ids if id_ in self.definitions}
         if told is None:
             return "nothing is told"
-        found = {one.id: repr(Set(one.id, None) if isinstance(one, Unset) else one) for one in told}
+        found = {one.id: repr(as_null(one)) for one in told}
         wrong = [id_ for id_ in sorted({*stands, *found}) if stands.get(id_) != found.get(id_)]
         return ", ".join(f"{id_} was {stands.get(id_)}, not {found.get(id_)}" for id_ in wrong)
 
