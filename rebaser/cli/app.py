@@ -204,7 +204,7 @@ def _diff() -> Function:
 
 @LazyGroup.command(
     "revert",
-    "Take back the edits of commits: their values get the definitions that stood before.",
+    "Take back the edits of commits: each edited value gets the definition that it had before them.",
     examples(
         "rebaser revert shop draft 1234",
         "rebaser revert shop draft 1234..1240 --author ann -m 'wrong currency'",
