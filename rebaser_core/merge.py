@@ -90,5 +90,5 @@ class NetEffect:
             self._after[id_] = None if type(update) is Remove else update
 
     def inverse(self) -> tuple[PatchEntry, ...]:
-        """The patch that takes all of it back."""
+        """Return the patch that undoes the net effect: from each definition afterwards back to the one before."""
         return tuple([PatchEntry(id_, after, self._before[id_]) for id_, after in self._after.items()])

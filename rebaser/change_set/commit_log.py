@@ -44,10 +44,13 @@ MAX_BEFORE = 64 * 1024 * 1024  # bytes of what a commit replaces; few small requ
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 
-class UnreadableCommit(RebaserError):  # noqa: N818 - a state of the commit
-    """A commit that does not decode to what was encoded, which is a bug in Rebaser. Nothing of it was stored."""
+class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
+    """A commit of which nothing was stored, because that cannot succeed: the same commit would fail again.
 
-    default_code = "unreadable_commit"
+    It is larger than NATS accepts, or it does not decode to what was encoded, which is a bug in Rebaser.
+    """
+
+    default_code = "unstorable_commit"
 
 
 @record
@@ -179,7 +182,7 @@ class CommitLog:
     async def encode(self, commit: Commit) -> EncodedCommit:
         """Encode `commit` as it will be stored, with its parts in blobs if they are too large for a message.
 
-        Results that name rows of a view must be encoded while that view is open. Raises `UnreadableCommit` if the bytes
+        Results that name rows of a view must be encoded while that view is open. Raises `UnstorableCommit` if the bytes
         do not decode to the commit, `TransientError` if a blob cannot be stored.
         """
         limits = thresholds.now
@@ -225,9 +228,9 @@ class CommitLog:
         check_commit(encoded.commit, encoded.headers, encoded.payload)
         return encoded
 
-    def _unreadable(self, commit: Commit, reason: str) -> UnreadableCommit:
+    def _unreadable(self, commit: Commit, reason: str) -> UnstorableCommit:
         self.log.error("commit_unreadable", commit=commit.id, kind=commit.kind, reason=reason)
-        return UnreadableCommit(
+        return UnstorableCommit(
             f"a {commit.kind} commit of {self.key} was not stored because it cannot be read back: {reason}"
         )
 
@@ -235,7 +238,8 @@ class CommitLog:
         """Append and fold an encoded commit; returns its log sequence. Call within the same `append_lock`.
 
         Raises `FencedError` if another owner appended or the append was abandoned, `TransientError` if the commit
-        certainly did not land. An append that was published is settled even if the caller is cancelled.
+        certainly did not land, `UnstorableCommit` if it is larger than NATS accepts. An append that was published is
+        settled even if the caller is cancelled.
         """
         try:
             sequence = await self._publish(encoded, may_have_landed=False)
@@ -278,6 +282,12 @@ class CommitLog:
                 if error.err_code != TRY_AGAIN and not may_have_landed:
                     raise TransientError(f"commit refused: {error.message}", code="commit_refused") from error
                 self.log.warning("append_refused", commit=commit_id, reason=error.message)
+            except UnprocessableError as error:  # raised before anything is sent
+                size = len(encoded.payload)
+                self.log.warning("commit_too_large", commit=commit_id, bytes=size)
+                raise UnstorableCommit(
+                    f"a commit of {self.key} was not stored: {error.message} ({size:,} bytes)"
+                ) from error
             except (RequestTimeoutError, NoRespondersError, TransientError) as error:
                 may_have_landed = True
                 self._on_stream_error()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from rebaser.change_set.commit_log import CommitLog, UnreadableCommit
+from rebaser.change_set.commit_log import CommitLog, UnstorableCommit
 from rebaser.change_set.poison import PoisonDetector, Suspicion
 from rebaser.change_set.replies import inbox_allowed, reply
 from rebaser.change_set.request_reader import INTERNAL_CODES, DeferredRequest, RequestReader
@@ -107,10 +107,11 @@ class Processor:
         requests, deferred = await self._read(messages, suspicion)
         try:
             dead = await self._commit(messages, requests) if requests else []
-        except UnreadableCommit as error:
-            if len(requests) > 1:  # one of these requests is at fault, and the others must not wait for it
-                first = await self._process(messages[:1], suspicion)
-                return Processed(first.dead, messages[1:])
+        except UnstorableCommit as error:
+            if len(requests) > 1:  # they may be too many, or one is at fault and the others must not wait for it
+                half = len(requests) // 2
+                first = await self._process(messages[:half], suspicion)
+                return Processed(first.dead, [*first.rest, *messages[half:]])
             deferred = DeferredRequest(requests[0], RebaserError(error.message, code=INTERNAL_CODES[0]))
             expired = self._expired(deferred, messages[0])
             if expired is None:
@@ -136,7 +137,7 @@ class Processor:
             try:
                 request = suspicion.rejections.get(message.stream_sequence) or await self._reader.read(message)
                 if request.reverts is not None:
-                    return (requests or [await self._with_patch(request)]), None  # it is decided alone
+                    return (requests or [await self._with_patch(request)]), None  # a revert is decided alone
                 requests.append(request)
             except DeferredRequest as deferred:
                 expired = self._expired(deferred, message)

@@ -118,7 +118,7 @@ class NatsClient(Client):
         return self._pending_data_size <= self._max_pending_size
 
     def _write_waiting(self) -> None:
-        """Write what waits if the socket took all that was written before; otherwise have the flusher wait for it."""
+        """Write the pending bytes, or leave them to the flusher if the socket still holds earlier ones."""
         self._writing_soon = False
         if isinstance(self._transport, SafeTransport) and self._transport.is_drained:
             self._write_pending()

@@ -264,3 +264,25 @@ async def test_a_request_sent_twice_is_decided_once_however_wrong_the_clocks(
     async with fleet.owner(redelivered=False) as owner:
         await owner.decide_all()
     assert [ids for _, ids in await fleet.log()] == [["once"], ["other"]]
+
+
+async def test_requests_that_are_too_many_for_one_commit_take_several(
+    fleet: Fleet, js: JetStream, subjects: Subjects
+) -> None:
+    """Messages of 4 KiB are kept in the commit, so that some 250 of them are more than NATS accepts."""
+    settings = fleet.context.settings.model_copy(update={"batch_max_requests": 1_000})
+    fleet.context = replace(fleet.context, settings=settings)
+    ids = [f"r{number}" for number in range(400)]
+    for id_ in ids:
+        request = EnqueueUpdatesRequest(
+            RequestId(id_), KEY.workspace, KEY.change_set, (Set("a", id_),), message="\U0001f389" * 1024
+        )
+        headers, payload = encode(request)
+        await js.publish(subjects.requests(KEY), payload, headers)
+    async with fleet.owner(redelivered=False) as owner:
+        assert await owner.decide_all() == []
+        assert (stood := owner.commits.state.cells.update("a")) is not None
+        assert stood == Set("a", "r399")
+    decided = [ids for _, ids in await fleet.log()]
+    assert [id_ for group in decided for id_ in group] == ids
+    assert 2 <= len(decided) <= 4

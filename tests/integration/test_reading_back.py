@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rebaser.change_set import commit_log
-from rebaser.change_set.commit_log import CommitLog, UnreadableCommit, open_log
+from rebaser.change_set.commit_log import CommitLog, UnstorableCommit, open_log
 from rebaser.change_set.processor import QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
@@ -70,7 +70,7 @@ async def test_a_commit_that_does_not_read_back_is_not_stored(
     await append(commits, (Set("b", 2),))
     with monkeypatch.context() as patch:
         patch.setattr(commit_log, "encode_commit", lambda commit: garble(*encode_commit(commit)))
-        with pytest.raises(UnreadableCommit):
+        with pytest.raises(UnstorableCommit):
             await append(commits, (Set("a", 1),))
     assert len(events.named("commit_unreadable")) == 1
     assert await is_untouched(context, commits)
@@ -97,7 +97,7 @@ async def test_a_blob_that_does_not_read_back_is_named_by_no_commit(
     await append(commits, (Set("b", 2),))
     with monkeypatch.context() as patch:
         patch.setattr(commit_log, "encode_delta", lambda _: damaged(TABLE))
-        with pytest.raises(UnreadableCommit):
+        with pytest.raises(UnstorableCommit):
             await append(commits, TABLE, Kind.DVU)
     assert await is_untouched(context, commits)
 
@@ -108,7 +108,7 @@ async def test_updates_in_a_blob_are_read_back_too(context: Context, monkeypatch
     many = tuple([Set(f"v{at}", at) for at in range(thresholds.now.inline_max_updates + 1)])
     with monkeypatch.context() as patch:
         patch.setattr(commit_log, "encode_delta", lambda delta: encode_delta(delta[1:]))
-        with pytest.raises(UnreadableCommit):
+        with pytest.raises(UnstorableCommit):
             await append(commits, many)
     assert await is_untouched(context, commits)
     assert await append(commits, many) == 3
@@ -131,7 +131,7 @@ async def test_an_update_whose_results_do_not_read_back_is_tried_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(commit_log, "encode_commit", nameless)
-        with pytest.raises(UnreadableCommit):
+        with pytest.raises(UnstorableCommit):
             await dvu.run()
     assert commits.state.owes
     await dvu.run()

@@ -184,7 +184,7 @@ class World:
         self.trace(process.name, f"stands still for {seconds:.2f} s")
         if seconds > self.setup.ack_wait * 2 / 3:  # what is left of a lease, at least
             self.checker.strikes.note(server := process.name.partition("#")[0])
-            # It may announce a try when it wakes, before it learns that it lost its lease meanwhile.
+            # When it wakes, it may announce a try before it learns that it has lost its lease.
             self.loop.call_later(seconds, self.checker.strikes.note, server, context=NOBODY)
         process.pause()
         self.loop.call_later(seconds, process.resume, context=NOBODY)
