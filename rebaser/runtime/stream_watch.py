@@ -25,7 +25,7 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from rebaser_core import topology
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.subjects import Subjects
 
 log = structlog.get_logger(__name__)
@@ -124,7 +124,9 @@ class StreamWatch:
             snapshots = await self._snapshots()
             log.warning("streams_made", streams=gone, consumers=consumers)
         self._seen |= snapshots
-        if self._lost and len(snapshots) == len(self._names):
+        if again := [name for name in self._names if name not in snapshots]:
+            raise TransientError(f"{', '.join(again)} disappeared again", code="not_ready")
+        if self._lost:
             recreated, self._lost = self._lost, frozenset()
             listener.streams_recreated(recreated)
 

@@ -146,3 +146,26 @@ async def test_of_servers_that_make_a_stream_at_once_all_go_on(js: JetStream, su
         for end in (10, 3 * SEQUENCE_GAP, 7 * SEQUENCE_GAP):
             group.start_soon(ensure_topology, js, subjects, TopologyOptions(), {name: end})
     assert (await js.stream_info(name)).first_sequence > SEQUENCE_GAP
+
+
+async def test_a_server_is_unready_until_a_stream_that_disappears_again_exists(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    name = subjects.commits_stream
+    times = 0
+
+    async def make_in_vain(*arguments: Any) -> None:
+        nonlocal times
+        times += 1
+        await ensure_topology(*arguments)
+        if times in (2, 3):
+            await js.delete_stream(name)
+
+    monkeypatch.setattr(module, "ensure_topology", make_in_vain)
+    async with watched(js, subjects) as (streams, holder):
+        await js.delete_stream(name)
+        streams.check_soon()
+        await holder.made.wait()
+        assert times == 4
+    assert len(events.named("server_ready_again")) <= 1
+    assert [told for told, _ in holder.told] == ["lost", "made"]
