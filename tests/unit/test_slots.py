@@ -94,10 +94,10 @@ def test_without_a_limit_it_is_the_memory_of_the_machine(tmp_path: Path, lines: 
 # -- who yields ---------------------------------------------------------------------------------------------------
 
 
-def owner(active_at: float, **state: object) -> Owner:
+def owner(active_at: float, since: float = 0.0, **state: object) -> Owner:
     made = SimpleNamespace(
         state=OwnerState(**{"phase": Phase.ACTIVE, "busy": False, "active_at": active_at} | state),  # type: ignore[arg-type]
-        since=0.0,
+        since=since,
     )
     made.idle_for = lambda now: Owner.idle_for(made, now)  # type: ignore[arg-type]
     return cast("Owner", made)
@@ -137,3 +137,18 @@ def test_a_search_looks_at_a_sample_and_the_next_one_goes_on_behind_it() -> None
 def test_a_search_among_busy_owners_goes_on_until_one_is_idle() -> None:
     some = owners(*[owner(0.0, busy=True) for _ in range(crowd.SAMPLE * 3)], owner(1.0))
     assert crowd.find_idle(some, 10.0) is not None
+
+
+def test_idle_owners_yield_first_and_busy_ones_only_after_their_turn() -> None:
+    named = {
+        "idle": owner(5.0),
+        "idle for longer": owner(3.0),
+        "overdue": owner(9.0, since=2.0, busy=True),
+        "overdue for longer": owner(9.0, since=1.0, queued=True),
+        "busy": owner(9.0, since=6.0, busy=True),
+        "about to begin": owner(9.9, since=9.9),
+    }
+    chosen = crowd.yielding(list(named.values()), 10.0, turn=5.0)
+    assert [name for one in chosen for name, made in named.items() if made is one] == [
+        *("idle for longer", "idle", "overdue for longer", "overdue")
+    ]
