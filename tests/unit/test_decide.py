@@ -300,11 +300,19 @@ def test_a_revert_takes_all_or_nothing() -> None:
     assert decision.conflicts == (Conflict("b", "edited again since", sides),)
 
 
+def test_a_revert_names_the_position_that_it_is_based_on_like_any_edit() -> None:
+    state = defined((Set("a", 1),), (Set("b", 2),))
+    asked = reverting(state, PatchEntry("b", Set("b", 2), None))
+    assert outcome_of(state, replace(asked, expect_at=2)) == [SUCCESS]
+    assert outcome_of(state, replace(asked, expect_at=1)) == [MOVED]
+
+
 def test_a_reply_shows_what_fits_of_the_conflicts() -> None:
     long = "x" * 30_000
-    state = defined(tuple(Set(f"v{n}", long if n == 1 else n) for n in range(150)))
-    patch = [PatchEntry(f"v{n}", Set(f"v{n}", long), None) for n in range(150) if n != 1]
+    state = defined(tuple(Set(f"v{n}", long * 3 if n == 2 else long if n == 1 else n) for n in range(150)))
+    patch = [PatchEntry(f"v{n}", Set(f"v{n}", long), None) for n in range(150) if n not in (1, 2)]
     patch.insert(0, PatchEntry("v1", Set("v1", 1), None))
+    patch.insert(0, PatchEntry("v2", Set("v2", long), None))
     (decision,) = decide(state, EPOCH, [reverting(state, *patch)]).decisions
     assert len(decision.conflicts) == 100
     shown = [one.id for one in decision.conflicts if one.sides is not None]

@@ -94,6 +94,12 @@ def test_marks_are_bounded_and_the_newest_remain(rows: list[tuple[int, int, int]
     assert all(older.at_ms <= newer.at_ms for older, newer in pairwise(ever))
 
 
+def test_of_many_marks_the_first_and_the_newer_half_remain() -> None:
+    marks, ever = marked([(1, 1, 1)] * (3 * MAX_MARKS))
+    assert MAX_MARKS // 2 < len(marks) <= MAX_MARKS
+    assert (marks[0], marks[-MAX_MARKS // 2 :]) == (ever[0], ever[-MAX_MARKS // 2 :])
+
+
 def commit(state: ChangeSetState, checkpoint: CheckpointRef | None, at_ms: int) -> Commit:
     return Commit("c", state.last, Kind.CHECKPOINT, at_ms, "o", None, None, checkpoint=checkpoint)
 

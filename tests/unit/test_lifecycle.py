@@ -136,11 +136,6 @@ def test_it_is_quiet_for_a_period_after_its_last_work(busy_with: list[Event]) ->
     assert run((25.0, Tick()), state=state)[0].phase is Phase.RELEASING
 
 
-def test_a_debt_that_an_edit_removed_is_not_tried_again() -> None:
-    state, _ = run(DvuFailed(), Arrived(), (0.1, Decided(owes=False, more=False)), state=active(owes=True))
-    assert run((2.0, Tick()), state=state)[1] == [()]
-
-
 def test_what_the_last_look_finds_gets_a_task() -> None:
     _, effects = run((10, Tick()), Released(), Rechecked(work_left=True), state=active())
     assert effects[-1] == (Command.PUBLISH_TASK,)

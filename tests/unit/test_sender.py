@@ -69,6 +69,10 @@ def test_a_copy_is_another_message_to_the_stream() -> None:
         request.mark_as_copy()
         seen.add(request.headers[MESSAGE_ID])
     assert len(seen) == 3
+    other = OutgoingRequest(ChangeSetKey("ws", "cs"), RequestId("id"), "_INBOX.b", {}, b"")
+    assert other.headers[MESSAGE_ID] in seen
+    other.mark_as_copy()
+    assert other.headers[MESSAGE_ID] not in seen  # each caller is answered
 
 
 @pytest.mark.anyio
