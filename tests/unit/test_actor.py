@@ -15,6 +15,7 @@ from rebaser.change_set.lifecycle import (
     DvuEnded,
     DvuFailed,
     Effect,
+    Event,
     Loaded,
     Reason,
     Rechecked,
@@ -25,7 +26,11 @@ from rebaser.change_set.lifecycle import (
 
 pytestmark = pytest.mark.anyio
 
-REPLIES = {Command.LOAD: Loaded(owes=False), Command.ACK: Released(), Command.RECHECK: Rechecked(work_left=False)}
+REPLIES: dict[Effect, Event] = {
+    Command.LOAD: Loaded(owes=False),
+    Command.ACK: Released(),
+    Command.RECHECK: Rechecked(work_left=False),
+}
 
 
 class Scripted(Actor):
@@ -40,7 +45,7 @@ class Scripted(Actor):
     def perform(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             self.seen.append(effect)
-            if reply := REPLIES.get(effect):  # type: ignore[call-overload] # a `Nak` is none of its keys
+            if reply := REPLIES.get(effect):
                 self.post(reply)
             if effect in self.on:
                 self.on[effect]()
@@ -125,7 +130,12 @@ async def test_work_is_cancelled_whether_it_began_before_or_after_the_order() ->
 
     actor.on[Command.LOAD] = lambda: begin("before")
     actor.on[Command.AWAIT] = lambda: actor.post(Stop(Reason.SHUTDOWN))
-    actor.on[Command.CANCEL_WORK] = lambda: (actor.cancel_work(), begin("after"))[1]
+
+    def cancel() -> None:
+        actor.cancel_work()
+        begin("after")
+
+    actor.on[Command.CANCEL_WORK] = cancel
     with anyio.fail_after(10):
         await actor.run()
     assert sorted(ended) == ["after", "before"]

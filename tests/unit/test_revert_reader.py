@@ -103,11 +103,11 @@ async def test_the_limits_are_those_of_one_request(monkeypatch: pytest.MonkeyPat
     }
     assert len(await patch_of(monkeypatch, log, Reverts(3, 4), limit=2)) == 2
     assert await refused(monkeypatch, log, Reverts(3, 4), limit=1) == "too_large"
-    for blob in ("delta_blob", "before_blob"):
-        large = rebase(3, 2, Set("a", 1), **{blob: BlobRef("x", revert_reader.MAX_BYTES - 100)})
-        assert await patch_of(monkeypatch, {3: large}, Reverts(3, 3)) == (BACK_A,)
-        larger = rebase(3, 2, Set("a", 1), **{blob: BlobRef("x", revert_reader.MAX_BYTES - 99)})
-        assert await refused(monkeypatch, {3: larger}, Reverts(3, 3)) == "too_large"
+    fits, too_large = [BlobRef("x", revert_reader.MAX_BYTES - size) for size in (100, 99)]
+    for commit in (rebase(3, 2, Set("a", 1), delta_blob=fits), rebase(3, 2, Set("a", 1), before_blob=fits)):
+        assert await patch_of(monkeypatch, {3: commit}, Reverts(3, 3)) == (BACK_A,)
+    for commit in (rebase(3, 2, Set("a", 1), delta_blob=too_large), rebase(3, 2, Set("a", 1), before_blob=too_large)):
+        assert await refused(monkeypatch, {3: commit}, Reverts(3, 3)) == "too_large"
     assert await refused(monkeypatch, {}, Reverts(3, 101)) == "no_such_position"
 
 
