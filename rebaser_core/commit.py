@@ -7,7 +7,7 @@ every process.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rebaser_core.ids import RequestId
 from rebaser_core.record import record
@@ -23,6 +23,7 @@ class Kind(StrEnum):
     DVU = "dvu"  # derived values were brought up to date
     ATTEMPT = "attempt"  # a request or a DVU is being tried again; the number of attempts is bounded
     CHECKPOINT = "checkpoint"  # no value changed; names a checkpoint
+    CREATE = "create"  # begins the log of a change set that was created by a request
 
 
 class Outcome(StrEnum):
@@ -67,11 +68,15 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRef:
-    """Address and size (bytes) of the newest checkpoint, and the log sequence whose state it holds."""
+    """Address and size (bytes) of the newest checkpoint, and the log sequence whose state it holds.
+
+    `changes`, in branches: the blob with the branch's changes as of the checkpoint (`rebaser_core.branch`).
+    """
 
     address: str
     sequence: int
     size: int
+    changes: "BlobRef | None" = None
 
 
 DVU_ATTEMPT = 0  # `Attempt.sequence` of attempts at the DVU; no request has this sequence
@@ -131,6 +136,72 @@ class Reverts:
     request: RequestId | None = None
 
 
+class BranchStatus(StrEnum):
+    """Whether a change set accepts edits."""
+
+    OPEN = "open"
+    KEPT = "kept"  # closed from the beginning: a tag
+
+
+@record
+class BranchSummary:
+    """What the header of a commit says of a branch after that commit.
+
+    `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
+    edited back to them since the last checkpoint. `origin` is the parent, as of log sequence `origin_sequence`; empty
+    if the change set began empty.
+    """
+
+    target: str
+    base: int
+    status: BranchStatus
+    changes: int
+    conflicts: int
+    origin: str
+    origin_sequence: int
+
+
+@record
+class TailRow:
+    """A message that a `create` copied from the log of its parent: its sequence there, and its content.
+
+    `body` is the wire map of a commit in `version`, without what folding does not need. It is None if the message was
+    not a commit.
+    """
+
+    sequence: int
+    version: int = 0
+    body: dict[str, Any] | None = field(default=None, hash=False)
+
+
+@record
+class Origin:
+    """What a change set was created from: its parent `change_set` as of log sequence `sequence`.
+
+    `target`: the change set that this one branches from, and will be applied to: the parent, or the target of the
+    parent. `base`: the log sequence of the target up to which its commits are contained in this change set.
+
+    `tail`: the messages of the parent's log between its checkpoint and `sequence`. If `tail_blob` is set, they are in
+    that blob, and `tail` of a decoded commit is empty until the caller loads it.
+    """
+
+    change_set: str
+    sequence: int
+    target: str
+    base: int
+    tail: tuple[TailRow, ...] = ()
+    tail_blob: BlobRef | None = None
+
+
+@record
+class CarriedOutcome:
+    """An outcome that the log of a change set recorded before the change set was created."""
+
+    decision: Decision
+    commit: int
+    at_ms: int
+
+
 @record
 class Commit:
     """One log entry.
@@ -144,6 +215,14 @@ class Commit:
     are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty until the
     caller loads it. Folding needs neither. `authors`: one for each of `requests`, or none at all. `reverts`: what the
     commit takes back.
+
+    Of a `create` commit: `origin`, None for a change set that begins empty; `status`, None for open; `carried`, the
+    outcomes recorded in front of it. It needs nothing in front of it in its log, and `checkpoint` is that of the
+    parent. Commits behind it name the same checkpoint until the change set has one of its own. Until then, `begin` is
+    the sequence of the `create` commit.
+
+    `edited`, `branch` and `blobs` are only in headers, and a decoded commit lacks them: the newest commit with edits
+    (0: this one), the branch after this commit, and the addresses of all blobs that the log needs from this message on.
     """
 
     id: str
@@ -169,3 +248,10 @@ class Commit:
     before_blob: BlobRef | None = None
     authors: tuple[Authorship, ...] = ()
     reverts: Reverts | None = None
+    origin: Origin | None = None
+    status: BranchStatus | None = None
+    carried: tuple[CarriedOutcome, ...] = ()
+    begin: int = 0
+    edited: int = field(default=0, compare=False, repr=False)
+    branch: BranchSummary | None = field(default=None, compare=False, repr=False)
+    blobs: tuple[str, ...] = field(default=(), compare=False, repr=False)

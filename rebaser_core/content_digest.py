@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
+from rebaser_core.branch import Create
 from rebaser_core.commit import Reverts
 from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import canonical
@@ -20,9 +21,11 @@ def digest_of(
     from_change_set: str | None,
     recompute: Recompute | None,
     expect_at: int | None = None,
-    revert: Reverts | None = None,
+    action: Reverts | Create | None = None,
 ) -> bytes:
-    """The digest of a request's content. Its author and message are not part of it."""
+    """The digest of a request's content. Its author and message are not part of it. `action`: what it does instead of
+    edits.
+    """
     parts = [_bytes_of(update) for update in updates]
     if from_change_set is not None:
         parts.append(b"from" + canonical(from_change_set))
@@ -30,8 +33,10 @@ def digest_of(
         parts.append(b"recompute" + canonical(recompute.to_wire()))
     if expect_at is not None:
         parts.append(b"expect%d;" % expect_at)
-    if revert is not None:
-        parts.append(b"revert%d-%d;%b" % (revert.first, revert.last, canonical(revert.request)))
+    if type(action) is Reverts:
+        parts.append(b"revert%d-%d;%b" % (action.first, action.last, canonical(action.request)))
+    if type(action) is Create:
+        parts.append(b"create" + canonical([action.parent, action.at, action.target, action.closed]))
     return hashlib.blake2b(b"".join(parts), digest_size=SIZE).digest()
 
 

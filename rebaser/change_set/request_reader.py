@@ -68,6 +68,8 @@ class RequestReader:
                 error = UnprocessableError("the request names another change set", code="wrong_change_set")
                 return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
             request_id = request.id
+            if request.create is not None:
+                raise UnsupportedVersion("this server creates no change sets")  # noqa: TRY301 - as below
             updates, blob = request.updates, None
             if request.revert is not None:
                 updates = ()

@@ -15,7 +15,16 @@ from rebaser_core.blob_address import check_address
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_loader import PartLoader, RowBatch
-from rebaser_core.checkpoint.schema import COLUMNS, SCHEMAS, listed, natural, read_json, read_template, text
+from rebaser_core.checkpoint.schema import (
+    COLUMNS,
+    SCHEMAS,
+    listed,
+    natural,
+    read_branch,
+    read_json,
+    read_template,
+    text,
+)
 from rebaser_core.commit import Applied, Attempt
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import RebaserError, UnsupportedVersion
@@ -86,7 +95,7 @@ class ChainReader:
         state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
         state.attempts, state.recompute = head.attempts, head.recompute
         state.edited, state.untracked = head.edited, head.untracked
-        state.weight, state.marks = head.weight, head.marks
+        state.weight, state.marks, state.branch = head.weight, head.marks, head.branch
         edited = state.cells.columns.edited
         if edited.min() < 0 or max(state.edited, state.untracked, int(edited.max())) > state.last:
             raise malformed("a value was defined by a commit that is newer than the checkpoint")
@@ -225,6 +234,7 @@ class _Head:
         self.counts = [natural(raw.get("values")), natural(raw.get("roots")), self.outcomes]
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
         self.weight, self.marks = _history(raw.get("history"))
+        self.branch = read_branch(raw.get("branch"))
         self.edited = self.untracked = self.last  # as far as an older format tells
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))

@@ -5,8 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from rebaser_core.branch import Branch
 from rebaser_core.encoding.payload import JSON, loads, malformed
 from rebaser_core.limits import COMMIT_LIMITS
+from rebaser_core.messages.origin import read_status
 from rebaser_core.state.templates import Template
 
 FORMAT = "rebaser-checkpoint"
@@ -85,3 +87,18 @@ def listed(item: object, exactly: int | None = None) -> list[Any]:
     if type(item) is not list or (exactly is not None and len(item) != exactly):
         raise malformed("not a list of the expected length")
     return item
+
+
+def write_branch(branch: Branch) -> list[Any]:
+    """The JSON of a branch without its changes, which have a blob of their own."""
+    origin, target = [branch.origin, branch.origin_sequence], [branch.target, branch.base]
+    return [branch.birth, origin, target, branch.status.value]
+
+
+def read_branch(raw: object) -> Branch | None:
+    """The inverse of `write_branch`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown status."""
+    if raw is None:
+        return None
+    birth, origin, target, status = listed(raw, 4)
+    (parent, sequence), (name, base) = listed(origin, 2), listed(target, 2)
+    return Branch(natural(birth), text(parent), natural(sequence), text(name), natural(base), read_status(text(status)))

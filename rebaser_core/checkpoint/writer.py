@@ -13,21 +13,25 @@ from numpy.typing import NDArray
 
 from rebaser_core import thresholds
 from rebaser_core.blob_address import address_of
+from rebaser_core.branch import differing
 from rebaser_core.checkpoint import schema
 from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_rows import PartRows, make_batch
-from rebaser_core.checkpoint.schema import SCHEMAS, write_json, write_template
+from rebaser_core.checkpoint.schema import SCHEMAS, write_branch, write_json, write_template
 from rebaser_core.ids import RequestId
+from rebaser_core.merge import Definition
 from rebaser_core.messages.decision import write_decision, write_digests
+from rebaser_core.messages.tail import encode_changes
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenCheckpoint:
-    """The parts to store, oldest first, and the chain that ends with them."""
+    """The parts to store, oldest first, and the chain that ends with them. `changes`: a blob, in branches."""
 
     parts: list[bytes]
     chain: Chain
+    changes: bytes | None = None
 
 
 class CheckpointDraft:
@@ -58,6 +62,10 @@ class CheckpointDraft:
         self._version = schema.VERSION if tracked else schema.UNTRACKED_VERSION
         self._edited = {"edited": state.edited, "untracked": state.untracked} if tracked else {}
         self._history = [state.weight, [[mark.sequence, mark.named, mark.at_ms, mark.weight] for mark in state.marks]]
+        branch = state.branch
+        self._branch = {} if branch is None else {"branch": write_branch(branch)}
+        self._changes_at_base = None if branch is None or not branch.target else list(branch.changes.items())
+        self._changed: list[tuple[str, Definition, Definition]] | None = None
         self._copied: PartRows | None = None
         self._values = view.columns.size
 
@@ -68,6 +76,10 @@ class CheckpointDraft:
     def copy(self) -> None:
         """Copy the rows to be written."""
         self._copied = PartRows(self._view, *self._select(), version=self._version)
+        here = self._columns.update
+        if self._changes_at_base is not None:
+            patch = differing(self._changes_at_base, here)
+            self._changed = [(entry.id, entry.base, entry.theirs) for entry in patch]
 
     def write(self) -> WrittenCheckpoint:
         """Encode the checkpoint; `copy` must have run."""
@@ -92,7 +104,8 @@ class CheckpointDraft:
             else:
                 chain = replace(chain, deltas=(*chain.deltas, part))
             if at >= rows.count:
-                return WrittenCheckpoint(parts, chain)
+                changes = None if self._changed is None else encode_changes(self._changed)
+                return WrittenCheckpoint(parts, chain, changes)
 
     def _select(self) -> tuple[NDArray[Any], list[str], NDArray[Any]]:
         """The rows to write, removed ids without a row, and rows that others only refer to."""
@@ -136,6 +149,7 @@ class CheckpointDraft:
             "deltas": [[part.address, part.size] for part in chain.deltas],
             "history": self._history,
             **self._edited,
+            **self._branch,
         }
         out.write_metadata({schema.HEAD: head})
 

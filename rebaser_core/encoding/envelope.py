@@ -19,10 +19,13 @@ from rebaser_core.limits import DEFAULT_LIMITS, Limits
 
 __all__ = [
     "APPLIED",
+    "BLOBS",
+    "BRANCH",
     "CBOR",
     "CONTENT_TYPE",
     "DEBT",
     "DIGESTS",
+    "EDITED",
     "JSON",
     "MESSAGE_ID",
     "MESSAGE_TYPE",
@@ -49,6 +52,9 @@ APPLIED: Final = "X-Applied"
 DEBT: Final = "X-Debt"
 UNKNOWN: Final = "X-Unknown-Functions"
 DIGESTS: Final = "X-Digests"
+EDITED: Final = "X-Edited"
+BRANCH: Final = "X-Branch"
+BLOBS: Final = "X-Blobs"
 REDRIVE: Final = "X-Redrive"  # how often a request was redriven from the dead letters
 
 M = TypeVar("M")
@@ -97,6 +103,17 @@ class MessageType(Generic[M]):
     @property
     def current(self) -> int:
         return len(self.bodies)
+
+    def decode_body(self, content: dict[str, Any], version: int, limits: Limits) -> M:
+        """Decode the wire map of a message in `version`, and upgrade it to the current version."""
+        if self.quick is not None:
+            message = self.quick(content, limits, version)
+            if message is not None:
+                return message
+        body = validate(self.bodies[version - 1], content)
+        for upgrade in self.upgrades[version - 1 :]:
+            body = upgrade(body)
+        return self.read(body, limits, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +223,7 @@ class MessageRegistry:
         if expect is not None and kind.message is not expect:
             raise UnprocessableError(f"unexpected message type {kind.name}", code="unexpected_message_type")
         raw = loads(peeked.content_type, payload, limits)
-        content = unwrap(raw, peeked.version)
-        if kind.quick is not None:
-            message = kind.quick(content, limits, peeked.version)
-            if message is not None:
-                return message
-        body = validate(kind.bodies[peeked.version - 1], content)
-        for upgrade in kind.upgrades[peeked.version - 1 :]:
-            body = upgrade(body)
-        return kind.read(body, limits, peeked.version)
+        return kind.decode_body(unwrap(raw, peeked.version), peeked.version, limits)
 
     def lowest(self, message: object) -> int:
         """The version in which a message is written: the lowest that can express it."""

@@ -11,6 +11,14 @@ from rebaser_core.commit import Commit
 from rebaser_core.encoding.envelope import CBOR, DIGESTS, ContentType, Headers, MessageRegistry, Peeked
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.limits import COMMIT_LIMITS, Limits
+from rebaser_core.messages.branch_headers import (
+    branch_headers,
+    decode_addresses,
+    encode_addresses,
+    read_blobs,
+    read_branch,
+    read_edited,
+)
 from rebaser_core.messages.commit import COMMIT, check_is_commit
 from rebaser_core.messages.decision import add_digests
 from rebaser_core.messages.delta import (
@@ -26,6 +34,15 @@ from rebaser_core.messages.read_back import surely_reads_back
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
 from rebaser_core.messages.response import RESPONSE
 from rebaser_core.messages.sweep_headers import read_sweep_headers, read_unknown, sweep_headers
+from rebaser_core.messages.tail import (
+    check_tail,
+    copy_row,
+    decode_changes,
+    decode_tail,
+    encode_changes,
+    encode_tail,
+    read_row,
+)
 from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Status, Success
 
 __all__ = [
@@ -43,15 +60,27 @@ __all__ = [
     "Success",
     "check_commit",
     "check_delta",
+    "check_tail",
+    "copy_row",
     "decode",
+    "decode_addresses",
+    "decode_changes",
     "decode_commit",
     "decode_delta",
+    "decode_tail",
     "decode_updates_blob",
     "encode",
+    "encode_addresses",
+    "encode_changes",
     "encode_commit",
     "encode_delta",
+    "encode_tail",
     "encode_updates_blob",
     "peek",
+    "read_blobs",
+    "read_branch",
+    "read_edited",
+    "read_row",
     "read_sweep_headers",
     "read_unknown",
 ]
@@ -67,6 +96,8 @@ def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dic
     """`(headers, payload)` of a commit, including the headers for the sweeper."""
     headers, payload = REGISTRY.encode(commit, content_type)
     headers.update(sweep_headers(commit))
+    if commit.edited or commit.branch is not None or commit.blobs:
+        headers.update(branch_headers(commit))
     return headers, payload
 
 
@@ -80,9 +111,18 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
     expected = commit if commit.delta_blob is None else replace(commit, delta=())
     if commit.before_blob is not None:
         expected = replace(expected, before=())
+    if commit.origin is not None:
+        if commit.origin.tail_blob is not None:
+            expected = replace(expected, origin=replace(commit.origin, tail=()))
+        else:
+            after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
+            check_tail(commit.origin.tail, after, commit.origin.sequence)
     if decode_commit(headers, payload) != expected:
         raise malformed("it decodes to another commit")
     if read_sweep_headers(headers) != (commit.applied, commit.debt):
+        raise malformed("its headers do not match the commit")
+    told = read_edited(headers, 0), read_branch(headers), read_blobs(headers)
+    if told != (commit.edited, commit.branch, commit.blobs):
         raise malformed("its headers do not match the commit")
 
 

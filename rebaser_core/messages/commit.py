@@ -33,6 +33,15 @@ from rebaser_core.ids import RequestId
 from rebaser_core.limits import Limits
 from rebaser_core.messages.decision import read_decision, write_decision
 from rebaser_core.messages.delta import read_delta, write_delta
+from rebaser_core.messages.origin import (
+    OriginV3,
+    read_blob,
+    read_carried,
+    read_origin,
+    read_status,
+    write_blob,
+    write_create,
+)
 from rebaser_core.updates import Update, any_match, parse_recompute
 
 MATCHES = 2  # the first version in which inputs may be patterns
@@ -84,6 +93,12 @@ class CommitV2(CommitV1):
     recompute: list[Any] = Field(default_factory=list)
 
 
+class CheckpointV3(CheckpointV1):
+    """`changes`, in branches: address and size of the blob with the changes as of the checkpoint."""
+
+    changes: dict[str, Any] | None = None
+
+
 class RevertsV3(Body):
     first: Count
     last: Count
@@ -95,11 +110,18 @@ class CommitV3(CommitV2):
 
     `before`, of `rebase` commits, has the form of `delta`. If it is missing, no id of the delta existed before; if it
     is null, the previous definitions are unknown. `authors`: a row of author and message for each of `requests`.
+    `origin`, `status` and `carried` are those of a `create` commit.
     """
+
+    checkpoint: CheckpointV3 | None = None
 
     before: dict[str, Any] | None = Field(default_factory=dict)
     authors: list[Any] = Field(default_factory=list)
     reverts: RevertsV3 | None = None
+    begin: Count = 0
+    origin: OriginV3 | None = None
+    status: str | None = None
+    carried: list[Any] = Field(default_factory=list)
 
 
 def upgrade_v1(old: CommitV1) -> CommitV2:
@@ -108,7 +130,10 @@ def upgrade_v1(old: CommitV1) -> CommitV2:
 
 def upgrade_v2(old: CommitV2) -> CommitV3:
     fields = {name: getattr(old, name) for name in CommitV2.model_fields}
-    return CommitV3.model_construct(before=None, authors=[], reverts=None, **fields)
+    if old.checkpoint is not None:
+        ref = old.checkpoint
+        fields["checkpoint"] = CheckpointV3.model_construct(address=ref.address, sequence=ref.sequence, size=ref.size)
+    return CommitV3.model_construct(before=None, **fields)
 
 
 _KINDS = {str(kind): kind for kind in Kind}
@@ -132,7 +157,7 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
         tuple([read_decision(row) for row in body.requests]),
         delta,
         blob,
-        CheckpointRef(check_address(checkpoint.address), checkpoint.sequence, checkpoint.size) if checkpoint else None,
+        _read_checkpoint(checkpoint) if checkpoint else None,
         Attempt(attempt.sequence, attempt.count, attempt.first_ms, attempt.deaths) if attempt else None,
         body.forget_before_ms,
         tuple([parse_recompute(raw, limits) for raw in body.recompute]),
@@ -141,7 +166,29 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
         before_blob=before_blob,
         authors=_read_authors(body.authors, len(body.requests)),
         reverts=_read_reverts(reverts) if reverts else None,
+        begin=body.begin,
+        **_read_create(kind, body),
     )
+
+
+def _read_create(kind: Kind, body: CommitV3) -> dict[str, Any]:
+    """The fields that only `create` commits have."""
+    if kind is not Kind.CREATE:
+        if body.origin is not None or body.status is not None or body.carried:
+            raise malformed(f"a {kind} commit creates nothing")
+        return {}
+    if body.delta is not None or body.begin:
+        raise malformed("a create commit changes no value, and begins a log")
+    return {
+        "origin": None if body.origin is None else read_origin(body.origin),
+        "status": None if body.status is None else read_status(body.status),
+        "carried": tuple([read_carried(row) for row in body.carried]),
+    }
+
+
+def _read_checkpoint(body: CheckpointV3) -> CheckpointRef:
+    changes = None if body.changes is None else read_blob(body.changes)
+    return CheckpointRef(check_address(body.address), body.sequence, body.size, changes)
 
 
 # The fields of nearly all commits: those that decide requests, and those of dependent values updates.
@@ -203,7 +250,7 @@ def _read_changes(kind: Kind, raw: dict[str, Any] | None, limits: Limits, versio
     if raw is None:
         return (), None
     if "address" in raw:
-        return (), _read_blob(raw)
+        return (), read_blob(raw)
     return read_delta(kind, raw, limits if version >= MATCHES else limits.without_matches), None
 
 
@@ -236,13 +283,6 @@ def _read_reverts(body: RevertsV3) -> Reverts:
     return Reverts(body.first, body.last, None if body.request is None else RequestId(body.request))
 
 
-def _read_blob(raw: dict[str, Any]) -> BlobRef:
-    size = raw.get("size")
-    if len(raw) != 2 or type(size) is not int or size < 0:
-        raise malformed("a blob is an address and a size")
-    return BlobRef(check_address(raw["address"]), size)
-
-
 def _lowest(commit: Commit) -> int:
     if _has_history(commit):
         return HISTORY
@@ -250,7 +290,10 @@ def _lowest(commit: Commit) -> int:
 
 
 def _has_history(commit: Commit) -> bool:
-    return commit.before is not None or bool(commit.authors) or commit.reverts is not None
+    if commit.before is not None or commit.authors or commit.reverts is not None:
+        return True
+    in_branch = commit.checkpoint is not None and commit.checkpoint.changes is not None
+    return in_branch or commit.begin > 0 or commit.kind is Kind.CREATE
 
 
 def _has_match(commit: Commit) -> bool:
@@ -277,6 +320,8 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
     if commit.checkpoint is not None:
         ref = commit.checkpoint
         wire["checkpoint"] = {"address": ref.address, "sequence": ref.sequence, "size": ref.size}
+        if ref.changes is not None:
+            wire["checkpoint"]["changes"] = write_blob(ref.changes)
     if commit.attempt is not None:
         wire["attempt"] = _write_attempt(commit.attempt)
     wire |= {"forgetBeforeMs": commit.forget_before_ms} if commit.forget_before_ms else {}
@@ -295,7 +340,7 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
 def _add_history(commit: Commit, wire: dict[str, Any]) -> None:
     if commit.kind is Kind.REBASE:
         if commit.before_blob is not None:
-            wire["before"] = {"address": commit.before_blob.address, "size": commit.before_blob.size}
+            wire["before"] = write_blob(commit.before_blob)
         elif commit.before is None:
             wire["before"] = None
         elif commit.before:
@@ -306,6 +351,10 @@ def _add_history(commit: Commit, wire: dict[str, Any]) -> None:
         wire["reverts"] = {"first": commit.reverts.first, "last": commit.reverts.last}
         if commit.reverts.request is not None:
             wire["reverts"]["request"] = commit.reverts.request
+    if commit.begin:
+        wire["begin"] = commit.begin
+    if commit.kind is Kind.CREATE:
+        wire |= write_create(commit)
 
 
 def _write_attempt(attempt: Attempt) -> dict[str, int]:
@@ -315,7 +364,7 @@ def _write_attempt(attempt: Attempt) -> dict[str, int]:
 
 def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
     if commit.delta_blob is not None:  # if `delta` is not empty, it is the loaded copy
-        return {"address": commit.delta_blob.address, "size": commit.delta_blob.size}
+        return write_blob(commit.delta_blob)
     if version < MATCHES and _has_match(commit):
         raise UnprocessableError("version 1 of a commit has no inputs by pattern", code="invalid_commit")
     return write_delta(commit.delta)

@@ -25,13 +25,17 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
     """Whether `headers` and `payload` are certain to decode to `commit`.
 
     Examines only CBOR commits of version 1 or 3 that decide requests and set values that were set before, with all
-    parts inline; returns False for others.
+    parts inline, in a change set that is no branch; returns False for others.
 
     Raises `UnprocessableError` if `payload` is not CBOR.
     """
     if commit.kind is not Kind.REBASE or commit.delta_blob is not None or commit.checkpoint is not None:
         return False
     if commit.attempt is not None or commit.recompute or commit.before_blob is not None or commit.reverts is not None:
+        return False
+    if commit.origin is not None or commit.status is not None or commit.branch is not None or commit.carried != ():
+        return False
+    if commit.begin != 0 or commit.edited or commit.blobs:
         return False
     header = headers.get
     version, usual = ("1", USUAL) if commit.before is None else ("3", USUAL_HISTORY)

@@ -1,12 +1,15 @@
 """The request to edit a change set, or to compute derived values again.
 
 Version 1 names a blob with its updates. Version 2 can contain its updates. Version 3 adds `recompute`, and its inputs
-may be patterns. Version 4 adds `author`, `message`, `expect` and `revert`.
+may be patterns. Version 4 adds `author`, `message`, `expect`, `revert` and `create`.
 """
 
 from typing import Any
 
+from pydantic import Field
+
 from rebaser_core.blob_address import check_address
+from rebaser_core.branch import Create
 from rebaser_core.commit import Reverts
 from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.encoding.payload import malformed
@@ -29,7 +32,8 @@ class EnqueueUpdatesRequest:
 
     `author` and `message`: who sends it, and why, as the sender claims. `expect_at`: the log sequence that the sender
     saw; the request is refused if one of its ids was defined or removed after it. `revert`: the commits to take back;
-    such a request has no updates, and asks for nothing else.
+    such a request has no updates, and asks for nothing else. `create`: what to create the change set from; the same
+    holds for such a request, and it expects nothing.
     """
 
     id: RequestId
@@ -43,6 +47,7 @@ class EnqueueUpdatesRequest:
     message: str = ""
     expect_at: int | None = None
     revert: Reverts | None = None
+    create: Create | None = None
 
 
 class RequestV1(Body):
@@ -76,11 +81,19 @@ class RevertV4(Body):
     request: str | None = None
 
 
+class CreateV4(Body):
+    parent: str | None = Field(None, alias="from")
+    at: Count | None = None
+    target: str | None = None
+    closed: bool = False
+
+
 class RequestV4(RequestV3):
     author: str = ""
     message: str = ""
     expect: ExpectV4 | None = None
     revert: RevertV4 | None = None
+    create: CreateV4 | None = None
 
 
 def upgrade_v1(old: RequestV1) -> RequestV2:
@@ -96,9 +109,11 @@ def upgrade_v3(old: RequestV3) -> RequestV4:
 
 
 def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesRequest:
-    if body.revert is not None:
+    if body.create is not None and (body.revert is not None or body.expect is not None):
+        raise malformed("a request that creates a change set asks for nothing else")
+    if body.revert is not None or body.create is not None:
         if (body.updates, body.updates_address, body.from_change_set_id, body.recompute) != (None,) * 4:
-            raise malformed("a revert has no updates, and recomputes nothing")
+            raise malformed("a request to revert or to create has no updates, and recomputes nothing")
     elif (body.updates is None) == (body.updates_address is None):
         raise malformed("a request has either updates or updatesAddress")
     return EnqueueUpdatesRequest(
@@ -113,6 +128,7 @@ def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesReques
         _text(body.message, "message", MAX_MESSAGE),
         None if body.expect is None else body.expect.at,
         None if body.revert is None else _read_revert(body.revert),
+        None if body.create is None else _read_create(body.create),
     )
 
 
@@ -125,6 +141,21 @@ def _text(text: str, what: str, longest: int) -> str:
 def _read_revert(body: RevertV4) -> Reverts:
     request = None if body.request is None else check_request_id(body.request)
     return _check_revert(Reverts(body.first, body.last, request))
+
+
+def _read_create(body: CreateV4) -> Create:
+    create = Create(body.parent, body.at, body.target, body.closed)
+    for name in (create.parent, create.target):
+        if name is not None:
+            check_token(name, "change set")
+    return check_create(create)
+
+
+def check_create(create: Create) -> Create:
+    """Return `create`; raises `UnprocessableError` if its fields do not fit together."""
+    if create.parent is None and (create.at is not None or create.target is not None):
+        raise malformed("a change set without a parent has neither a position nor a target")
+    return create
 
 
 def _check_revert(reverts: Reverts) -> Reverts:
@@ -167,7 +198,9 @@ def _lowest(request: EnqueueUpdatesRequest) -> int:
 
 
 def _is_v4(request: EnqueueUpdatesRequest) -> bool:
-    return bool(request.author or request.message) or request.expect_at is not None or request.revert is not None
+    if request.author or request.message or request.expect_at is not None:
+        return True
+    return request.revert is not None or request.create is not None
 
 
 def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
@@ -177,8 +210,10 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
         "changeSetId": request.change_set_id,
     }
     if version < 4 and _is_v4(request):
-        raise UnprocessableError(f"version {version} has no author, message, expect or revert", code="invalid_request")
-    if request.revert is not None:
+        raise UnprocessableError(
+            f"version {version} has no author, message, expect, revert or create", code="invalid_request"
+        )
+    if request.revert is not None or request.create is not None:
         return wire | _write_v4(request)
     if (request.updates is None) == (request.updates_address is None):
         raise UnprocessableError("a request has either updates or an address of them", code="invalid_request")
@@ -212,7 +247,20 @@ def _write_v4(request: EnqueueUpdatesRequest) -> dict[str, Any]:
         wire["revert"] = {"first": request.revert.first, "last": request.revert.last}
         if request.revert.request is not None:
             wire["revert"]["request"] = request.revert.request
+    if request.create is not None:
+        wire["create"] = _write_create(check_create(request.create))
     return wire
+
+
+def _write_create(create: Create) -> dict[str, Any]:
+    wire: dict[str, Any] = {}
+    if create.parent is not None:
+        wire["from"] = create.parent
+    if create.at is not None:
+        wire["at"] = create.at
+    if create.target is not None:
+        wire["target"] = create.target
+    return wire | {"closed": True} if create.closed else wire
 
 
 REQUEST = MessageType(

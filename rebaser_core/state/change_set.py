@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from rebaser_core import thresholds
+from rebaser_core.branch import Branch
 from rebaser_core.commit import (
     DVU_ATTEMPT,
     Applied,
@@ -73,7 +74,7 @@ class ChangeSetState:
     functions that the writer of the newest commit did not have (not part of checkpoints). `edited`: the log sequence
     of the newest commit with edits. `untracked`: a value whose `edited` is 0 was last defined at this log sequence or
     before; older checkpoints do not say when. `marks`: the checkpoints that commits have named, oldest first. `weight`:
-    the weight of the log in bytes, counted as in `Mark`.
+    the weight of the log in bytes, counted as in `Mark`. `branch`: None unless a request created the change set.
     """
 
     def __init__(self) -> None:
@@ -92,6 +93,7 @@ class ChangeSetState:
         self.untracked = 0
         self.marks: list[Mark] = []
         self.weight = 0
+        self.branch: Branch | None = None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -191,24 +193,21 @@ class ChangeSetState:
     def fold(self, sequence: int, commit: Commit, weight: int = 0) -> None:
         """Apply the commit at log sequence `sequence`; its delta must be loaded. `weight`: bytes it adds to the log.
 
+        A `create` commit is folded into the state of the parent that it names, or into an empty state.
+
         Raises `BrokenChain` and changes nothing if the commit does not follow `last`.
         """
-        if commit.previous != self.last or sequence <= self.last:
-            raise BrokenChain(f"commit {sequence} follows {commit.previous}, but the state is at {self.last}")
-        if commit.kind is Kind.DVU:
+        follows = commit.previous
+        if commit.kind is Kind.CREATE:
+            follows = 0 if commit.origin is None else commit.origin.sequence
+        if follows != self.last or sequence <= self.last:
+            raise BrokenChain(f"commit {sequence} follows {follows}, but the state is at {self.last}")
+        if commit.kind is Kind.CREATE:
+            self._begin(sequence, commit)
+        elif commit.kind is Kind.DVU:
             self._apply_computed(commit)
         else:
-            self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
-            apply, roots = self.cells.apply, self.roots
-            for update in commit.delta:
-                if apply(update, sequence):  # type: ignore[arg-type] # the delta of any other kind has updates
-                    roots[update.id] = sequence
-            if commit.delta:
-                self.edited = sequence
-            for recompute in commit.recompute:
-                if recompute.function is None:
-                    self.recompute.clear()  # "all functions" includes the functions requested before
-                self.recompute[recompute] = sequence
+            self._apply_edits(sequence, commit)
         newest, self.last = self.last, sequence
         self.weight += weight
         self.unknown = commit.unknown
@@ -221,9 +220,34 @@ class ChangeSetState:
             self.recompute = {recompute: asked for recompute, asked in self.recompute.items() if asked > commit.covers}
         self._record(sequence, commit)
 
+    def _begin(self, sequence: int, commit: Commit) -> None:
+        """Turn the state of the parent into that of a new change set, which has a queue and a log of its own."""
+        self.branch = Branch.of(sequence, commit.origin, commit.status, self.branch)
+        self.edited = sequence
+        self.applied = self.checkpoint = None
+        self.outcomes, self.redriven, self.attempts = {}, {}, {}
+        self.marks, self.weight = [], 0
+        for carried in commit.carried:
+            self.remember(RecordedOutcome(carried.decision, carried.commit, carried.at_ms))
+
     def skip(self, sequence: int) -> None:
         """Skip a message on the log that is not a commit."""
         self.last = sequence
+
+    def _apply_edits(self, sequence: int, commit: Commit) -> None:
+        self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
+        apply, roots, branch = self.cells.apply, self.roots, self.branch
+        for update in commit.delta:
+            if branch is not None:
+                branch.edit(update.id, self.cells.update)
+            if apply(update, sequence):  # type: ignore[arg-type] # the delta of all but a DVU has updates
+                roots[update.id] = sequence
+        if commit.delta:
+            self.edited = sequence
+        for recompute in commit.recompute:
+            if recompute.function is None:
+                self.recompute.clear()  # "all functions" includes the functions requested before
+            self.recompute[recompute] = sequence
 
     def _apply_computed(self, commit: Commit) -> None:
         self._merge_all()

@@ -18,7 +18,7 @@ from rebaser_core.state.kinds import ABSENT, OK, STALE, UNDEFINED, UNSET
 from rebaser_core.state.patterns.matches import PatternMatches
 from rebaser_core.state.templates import Templates
 from rebaser_core.state.value_columns import ValueColumns
-from rebaser_core.updates import PATTERN_PREFIX, Derive, Input, Match
+from rebaser_core.updates import PATTERN_PREFIX, Derive, Input, Match, Set, Unset, Update
 from rebaser_core.values import Json
 
 
@@ -93,6 +93,15 @@ class Columns(ValueColumns):
             inputs[name] = items[start] if single else tuple(items[start : start + count])
             start += abs(count)
         return Derive(self.ids[row], template.function, inputs, template.params)
+
+    def update(self, id_: str) -> Update | None:
+        """The update that recreates `id_`; None if it does not exist."""
+        row = self.find(id_)
+        if row < 0:
+            return None
+        if self.template[row] >= 0:
+            return self.definition(row)
+        return Unset(id_) if self.state[row] == UNSET else Set(id_, self.value(row))
 
     def input_places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Positions in `refs` of the inputs of `rows`, which all have definitions.

@@ -14,7 +14,7 @@ from rebaser_core.merge import same_definition
 from rebaser_core.record import record
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.computed_table import ComputedTable
-from rebaser_core.state.kinds import STATE_CODES, STATES, UNSET
+from rebaser_core.state.kinds import STATE_CODES, STATES
 from rebaser_core.state.patterns.globs import GlobSet
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value
@@ -344,13 +344,7 @@ class Cells(Mapping[str, Cell]):
             if cell is None:
                 return None
             return cell.definition or (Unset(id_) if cell.state is State.UNSET else Set(id_, cell.value))
-        columns = self.columns
-        row = columns.find(id_)
-        if row < 0:
-            return None
-        if columns.template[row] >= 0:
-            return columns.definition(row)
-        return Unset(id_) if columns.state[row] == UNSET else Set(id_, columns.value(row))
+        return self.columns.update(id_)
 
     def dependents(self, id_: str) -> list[str]:
         """Ids whose definitions name `id_` or a pattern that matches it, in no particular order."""

@@ -16,19 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from rebaser_core.blob_address import address_of
+from rebaser_core.branch import Create
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import (
     Applied,
     Attempt,
     Authorship,
     BlobRef,
+    BranchStatus,
+    BranchSummary,
+    CarriedOutcome,
     CheckpointRef,
     Commit,
     Computed,
     Decision,
     Kind,
+    Origin,
     Outcome,
     Reverts,
+    TailRow,
 )
 from rebaser_core.encoding.envelope import ContentType
 from rebaser_core.ids import RequestId
@@ -41,6 +47,7 @@ from rebaser_core.messages import (
     EnqueueUpdatesResponse,
     Failure,
     Success,
+    copy_row,
     decode,
     decode_commit,
     decode_delta,
@@ -135,6 +142,16 @@ def edit(**fields: Any) -> Commit:
     return Commit(ID, 41, Kind.REBASE, AT, OWNER, Applied(STREAM, 12), 40, DECISIONS[:1], debt=1, **fields)
 
 
+def create(**fields: Any) -> Commit:
+    """A commit that creates a change set."""
+    return Commit(ID, 0, Kind.CREATE, AT, OWNER, Applied(STREAM, 12), 34, DECISIONS[1:2], **fields)
+
+
+def row(sequence: int, updates: Any) -> TailRow:
+    commit = Commit(ID, sequence - 1, Kind.REBASE, AT, OWNER, Applied(STREAM, 12), 0, DECISIONS[:1], updates, before=())
+    return copy_row(sequence, *encode_commit(commit))
+
+
 REQUESTS = {
     1: {"address": request(address=ADDRESS), "from": request(address=ADDRESS, base=BASE)},
     2: {
@@ -154,6 +171,8 @@ REQUESTS = {
         "expect": replace(request(address=ADDRESS, recompute=Recompute()), expect_at=41),
         "revert": replace(request(), author="ann", revert=Reverts(30, 38)),
         "revert-request": replace(request(), revert=Reverts(38, 38, RequestId("r1")), expect_at=40),
+        "create": replace(request(), author="ann", create=Create(BASE, 38, "trunk")),
+        "create-empty": replace(request(), create=Create(closed=True)),
     },
 }
 RESPONSES = {
@@ -232,6 +251,31 @@ COMMITS = {
         "unknown-before": edit(delta=UPDATES[:1], authors=(Authorship("ann", "dearer ☃"),)),
         "reverts": edit(delta=UPDATES[:1], before=(), authors=(Authorship("", "wrong"),), reverts=Reverts(30, 38)),
         "reverts-request": edit(delta=UPDATES[:1], before=(), reverts=Reverts(38, 38, RequestId("r1"))),
+        "create": create(
+            origin=Origin(BASE, 36, BASE, 36, (row(31, UPDATES), row(32, MATCHES), TailRow(35), row(36, ()))),
+            checkpoint=CheckpointRef(ADDRESS, 30, 123_456),
+            branch=BranchSummary(BASE, 36, BranchStatus.OPEN, 0, 0, BASE, 36),
+            blobs=(ADDRESS, ADDRESS.replace("9f", "9e")),
+        ),
+        "create-sibling": create(
+            origin=Origin("ann", 36, BASE, 20, (), BlobRef(ADDRESS, 20_000)),
+            status=BranchStatus.KEPT,
+            carried=(
+                CarriedOutcome(DECISIONS[3], 5, AT - 9),
+                CarriedOutcome(replace(DECISIONS[4], digest=b"12345678"), 6, AT),
+            ),
+            branch=BranchSummary(BASE, 20, BranchStatus.KEPT, 3, 0, "ann", 36),
+            blobs=("@" + ADDRESS,),
+        ),
+        "create-empty": create(branch=BranchSummary("", 0, BranchStatus.OPEN, 0, 0, "", 0)),
+        "in-branch": edit(
+            delta=UPDATES[:1],
+            before=(),
+            checkpoint=CheckpointRef(ADDRESS, 30, 123_456, BlobRef(ADDRESS, 100)),
+            branch=BranchSummary(BASE, 20, BranchStatus.OPEN, 3, 0, BASE, 20),
+        ),
+        "begin": edit(delta=UPDATES[:1], before=(), begin=41),
+        "edited": replace(edit(), kind=Kind.CHECKPOINT, edited=40, blobs=(ADDRESS,), begin=41),
     },
 }
 

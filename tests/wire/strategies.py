@@ -4,18 +4,24 @@ import string
 
 from hypothesis import strategies as st
 
+from rebaser_core.branch import Create
 from rebaser_core.commit import (
     Applied,
     Attempt,
     Authorship,
     BlobRef,
+    BranchStatus,
+    BranchSummary,
+    CarriedOutcome,
     CheckpointRef,
     Commit,
     Computed,
     Decision,
     Kind,
+    Origin,
     Outcome,
     Reverts,
+    TailRow,
 )
 from rebaser_core.messages import (
     Conflict,
@@ -79,6 +85,9 @@ reverts = st.one_of(
     st.builds(lambda one, other: Reverts(min(one, other), max(one, other)), positions, positions),
     st.builds(lambda at, request: Reverts(at, at, request), positions, st.none() | tokens),
 )
+creates = st.builds(Create, tokens, st.none() | naturals, st.none() | tokens, st.booleans()) | st.builds(
+    Create, closed=st.booleans()
+)
 requests = st.one_of(
     st.builds(
         EnqueueUpdatesRequest,
@@ -91,6 +100,7 @@ requests = st.one_of(
         *about,
     ),
     st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about, reverts),
+    st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, *[st.none()] * 4, *about[:2], create=creates),
 )
 requests_by_address = st.builds(EnqueueUpdatesRequest, tokens, tokens, tokens, st.none(), addresses, st.none() | tokens)
 sides = st.builds(Sides, *[st.none() | updates] * 3)
@@ -122,14 +132,42 @@ decisions = st.builds(
 applied = st.builds(Applied, texts, naturals)
 
 
+blob_refs = st.builds(BlobRef, addresses, naturals)
+rows = st.builds(TailRow, st.integers(1, INT64_MAX)) | st.builds(
+    TailRow, st.integers(1, INT64_MAX), st.integers(1, 9), st.dictionaries(texts, json_values, max_size=4)
+)
+origins = st.builds(Origin, tokens, naturals, tokens, naturals, st.lists(rows, max_size=3).map(tuple)) | st.builds(
+    Origin, tokens, naturals, tokens, naturals, st.just(()), blob_refs
+)
+summaries = st.builds(
+    BranchSummary,
+    *(
+        tokens | st.just(""),
+        naturals,
+        st.sampled_from(BranchStatus),
+        naturals,
+        naturals,
+        tokens | st.just(""),
+        naturals,
+    ),
+)
+created = st.fixed_dictionaries(
+    {
+        "origin": st.none() | origins,
+        "status": st.none() | st.sampled_from(BranchStatus),
+        "carried": st.lists(st.builds(CarriedOutcome, decisions, naturals, naturals), max_size=3).map(tuple),
+    }
+)
+
+
 @st.composite
 def commits(draw: st.DrawFn) -> Commit:
     kind = draw(st.sampled_from(Kind))
     items: st.SearchStrategy[Computed] | st.SearchStrategy[Update] = computed if kind is Kind.DVU else updates
-    blob = draw(st.none() | st.builds(BlobRef, addresses, naturals))
+    blob = draw(st.none() | blob_refs) if kind is not Kind.CREATE else None
     requests = tuple(draw(st.lists(decisions, max_size=3)))
     authors = draw(st.sampled_from([0, len(requests)]))
-    before_blob = draw(st.none() | st.builds(BlobRef, addresses, naturals)) if kind is Kind.REBASE else None
+    before_blob = draw(st.none() | blob_refs) if kind is Kind.REBASE else None
     before = draw(st.none() | update_tuples) if kind is Kind.REBASE else None
     return Commit(
         id=draw(tokens),
@@ -140,9 +178,9 @@ def commits(draw: st.DrawFn) -> Commit:
         applied=draw(st.none() | applied),
         covers=draw(st.none() | naturals),
         requests=requests,
-        delta=() if blob else tuple(draw(st.lists(items, max_size=4))),  # type: ignore[arg-type]
+        delta=() if blob or kind is Kind.CREATE else tuple(draw(st.lists(items, max_size=4))),  # type: ignore[arg-type]
         delta_blob=blob,
-        checkpoint=draw(st.none() | st.builds(CheckpointRef, addresses, naturals, naturals)),
+        checkpoint=draw(st.none() | st.builds(CheckpointRef, addresses, naturals, naturals, st.none() | blob_refs)),
         attempt=draw(st.none() | st.builds(Attempt, naturals, naturals, naturals, naturals)),
         forget_before_ms=draw(naturals),
         recompute=tuple(draw(st.lists(recomputes, max_size=2))),
@@ -151,4 +189,9 @@ def commits(draw: st.DrawFn) -> Commit:
         before_blob=before_blob,
         authors=tuple(draw(st.lists(st.builds(Authorship, texts, texts), min_size=authors, max_size=authors))),
         reverts=draw(st.none() | st.builds(Reverts, naturals, naturals, st.none() | tokens)),
+        begin=0 if kind is Kind.CREATE else draw(naturals),
+        edited=draw(naturals),
+        branch=draw(st.none() | summaries),
+        blobs=tuple(draw(st.lists(addresses, max_size=3))),
+        **(draw(created) if kind is Kind.CREATE else {}),  # type: ignore[arg-type] # each has its own type
     )

@@ -1,0 +1,82 @@
+"""Change sets that branch from others: what a request to create one asks for, and the state of a branch.
+
+Invariant, the law of branches: whoever undoes the `changes` of a branch gets the definitions of its target at its base.
+For each id: `changes.get(id, definition here)` is the definition of the target at the base.
+
+The state of a branch follows from its commits alone. An id that was edited back to its base may stay in `changes` until
+the next checkpoint, so readers must compare (`differing`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rebaser_core.commit import BranchStatus, BranchSummary, Origin
+from rebaser_core.merge import Definition, PatchEntry, same_definition
+from rebaser_core.record import record
+from rebaser_core.updates import Update
+
+
+@record
+class Create:
+    """The request to create a change set from `parent` as of log sequence `at` (None: now), or an empty one.
+
+    `target`: the change set to branch from, the parent (which None stands for) or the target of the parent. `closed`:
+    the new change set accepts no edits.
+    """
+
+    parent: str | None = None
+    at: int | None = None
+    target: str | None = None
+    closed: bool = False
+
+
+@dataclass(slots=True)
+class Branch:
+    """The state of a change set that a `create` commit began, at log sequence `birth`.
+
+    `origin` (empty if it began empty) and `origin_sequence`: its parent, and the log sequence of it. `target` (empty
+    for none) and `base`: what it branches from, and as of which log sequence of it. `changes`: by id, the definitions
+    at the base of the ids that were edited here.
+    """
+
+    birth: int
+    origin: str = ""
+    origin_sequence: int = 0
+    target: str = ""
+    base: int = 0
+    status: BranchStatus = BranchStatus.OPEN
+    changes: dict[str, Definition] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sequence: int, origin: Origin | None, status: BranchStatus | None, parent: "Branch | None") -> "Branch":
+        """The branch that the `create` commit at `sequence` begins. `parent`: the state of the parent, if a branch.
+
+        A branch with the same target as its parent begins with the parent's changes.
+        """
+        status = BranchStatus.OPEN if status is None else status
+        if origin is None:
+            return cls(sequence, status=status)
+        changes: dict[str, Definition] = {}
+        if origin.target != origin.change_set and parent is not None:
+            changes = dict(parent.changes)
+        return cls(sequence, origin.change_set, origin.sequence, origin.target, origin.base, status, changes)
+
+    def edit(self, id_: str, here: Callable[[str], Definition]) -> None:
+        """Record an edit of `id_`. `here` returns its definition in front of the edit."""
+        if self.target and id_ not in self.changes:
+            self.changes[id_] = here(id_)
+
+    def summary(self, edited: Iterable[Update] = ()) -> BranchSummary:
+        """What a header says of this branch once `edited` is applied."""
+        changes = len(self.changes)
+        if self.target:
+            changes += len({update.id for update in edited if update.id not in self.changes})
+        return BranchSummary(self.target, self.base, self.status, changes, 0, self.origin, self.origin_sequence)
+
+
+def differing(changes: Iterable[tuple[str, Definition]], here: Callable[[str], Definition]) -> Iterator[PatchEntry]:
+    """The changes whose definition `here` is not the one at the base, as a patch from the base."""
+    for id_, base in changes:
+        ours = here(id_)
+        if not same_definition(base, ours):
+            yield PatchEntry(id_, base, ours)

@@ -1,0 +1,101 @@
+"""The headers of a commit that overviews of branches and the collection of garbage read.
+
+They let a reader learn what it needs without the payload, and of most commits they are missing:
+
+- `X-Edited`: the log sequence of the newest commit with edits. If it is missing, that is the commit itself, or unknown;
+  the sequence of the message is an upper bound in any case.
+- `X-Branch`, in change sets that were created by a request: `<target>@<base> <status> <changes> <conflicts>
+  <origin>@<sequence>`. A name is empty if there is none.
+- `X-Blobs`: the addresses of all blobs that the log needs from this message on, separated by spaces; or, if they are
+  many, `@` and the address of a blob that lists them. Missing: none, if the message is of version 3 or newer.
+
+Invariant: the functions that read headers return what was written, or raise `UnprocessableError`.
+"""
+
+from collections.abc import Iterable
+
+from rebaser_core.blob_address import check_address
+from rebaser_core.commit import BranchSummary, Commit
+from rebaser_core.encoding.envelope import BLOBS, BRANCH, CBOR, EDITED, Headers, dumps, loads
+from rebaser_core.encoding.payload import malformed
+from rebaser_core.limits import COMMIT_LIMITS
+from rebaser_core.messages.origin import read_status
+
+LIST = "@"  # in front of the address of a list
+MAX_INLINE = 200  # addresses in a header; NATS accepts few kilobytes gladly
+
+
+def branch_headers(commit: Commit) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if commit.edited:
+        headers[EDITED] = str(commit.edited)
+    if commit.branch is not None:
+        headers[BRANCH] = _write_summary(commit.branch)
+    if commit.blobs:
+        headers[BLOBS] = " ".join(commit.blobs)
+    return headers
+
+
+def read_edited(headers: Headers | None, sequence: int) -> int:
+    """The log sequence by which a value was last edited, from the headers of the commit at `sequence`."""
+    text = (headers or {}).get(EDITED)
+    return sequence if text is None else _natural(text)
+
+
+def read_branch(headers: Headers | None) -> BranchSummary | None:
+    """The branch after a commit; None if the change set was not created by a request."""
+    text = (headers or {}).get(BRANCH)
+    if text is None:
+        return None
+    fields = text.split(" ")
+    if len(fields) != 5:
+        raise malformed(f"{text[:80]!r} does not describe a branch")
+    target, base = _position(fields[0])
+    origin, sequence = _position(fields[4])
+    status = read_status(fields[1])
+    return BranchSummary(target, base, status, _natural(fields[2]), _natural(fields[3]), origin, sequence)
+
+
+def read_blobs(headers: Headers | None) -> tuple[str, ...]:
+    """The addresses in the header; a single one that begins with `@` is that of a list (`decode_addresses`)."""
+    text = (headers or {}).get(BLOBS)
+    if not text:
+        return ()
+    if text.startswith(LIST):
+        return (LIST + check_address(text[1:]),)
+    return tuple([check_address(address) for address in text.split(" ")])
+
+
+def encode_addresses(addresses: Iterable[str]) -> bytes:
+    """The blob that lists `addresses`."""
+    return dumps(CBOR, {"v1": {"addresses": list(addresses)}})
+
+
+def decode_addresses(data: bytes) -> tuple[str, ...]:
+    """Decode `encode_addresses`; raises `UnprocessableError`."""
+    raw = loads(CBOR, data, COMMIT_LIMITS)
+    body = raw.get("v1") if type(raw) is dict and len(raw) == 1 else None
+    addresses = body.get("addresses") if type(body) is dict and len(body) == 1 else None
+    if type(addresses) is not list:
+        raise malformed("not a list of addresses")
+    return tuple([check_address(address) for address in addresses])
+
+
+def _write_summary(branch: BranchSummary) -> str:
+    return (
+        f"{branch.target}@{branch.base} {branch.status} {branch.changes} {branch.conflicts}"
+        f" {branch.origin}@{branch.origin_sequence}"
+    )
+
+
+def _position(text: str) -> tuple[str, int]:
+    name, separator, sequence = text.rpartition("@")
+    if not separator:
+        raise malformed(f"{text[:80]!r} is not a position")
+    return name, _natural(sequence)
+
+
+def _natural(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise malformed(f"{text[:40]!r} is not a natural number")
+    return int(text)

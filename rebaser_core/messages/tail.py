@@ -1,0 +1,98 @@
+"""Commits copied from the log of a parent into a `create` commit, and the blobs of branches.
+
+Invariant: a copied commit folds as the original does, except for what only the parent's queue needs. The blob of a tail
+has the same address for all change sets that are created from one position.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rebaser_core.commit import Commit, Kind, TailRow
+from rebaser_core.encoding.envelope import CBOR, Headers, MessageRegistry, dumps, loads, unwrap
+from rebaser_core.encoding.payload import malformed
+from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.limits import COMMIT_LIMITS
+from rebaser_core.merge import Definition
+from rebaser_core.messages.commit import COMMIT
+from rebaser_core.messages.delta import check_version, decode_delta, encode_updates_blob
+from rebaser_core.messages.origin import read_tail, write_tail
+from rebaser_core.updates import Remove, Update
+
+# What the parent's queue needs, and a change set created from it does not.
+_OF_QUEUE = {"requests", "authors", "reverts", "attempt", "forgetBeforeMs", "applied", "debt", "checkpoint", "carried"}
+_peek = MessageRegistry((COMMIT,)).peek
+
+
+def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
+    """The row of a commit with this message; raises what `decode_commit` raises for a message that is none."""
+    peeked = _peek(headers)
+    body = unwrap(loads(peeked.content_type, data, COMMIT_LIMITS), peeked.version)
+    kept = {name: value for name, value in body.items() if name not in _OF_QUEUE}
+    origin = kept.get("origin")
+    if type(origin) is dict:
+        kept["origin"] = {name: value for name, value in origin.items() if name != "commits"}
+    return TailRow(sequence, peeked.version, kept)
+
+
+def read_row(row: TailRow) -> Commit | None:
+    """The commit in a copied row, None for a message that was no commit; raises what `decode_commit` raises."""
+    if row.body is None:
+        return None
+    if row.version > COMMIT.current:
+        raise UnsupportedVersion(f"Commit version {row.version}; this program reads up to {COMMIT.current}")
+    return COMMIT.decode_body(row.body, row.version, COMMIT_LIMITS)
+
+
+def encode_tail(rows: tuple[TailRow, ...]) -> bytes:
+    """The blob of a tail that is too large for its commit."""
+    return dumps(CBOR, {"v1": {"commits": write_tail(rows)}})
+
+
+def decode_tail(data: bytes) -> tuple[TailRow, ...]:
+    """Decode `encode_tail`; raises `UnprocessableError`, or `UnsupportedVersion`."""
+    raw = loads(CBOR, data, COMMIT_LIMITS)
+    if type(raw) is not dict or len(raw) != 1:
+        raise malformed("a tail must be a map with one version")
+    check_version(next(iter(raw)), 1)
+    body = next(iter(raw.values()))
+    if type(body) is not dict or body.keys() != {"commits"} or type(body["commits"]) is not list:
+        raise malformed("a tail must be a list of commits")
+    return read_tail(body["commits"])
+
+
+def encode_changes(changes: Iterable[tuple[str, Definition, Definition]]) -> bytes:
+    """The blob with the changes of a branch: ids, each with its definition at the base and its definition here."""
+    updates: list[Update] = []
+    for id_, base, here in changes:
+        updates += (base or Remove(id_), here or Remove(id_))
+    return encode_updates_blob(updates)
+
+
+def decode_changes(data: bytes) -> dict[str, tuple[Definition, Definition]]:
+    """Decode `encode_changes`: by id, the definitions at the base and here. Raises `UnprocessableError`."""
+    updates: Sequence[Any] = decode_delta(Kind.REBASE, data)
+    bases, heres = updates[::2], updates[1::2]
+    if len(bases) != len(heres) or any(base.id != here.id for base, here in zip(bases, heres, strict=True)):
+        raise malformed("changes must be pairs of definitions of one id")
+    return {base.id: (_definition(base), _definition(here)) for base, here in zip(bases, heres, strict=True)}
+
+
+def _definition(update: Update) -> Definition:
+    return None if type(update) is Remove else update
+
+
+def check_tail(rows: Sequence[TailRow], after: int, until: int) -> None:
+    """Check that `rows` continue a log from `after` to `until` without a gap; raises `UnprocessableError`."""
+    for row in rows:
+        commit = read_row(row)
+        last = after
+        if commit is not None and commit.kind is Kind.CREATE:
+            last = commit.origin.sequence if commit.origin is not None else 0
+            fits = last == after
+        else:
+            fits = commit is None or commit.previous == after
+        if not fits or row.sequence <= after:
+            raise malformed(f"commit {row.sequence} does not follow {after}")
+        after = row.sequence
+    if after != until:
+        raise UnprocessableError(f"the copied commits end at {after}, not at {until}", code="malformed")

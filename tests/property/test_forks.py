@@ -1,0 +1,233 @@
+"""Random forks and edits, folded from messages alone: each state is that of the model, and the law holds."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rebaser_core.blob_address import address_of
+from rebaser_core.branch import differing
+from rebaser_core.checkpoint import Chain, open_checkpoint
+from rebaser_core.checkpoint.writer import CheckpointDraft
+from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind, Origin, TailRow
+from rebaser_core.messages import (
+    check_commit,
+    check_tail,
+    copy_row,
+    decode_changes,
+    decode_commit,
+    decode_tail,
+    encode_commit,
+    encode_tail,
+    read_row,
+)
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.thresholds import Thresholds, forced
+from rebaser_core.updates import Remove, Set, Update
+from tests.support.branches import Definitions, RefusedError, World
+
+IDS = [f"id{number}" for number in range(12)]
+
+
+@dataclass
+class Message:
+    sequence: int
+    headers: dict[str, str]
+    data: bytes
+
+
+@dataclass
+class Store:
+    """What NATS holds, and the states of owners that never die."""
+
+    logs: dict[str, list[Message]] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    live: dict[str, ChangeSetState] = field(default_factory=dict)
+    chains: dict[str, Chain] = field(default_factory=dict)
+    inline: bool = True
+
+    def put(self, data: bytes) -> BlobRef:
+        self.blobs[address_of(data)] = data
+        return BlobRef(address_of(data), len(data))
+
+    def append(self, name: str, sequence: int, commit: Commit) -> Commit:
+        headers, data = encode_commit(commit)
+        check_commit(commit, headers, data)
+        self.logs.setdefault(name, []).append(Message(sequence, headers, data))
+        return decode_commit(headers, data)
+
+    def draft(self, name: str, kind: Kind, **fields: object) -> Commit:
+        state = self.live[name]
+        begin = 0
+        if state.branch is not None and (state.checkpoint is None or state.checkpoint.sequence < state.branch.birth):
+            begin = state.branch.birth
+        known = {"checkpoint": state.checkpoint, "begin": begin, "covers": state.covers if state.owes else None}
+        return Commit("c", state.last, kind, 0, "o", None, **(known | fields))  # type: ignore[arg-type]
+
+    def edit(self, name: str, sequence: int, delta: Definitions) -> None:
+        state = self.live.setdefault(name, ChangeSetState())
+        updates: list[Update] = [Remove(id_) if one is None else Set(id_, one) for id_, one in delta.items()]
+        before = [stood for id_ in delta if (stood := state.cells.update(id_)) is not None]
+        commit = self.draft(name, Kind.REBASE, delta=tuple(updates), before=tuple(before))
+        state.fold(sequence, self.append(name, sequence, commit))
+
+    def checkpoint(self, name: str, sequence: int) -> None:
+        state = self.live[name]
+        with state.view() as view:
+            draft = CheckpointDraft(state, view, self.chains.get(name, Chain()))
+            draft.copy()
+        made = draft.write()
+        for part in made.parts:
+            self.put(part)
+        self.chains[name] = chain = made.chain
+        changes = None if made.changes is None else self.put(made.changes)
+        reference = CheckpointRef(chain.newest.address, chain.last, chain.size, changes)
+        commit = self.draft(name, Kind.CHECKPOINT, checkpoint=reference, begin=0)
+        state.fold(sequence, self.append(name, sequence, commit))
+
+    def create(self, name: str, sequence: int, parent: str, at: int, *, sibling: bool) -> None:
+        """What the owner of the new change set does, without any state."""
+        log = [one for one in self.logs[parent] if one.sequence <= at]
+        newest = decode_commit(log[-1].headers, log[-1].data)
+        rows: tuple[TailRow, ...] = ()
+        checkpoint = newest.checkpoint
+        start = newest.begin or (0 if checkpoint is None else checkpoint.sequence + 1)
+        for message in log[-1:] if newest.kind is Kind.CREATE else [one for one in log if one.sequence >= start]:
+            commit = decode_commit(message.headers, message.data)
+            if commit.kind is Kind.CREATE:
+                rows = self.tail_of(commit)
+            rows += (copy_row(message.sequence, message.headers, message.data),)
+        check_tail(rows, 0 if checkpoint is None else checkpoint.sequence, log[-1].sequence)
+        target, base = parent, log[-1].sequence
+        branch = self.load(parent, at)[0].branch
+        if sibling:
+            assert branch is not None
+            target, base = branch.target, branch.base
+        blob = None if self.inline else self.put(encode_tail(rows))
+        origin = Origin(parent, log[-1].sequence, target, base, rows, blob)
+        self.append(
+            name,
+            sequence,
+            Commit("c", 0, Kind.CREATE, 0, "o", None, newest.covers, checkpoint=checkpoint, origin=origin),
+        )
+        self.live[name], self.chains[name] = self.load(name)
+
+    def tail_of(self, commit: Commit) -> tuple[TailRow, ...]:
+        assert commit.origin is not None
+        blob = commit.origin.tail_blob
+        return commit.origin.tail if blob is None else decode_tail(self.blobs[blob.address])
+
+    def load(self, name: str, at: int | None = None) -> tuple[ChangeSetState, Chain]:
+        log = [one for one in self.logs[name] if at is None or one.sequence <= at]
+        newest = decode_commit(log[-1].headers, log[-1].data)
+        state, chain = self.read(newest.checkpoint)
+        start = state.last + 1
+        if newest.begin or newest.kind is Kind.CREATE:
+            start = newest.begin or log[-1].sequence
+            (first,) = [one for one in log if one.sequence == start]
+            for row in self.tail_of(decode_commit(first.headers, first.data)):
+                commit = read_row(row)
+                assert commit is not None
+                state.fold(row.sequence, commit)
+        for message in log:
+            if message.sequence >= start:
+                state.fold(message.sequence, decode_commit(message.headers, message.data))
+        return state, chain
+
+    def read(self, checkpoint: CheckpointRef | None) -> tuple[ChangeSetState, Chain]:
+        if checkpoint is None:
+            return ChangeSetState(), Chain()
+        reader = open_checkpoint(self.blobs[checkpoint.address], checkpoint.address)
+        for part in reader.before:
+            reader.add(self.blobs[part.address])
+        reader.add(self.blobs[checkpoint.address])
+        state, chain = reader.finish()
+        if checkpoint.changes is not None:
+            assert state.branch is not None
+            changes = decode_changes(self.blobs[checkpoint.changes.address])
+            state.branch.changes = {id_: base for id_, (base, _) in changes.items()}
+        return state, chain
+
+
+def seen(state: ChangeSetState) -> tuple[Any, ...]:
+    """What a user sees of a state."""
+    cells, branch = state.cells, state.branch
+    definitions = {update.id: (update, cells.edited(update.id)) for update in cells.updates()}
+    changed = None if branch is None else {one.id: one for one in differing(branch.changes.items(), cells.update)}
+    about = (
+        None if branch is None else (branch.birth, branch.target, branch.base, branch.origin, branch.origin_sequence)
+    )
+    return definitions, state.edited, changed, about
+
+
+def expected(world: World, name: str, at: int | None = None) -> tuple[Any, ...]:
+    """The same of the model."""
+    book = world.book(name, at)
+    cells = {id_: (Set(id_, one), book.edited[id_]) for id_, one in book.cells.items()}
+    changed = {id_: base for id_, base in book.changes.items() if base != book.cells.get(id_)}
+    return cells, book.last_edit, changed, (book.target, book.base)
+
+
+def compare(store: Store, world: World, name: str, at: int | None = None) -> None:
+    loaded = store.load(name, at)[0]
+    if at is None:
+        assert seen(loaded) == seen(store.live[name]), "another owner would see something else"
+    definitions, edited, changed, about = seen(loaded)
+    cells, last_edit, changes, (target, base) = expected(world, name, at)
+    assert (definitions, edited) == (cells, last_edit)
+    if about is not None:
+        assert about[1:3] == (target, base)
+        assert changed.keys() == changes.keys()
+        check_law(store, loaded)
+
+
+def check_law(store: Store, branch_state: ChangeSetState) -> None:
+    """To undo the changes of a branch gives its target at the base."""
+    branch = branch_state.branch
+    assert branch is not None
+    target = store.load(branch.target, branch.base)[0]
+    here = {update.id: update for update in branch_state.cells.updates()}
+    for id_, base in branch.changes.items():
+        if base is None:
+            here.pop(id_, None)
+        else:
+            here[id_] = base
+    assert here == {update.id: update for update in target.cells.updates()}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_forks_of_forks_are_those_of_the_model(seed: int) -> None:
+    rng = random.Random(seed)
+    world, store = World(), Store(inline=seed % 2 == 0)
+    few = Thresholds(max_deltas=rng.choice((1, 3, 16)), delta_changes_divisor=rng.choice((1, 2)))
+    names = ["main"]
+    with forced(few):
+        world.edit("main", {"id0": 1})
+        store.edit("main", 1, {"id0": 1})
+        for _ in range(120):
+            name = rng.choice(names[-4:])
+            match rng.choices(("edit", "create", "checkpoint"), (10, 4, 2))[0]:
+                case "edit":
+                    delta = {id_: rng.choice((None, 1, 2, 3)) for id_ in rng.sample(IDS, rng.choice((1, 2, 5)))}
+                    store.edit(name, world.edit(name, delta).sequence, delta)
+                case "create" if len(names) < 24:
+                    at = rng.choice((None, world.book(name).sequence, rng.randint(1, world.last)))
+                    sibling = rng.random() < 0.4
+                    try:
+                        commit = world.create(f"b{len(names)}", name, at, sibling=sibling)
+                    except RefusedError:
+                        continue
+                    assert commit.source is not None
+                    name = f"b{len(names)}"
+                    store.create(name, commit.sequence, *commit.source, sibling=sibling)
+                    names.append(name)
+                case "checkpoint":
+                    world.last += 1  # a commit that the model does not know
+                    store.checkpoint(name, world.last)
+            compare(store, world, name)
+        for name in names:
+            compare(store, world, name)
+            birth = world.logs[name][0].sequence
+            compare(store, world, name, rng.randint(birth, world.last))
+    assert len(names) > 15
