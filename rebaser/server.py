@@ -24,6 +24,7 @@ from rebaser.runtime.progress import Progress, ProgressReporter
 from rebaser.runtime.slots import SlotCount
 from rebaser.runtime.watchdog import watched_loop
 from rebaser.settings import Settings
+from rebaser.sweeper.old_history import OldHistory
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser.sweeper.unroutable import UNROUTABLE_KEY, UnroutableMessages
 from rebaser_client.jetstream import PullConsumer, PullMessage
@@ -51,7 +52,10 @@ class Server:
         self._context = context
         unroutable = UnroutableMessages(context.js, context.subjects, context.dead_letters, context.now_ms)
         interval, on_stream_error = context.settings.sweep_interval, context.stream_watch.check_soon
-        self._sweeper = Sweeper(context.js, context.subjects, interval, unroutable, on_stream_error)
+        history = OldHistory(context.js, context.subjects, context.reader, context.settings.history_for)
+        self._sweeper = Sweeper(
+            context.js, context.subjects, interval, unroutable, history, on_stream_error=on_stream_error
+        )
         self._progress = ProgressReporter(context, self._updates)
         self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # in the order of the search for idle ones
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free

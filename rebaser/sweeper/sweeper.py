@@ -9,7 +9,8 @@ that JetStream has pinned (ADR-42). The pinned server gives the message back wit
 next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several servers
 sweep nevertheless, no harm is done, because NATS refuses a second task for a change set.
 
-The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`).
+The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`), and purges the
+history of change sets whose owners do not (see `old_history`).
 """
 
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from anyio.lowlevel import checkpoint
 
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser.sweeper.debts import DebtTracker
+from rebaser.sweeper.old_history import OldHistory
 from rebaser.sweeper.unroutable import UnroutableMessages
 from rebaser_client.admin.provisioning import retire_old_sweep
 from rebaser_client.jetstream import ApiError, JetStream, PullConsumer, PullMessage
@@ -50,6 +52,8 @@ class Sweeper:
         subjects: Subjects,
         interval: float,
         unroutable: UnroutableMessages,
+        history: OldHistory,
+        *,
         on_stream_error: Callable[[], None] = lambda: None,
     ) -> None:
         self._js = js
@@ -58,6 +62,7 @@ class Sweeper:
         self._lease = max(interval, MIN_SWEEP_LEASE)
         self._debts = DebtTracker(js, subjects)
         self._unroutable = unroutable
+        self._history = history
         self._on_stream_error = on_stream_error
         self._old_sweep_retired = False  # whether the sweep message that older releases kept in TASKS is deleted
         self.pinned = False
@@ -134,6 +139,7 @@ class Sweeper:
                 group.start_soon(self._progress, message)
                 try:
                     await self.sweep()
+                    await self._history.purge()
                     await self._retire_old()
                 except RebaserError as error:
                     self._on_stream_error()

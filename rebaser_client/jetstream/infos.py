@@ -16,7 +16,10 @@ class PubAck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream. `created`, an opaque text, distinguishes streams of the same name. An empty stream has sequences 0."""
+    """A stream. `created`, an opaque text, distinguishes streams of the same name. An empty stream has sequences 0.
+
+    `last_time` (RFC 3339): when its newest message was stored; empty for an empty stream.
+    """
 
     name: str
     created: str
@@ -27,6 +30,7 @@ class StreamInfo:
     last_sequence: int
     subjects: int
     consumers: int
+    last_time: str = ""
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
@@ -41,6 +45,7 @@ class StreamInfo:
             as_int(state.get("last_seq")),
             as_int(state.get("num_subjects")),
             as_int(state.get("consumer_count")),
+            str(state.get("last_ts", "")) if state.get("messages") else "",
         )
 
 

@@ -14,11 +14,13 @@ import anyio
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser.runtime.dead_letters import DeadLetterPublisher
+from rebaser.sweeper.old_history import OldHistory
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser.sweeper.unroutable import UnroutableMessages
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.log.commits import CommitReader
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import encode_commit
@@ -79,12 +81,14 @@ async def run(count: int) -> dict[str, tuple[int, float, float]]:
                     published = await sweeper.sweep()
                     found[name] = published, time.perf_counter() - began, beat.longest
 
-                letters = DeadLetterPublisher(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "bench")
+                blobs = open_blobs(None, js, subjects.blobs_bucket)
+                letters = DeadLetterPublisher(js, subjects, blobs, "bench")
                 unroutable = UnroutableMessages(js, subjects, letters, lambda: 1)
-                first = Sweeper(js, subjects, 10, unroutable)
+                history = OldHistory(js, subjects, CommitReader(js, subjects, blobs), 0)
+                first = Sweeper(js, subjects, 10, unroutable, history)
                 await measure("all stranded", first)
                 await measure("nothing changed", first)
-                await measure("a new sweeper", Sweeper(js, subjects, 10, unroutable))
+                await measure("a new sweeper", Sweeper(js, subjects, 10, unroutable, history))
                 group.cancel_scope.cancel()
     return found
 

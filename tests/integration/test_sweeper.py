@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from rebaser.runtime.dead_letters import DeadLetterPublisher
+from rebaser.sweeper.old_history import OldHistory
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser.sweeper.unroutable import UNROUTABLE_KEY, UnroutableMessages
 from rebaser_client.admin.provisioning import ensure_topology
@@ -15,6 +16,7 @@ from rebaser_client.admin.status import key_counts
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream, Message, OrderedConsumer, RequestTimeoutError
 from rebaser_client.jetstream.infos import PubAck, StreamInfo
+from rebaser_client.log.commits import CommitReader
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey, ulid
@@ -54,8 +56,11 @@ class Log:
 
 
 def new_sweeper(js: JetStream, subjects: Subjects) -> Sweeper:
-    letters = DeadLetterPublisher(js, subjects, open_blobs(None, js, subjects.blobs_bucket), "test")
-    return Sweeper(js, subjects, 0.5, UnroutableMessages(js, subjects, letters, lambda: 1))
+    blobs = open_blobs(None, js, subjects.blobs_bucket)
+    letters = DeadLetterPublisher(js, subjects, blobs, "test")
+    unroutable = UnroutableMessages(js, subjects, letters, lambda: 1)
+    history = OldHistory(js, subjects, CommitReader(js, subjects, blobs), 86_400.0)
+    return Sweeper(js, subjects, 0.5, unroutable, history)
 
 
 @pytest.fixture

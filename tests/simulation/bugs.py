@@ -24,6 +24,7 @@ DVU = "rebaser.change_set.serial_dvu"
 DECIDE = "rebaser_core.decide"
 LEASE = "rebaser.change_set.lease"
 SWEEPER = "rebaser.sweeper.sweeper"
+OLD_HISTORY = "rebaser.sweeper.old_history"
 SERVER = "rebaser.server"
 CLIENT = "rebaser_client.client"
 STATE = "rebaser_core.state.change_set"
@@ -120,6 +121,30 @@ BUGS = (
         "rebaser_core.history",
         "            place = number\n",
         "            place = min(number + 1, last)\n",
+    ),
+    bug(
+        "the sweeper purges up to the newest checkpoint",
+        "harsh",
+        6,
+        OLD_HISTORY,
+        "covered = self._commit(key, await self._js.get(stream, newest.checkpoint.sequence))",
+        "covered = newest",
+    ),
+    bug(
+        "the sweeper keeps what the first commit of the history needs, not the state before it",
+        "harsh",
+        20,
+        OLD_HISTORY,
+        "await self._js.get(stream, first.previous)",
+        "following",
+    ),
+    bug(
+        "the sweeper takes the stream for crowded when it is not",
+        "harsh",
+        9,
+        OLD_HISTORY,
+        "crowded = is_crowded(info)",
+        "crowded = True",
     ),
     bug(
         "what an update computed is not in the next delta of a checkpoint",

@@ -4,6 +4,7 @@ Invariant: what it says of a run rests on what the server stored, never on what 
 decodes messages with the product's codec (which has tests of its own), and folds nothing with the product's code.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,6 +33,7 @@ from tests.simulation.book import Book, as_null
 from tests.simulation.model.store import Stored, Stream
 from tests.simulation.tries import MAX_DEATHS, Strikes, Tries
 
+CROWDED_FOR = 10.0  # virtual seconds from when logs were too large until history that gave way is gone, at most
 OUTCOMES = {Outcome.SUCCESS: Success, Outcome.CONFLICTS: Conflicts, Outcome.DEAD: Failure, Outcome.ERROR: Failure}
 
 
@@ -68,6 +70,7 @@ class History:
     debt: int = 0
     checkpoint: int = 0
     named: list[tuple[int, int]] = field(default_factory=list)  # checkpoints: log sequence, when named (Unix ms)
+    reads_from: list[tuple[float, int]] = field(default_factory=list)  # commits: when stored, the checkpoint they name
     times: dict[int, float] = field(default_factory=dict)  # by log sequence, virtual seconds
     book: Book = field(default_factory=Book)
     deltas: dict[int, tuple[int, list[Update]]] = field(default_factory=dict)  # with the commit in front of it
@@ -98,6 +101,9 @@ class Checker:
         self.dvus: dict[tuple[str, str], int] = {}
         self.forgetful = False  # outcomes may be forgotten while the request is still in the queue
         self.history_for_ms = 0
+        self.crowded_at = 0  # bytes of all logs from which on history gives way; 0: never
+        self._crowded = -math.inf  # when they had as many
+        self._newest = 0.0  # when the newest commit of all was stored
         self.sent: set[str] = set()  # ids of requests
         self.good: set[str] = set()  # those that nothing is wrong with
 
@@ -123,6 +129,8 @@ class Checker:
             if kind == "requests":
                 (self._request_removed if removed else self._asked)(history, stored)
             elif kind == "commits":
+                if 0 < self.crowded_at < stream.bytes + (stored.size if removed else 0):
+                    self._crowded = self._now()
                 (self._commit_removed if removed else self._committed)(history, stored)
             elif kind == "dlq":
                 (self._letter_removed if removed else self._buried)(history, stored)
@@ -231,7 +239,7 @@ class Checker:
         )
         history.commits += 1
         history.writer = commit.owner
-        history.times[stored.sequence] = self._now()
+        history.times[stored.sequence] = self._newest = self._now()
         that(
             commit.previous == history.last,
             f"two writers: commit {stored.sequence} of {commit.owner} follows {commit.previous}, not {history.last}",
@@ -244,6 +252,7 @@ class Checker:
             self._check_checkpoint(history, commit.checkpoint)
             history.checkpoint = commit.checkpoint.sequence
             history.named.append((commit.checkpoint.sequence, commit.at_ms))
+        history.reads_from.append((self._now(), history.checkpoint))
         history.book.close(stored.sequence)
         self._check_values(history, commit, stored)
 
@@ -387,12 +396,15 @@ class Checker:
     def _commit_removed(self, history: History, stored: Stored) -> None:
         history.purged = max(history.purged, stored.sequence)
         that(stored.sequence <= history.checkpoint, f"commit {stored.sequence} is gone, and no checkpoint holds it")
-        newest_ms = max(at_ms for _, at_ms in history.named)
         older = history.named[:-1]  # who reads from the newest but one still finds what follows it
-        if self.history_for_ms:
-            begin_ms = newest_ms - self.history_for_ms
-            older = [(sequence, at_ms) for sequence, at_ms in older if at_ms <= begin_ms]
-        bound = max((sequence for sequence, _ in older), default=0)
+        bound = before = max((sequence for sequence, _ in older), default=0)
+        if self.history_for_ms and self._now() - self._crowded > CROWDED_FOR:
+            # The owner goes by when its newest checkpoint was named, the sweeper by when any commit was stored.
+            begin_ms = max(at_ms for _, at_ms in history.named) - self.history_for_ms
+            begin = self._newest - self.history_for_ms / 1000
+            read_then = max((checkpoint for at, checkpoint in history.reads_from if at <= begin), default=0)
+            by_owner = max((sequence for sequence, at_ms in older if at_ms <= begin_ms), default=0)
+            bound = max(by_owner, min(before, read_then))
         that(stored.sequence <= bound, f"commit {stored.sequence} is gone, and history reaches back to {bound}")
 
 

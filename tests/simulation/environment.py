@@ -25,6 +25,7 @@ import rebaser.runtime.context
 import rebaser.server
 import rebaser_client.blobs.nats
 import rebaser_client.nats.connection
+from rebaser.change_set import checkpointer
 from rebaser.change_set.request_reader import RequestReader
 from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import loader
@@ -76,11 +77,13 @@ def replaced(
     taste: Callable[[str], Awaitable[None]] = _no_poison,
     left: Left | None = None,
     limits: Thresholds = USUAL,
+    crowded: float | None = None,
 ) -> Iterator[None]:
     """Inside, the product lives in the world of `loop` and `network`.
 
     It takes the ways that `limits` say. `log` gets its log events; `taste` is awaited with the id of each request
-    before it is read; `left` sees what servers and connections leave behind.
+    before it is read; `left` sees what servers and connections leave behind. `crowded`: the share of the bound of all
+    logs from which on history gives way, if it is not the usual one.
     """
     rng = random.Random(f"environment {seed}")
 
@@ -119,6 +122,7 @@ def replaced(
         (rebaser.change_set.commit_log, "APPEND_TIMEOUT", APPEND_TIMEOUT),
         (rebaser.runtime.context, "Engine", engine),
         (thresholds, "now", limits),
+        (checkpointer, "CROWDED", checkpointer.CROWDED if crowded is None else crowded),
         (RequestReader, "read", read_poison),
     ]
     if left is not None:

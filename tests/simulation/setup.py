@@ -50,6 +50,7 @@ class Setup:
     sweep_interval: float
     retry_window: float
     history_for: float = 0.0
+    crowded_at: int = 0  # bytes of all logs from which on history gives way; 0: never
     size: int = 0  # derived values of a larger graph, 0 for none
     thresholds: Thresholds = USUAL
 
@@ -86,8 +87,10 @@ class Setup:
         return setup
 
     def draw_history(self, rng: random.Random) -> None:
-        """Draw for how long history is kept: not at all, for a part of the run, or for all of it."""
+        """Draw for how long history is kept (not at all, for a part of the run, or for all of it), and when there is no
+        room for it."""
         self.history_for = rng.choice((0.0, 0.5, 3.0, 86_400.0))
+        self.crowded_at = rng.choice((0, 0, 0, 5_000, 20_000))
 
     def draw_ways(self, rng: random.Random) -> None:
         """Draw which ways are taken to the same results, and whether graphs are large enough for some of them."""

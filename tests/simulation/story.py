@@ -20,7 +20,7 @@ from tests.simulation.rest import Rest
 from tests.simulation.setup import Mode
 from tests.simulation.storms import trouble
 from tests.simulation.trace import Trace
-from tests.simulation.world import URL, Slot, World
+from tests.simulation.world import LOGS_BOUND, URL, Slot, World
 
 TROUBLE = 30.0  # virtual seconds of faults, at most
 # Virtual seconds until a client that is slow, or not answered, has woken somebody, at most: four answers may be lost
@@ -67,7 +67,10 @@ class Story:
     def run(self) -> Result:
         world = self._world
         taste, limits = world.poison.taste, self._setup.thresholds
-        with replaced(world.loop, world.network, world.seed, world.engine, world.log, taste, world.left, limits):
+        crowded = self._setup.crowded_at / LOGS_BOUND or None
+        with replaced(
+            world.loop, world.network, world.seed, world.engine, world.log, taste, world.left, limits, crowded
+        ):
             try:
                 for number in range(self._setup.servers):
                     world.add_server(f"s{number + 1}")

@@ -35,6 +35,7 @@ from tests.simulation.trace import Trace
 from tests.simulation.tries import MAX_DEATHS
 
 URL = "nats://model:4222"
+LOGS_BOUND = 1 << 30  # bytes of all logs, which no run fills
 BROKEN = ("owner_failed", "ordered_failed", "nats_handler_failed", "dvu_broken", "request_unreadable")
 CALM_WARNINGS = ("request_dead",)  # what is warned of though nothing goes wrong
 
@@ -68,6 +69,7 @@ class World:
         plan = Plan.draw(self.rng, self.setup.ack_wait, mode)
         self.checker.forgetful = mode is Mode.FORGETFUL
         self.checker.history_for_ms = int(self.setup.history_for * 1000)
+        self.checker.crowded_at = self.setup.crowded_at
         calm = mode is Mode.CALM
         self.faults = SeededFaults(plan, self, random.Random(f"faults {seed}"), self.trace, on=not calm)
         net = random.Random(f"network {seed}")
@@ -110,6 +112,7 @@ class World:
             shutdown_grace=5.0,
             checkpoint_bytes=setup.checkpoint_bytes,
             history_for=setup.history_for,
+            commits_max_bytes=LOGS_BOUND if setup.crowded_at else None,
             max_deaths=MAX_DEATHS,
         )
 

@@ -19,8 +19,17 @@ KEY = ChangeSetKey("ws", "cs")
 class Log:
     """What an owner has of its log."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, inline_max: int = 100_000, *, history: bool = True) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        inline_max: int = 100_000,
+        *,
+        history: bool = True,
+        key: ChangeSetKey = KEY,
+    ) -> None:
         self.history = history
+        self.key = key
         self.js = js
         self.subjects = subjects
         self.blobs = open_blobs(None, js, subjects.blobs_bucket)
@@ -35,8 +44,8 @@ class Log:
         self.commits = CommitLog(
             self.js,
             self.subjects,
-            KEY,
-            await self.reader.load(KEY),
+            self.key,
+            await self.reader.load(self.key),
             blobs=self.blobs,
             owner="owner",
             inline_max=self.inline_max,
@@ -59,7 +68,7 @@ class Log:
 
     async def begins_after(self) -> int:
         """The sequence that the oldest commit in the log follows; 0 if nothing was purged."""
-        first = await self.js.next(self.subjects.commits_stream, self.subjects.commits(KEY), 1)
+        first = await self.js.next(self.subjects.commits_stream, self.subjects.commits(self.key), 1)
         assert first is not None
         commit = self.reader.decode(first.sequence, first.headers, first.data)
         assert commit is not None

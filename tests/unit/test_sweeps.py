@@ -36,7 +36,11 @@ class Stream:
 
 
 def sweeper(stream: Stream, interval: float = INTERVAL) -> Sweeper:
-    made = Sweeper(cast("Any", stream), Subjects(""), interval, cast("Any", None))
+    async def purge() -> int:
+        return 0
+
+    history = SimpleNamespace(purge=purge)
+    made = Sweeper(cast("Any", stream), Subjects(""), interval, cast("Any", None), cast("Any", history))
     made._old_sweep_retired = True
     return made
 

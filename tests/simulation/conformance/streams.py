@@ -1,7 +1,9 @@
 """Cases of storing and reading, deleting, and streams."""
 
+from datetime import datetime, timedelta
 from functools import partial
 
+import anyio
 import pytest
 
 from rebaser_client.jetstream import JetStream, NoRespondersError
@@ -162,6 +164,22 @@ async def a_purge_stops_below_a_sequence_and_at_other_subjects(js: JetStream, na
         await js.publish(f"{name}.{subject}", b"")
     assert await js.purge(name, f"{name}.a", sequence=4) == 2
     assert await js.subject_counts(name, f"{name}.>") == {f"{name}.a": 1, f"{name}.b": 1}
+
+
+@case
+async def messages_are_found_by_the_time_when_they_were_stored(js: JetStream, name: str) -> None:
+    await js.ensure_stream(config(name))
+    for subject in ("a", "b", "a"):
+        await js.publish(f"{name}.{subject}", b"")
+        await anyio.sleep(0.002)
+    newest = datetime.fromisoformat((await js.stream_info(name)).last_time)
+
+    async def since(time: datetime, subject: str = "a") -> int | None:
+        found = await js.next_since(name, f"{name}.{subject}", time)
+        return None if found is None else found.sequence
+
+    assert [await since(newest + timedelta(seconds=moved)) for moved in (-3600, 0, 1)] == [1, 3, None]
+    assert [await since(newest + timedelta(seconds=moved), "b") for moved in (-3600, 0)] == [2, None]
 
 
 @case

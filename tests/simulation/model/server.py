@@ -9,11 +9,10 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from tests.simulation.model.consumers import NEVER, Consumer, PullConsumer, PushConsumer
-from tests.simulation.model.store import NANOS, Headers, Refused, Stored, Stream, matches
+from tests.simulation.model.store import NANOS, Headers, Refused, Stored, Stream, matches, time_text
 
 BEGAN_NS = 1_767_225_600 * NANOS  # 2026-01-01, when every simulated world begins
 API = "$JS.API."
@@ -358,15 +357,15 @@ class NatsModel:
                 if any(matches(one, pattern) or matches(pattern, one) for pattern in config.get("subjects", ())):
                     raise Refused(400, 10065, "subjects overlap with an existing stream")
         self._created += 1
-        created = f"{_text(self.now_ns())[:-1]}{self._created:03d}Z"
+        created = f"{time_text(self.now_ns())[:-1]}{self._created:03d}Z"
         self.streams[name] = Stream(config, self.now_ns(), created, self._watch)
         self.consumers[name] = {}
         self._takers.clear()
         return self._stream_info(self.streams[name], {})
 
     def _stream_info(self, stream: Stream, body: dict[str, Any]) -> dict[str, Any]:
-        text = _text(self.now_ns())
-        return stream.info(body.get("subjects_filter"), body.get("offset", 0), len(self.consumers[stream.name]), text)
+        consumers = len(self.consumers[stream.name])
+        return stream.info(body.get("subjects_filter"), body.get("offset", 0), consumers, self.now_ns())
 
     def _delete_stream(self, stream: Stream) -> dict[str, Any]:
         for consumer in list(self.consumers[stream.name].values()):
@@ -416,19 +415,16 @@ def _find(stream: Stream, body: dict[str, Any]) -> Stored:
     if "last_by_subj" in body:
         return stream.last_of(body["last_by_subj"])
     if "next_by_subj" in body:
-        return stream.next_of(body["next_by_subj"], body.get("seq", 0))
+        first = stream.since(body["start_time"]) if "start_time" in body else body.get("seq", 0)
+        return stream.next_of(body["next_by_subj"], first)
     return stream.get(body["seq"])
 
 
 def _stored(stored: Stored) -> dict[str, Any]:
-    body = {"subject": stored.subject, "seq": stored.sequence, "time": _text(stored.time_ns)}
+    body = {"subject": stored.subject, "seq": stored.sequence, "time": time_text(stored.time_ns)}
     if stored.data:
         body["data"] = base64.b64encode(stored.data).decode()
     if stored.headers:
         lines = "".join(f"{key}: {value}\r\n" for key, value in stored.headers.items())
         body["hdrs"] = base64.b64encode(f"NATS/1.0\r\n{lines}\r\n".encode()).decode()
     return body
-
-
-def _text(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns // NANOS, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at_ns % NANOS:09d}Z"

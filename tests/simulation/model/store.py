@@ -5,6 +5,7 @@ It follows nats-server 2.15 as far as Rebaser leans on it; `test_conformance.py`
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 Headers = dict[str, str]
@@ -39,6 +40,16 @@ class Stored:
         )
 
 
+def time_text(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns // NANOS, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at_ns % NANOS:09d}Z"
+
+
+def nanoseconds(text: str) -> int:
+    """The time of an API request, which has microseconds at most."""
+    at = datetime.fromisoformat(text) - datetime.fromtimestamp(0, UTC)
+    return (at.days * 86_400 + at.seconds) * NANOS + at.microseconds * 1000
+
+
 def matches(pattern: str, subject: str) -> bool:
     """Whether `subject` (literal) is one of `pattern` (`*` and `>` as in NATS)."""
     if pattern == subject:
@@ -65,6 +76,7 @@ class Stream:
         self.subjects: dict[str, dict[int, None]] = {}
         self.last = max(config.get("first_seq", 1) - 1, 0)
         self.bytes = 0
+        self.last_ns = now_ns  # when the newest message was stored
         self.full = False  # the disk is
         self.replica: Stream | None = None  # one that lags, while there is one
         self.deposed = False  # the replica takes itself for the leader
@@ -99,7 +111,7 @@ class Stream:
                 self.remove(sequence)
         else:
             self._check_room(subject, len(held or ()), len(data))
-        self.last += 1
+        self.last, self.last_ns = self.last + 1, now_ns
         stored = Stored(self.last, subject, headers, data, now_ns)
         self.messages[self.last] = stored
         self.subjects.setdefault(subject, {})[self.last] = None
@@ -181,6 +193,11 @@ class Stream:
             return one
         raise Refused(404, 10037, "no message found")
 
+    def since(self, time: str) -> int:
+        """The sequence of the first message that was stored at `time` or later; the next one if there is none."""
+        found = (one.sequence for one in self.messages.values() if one.time_ns >= nanoseconds(time))
+        return next(found, self.last + 1)
+
     def after(self, pattern: str, sequence: int) -> Iterator[Stored]:
         """Messages of `pattern` at or behind `sequence`, in order."""
         held = self.subjects.get(pattern)
@@ -191,7 +208,7 @@ class Stream:
                 if one.sequence >= sequence and (pattern == "" or matches(pattern, one.subject)):
                     yield one
 
-    def info(self, pattern: str | None, offset: int, consumers: int, time_text: str) -> dict[str, Any]:
+    def info(self, pattern: str | None, offset: int, consumers: int, now_ns: int) -> dict[str, Any]:
         first = next(iter(self.messages), self.last + 1 if self.last else 0)
         state: dict[str, Any] = {
             "messages": len(self.messages),
@@ -200,8 +217,9 @@ class Stream:
             "last_seq": self.last,
             "num_subjects": len(self.subjects),
             "consumer_count": consumers,
+            "last_ts": time_text(self.last_ns),
         }
-        body: dict[str, Any] = {"config": self.config, "created": self.created, "state": state, "ts": time_text}
+        body: dict[str, Any] = {"config": self.config, "created": self.created, "state": state, "ts": time_text(now_ns)}
         if pattern is not None:
             counts = {name: len(held) for name, held in self.subjects.items() if matches(pattern, name)}
             names = sorted(counts)[offset : offset + 100_000]

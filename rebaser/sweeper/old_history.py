@@ -1,0 +1,172 @@
+"""Purges the history of change sets whose owners do not: an owner purges only when it writes a checkpoint.
+
+So without the sweeper, a change set that is no longer edited would keep its history forever, and the histories of many
+such change sets would fill the stream of all logs. Then no server could append a commit.
+
+While the stream has room, a round through all logs purges what is older than the history that is kept. While the
+stream is crowded (see `rebaser.change_set.checkpointer`), all history gives way, that of the logs with the most
+commits first, until the stream is not crowded any more.
+
+Invariants: what is purged depends on the streams alone, not on a clock of a server. The checkpoint before the newest
+one and the log after it always remain, so nothing here disturbs an owner that starts, or two servers that sweep.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from anyio.lowlevel import checkpoint
+
+from rebaser.change_set.checkpointer import is_crowded
+from rebaser.runtime.concurrency import run_concurrently
+from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream.infos import StreamInfo
+from rebaser_client.jetstream.messages import StoredMessage
+from rebaser_client.log.commits import CommitReader
+from rebaser_client.log.positions import MAX_SEQUENCE
+from rebaser_core.commit import Commit
+from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+
+log = structlog.get_logger(__name__)
+
+SHARE = 64  # a round begins after 1/`SHARE` of the time for which history is kept
+MAX_INTERVAL = timedelta(hours=1)  # between rounds, at most
+CONCURRENT = 8  # logs examined at once
+CHUNKS, CROWDED_CHUNKS = 16, 128  # of `CONCURRENT` logs, in one sweep: while the stream has room, while it is crowded
+
+
+class OldHistory:
+    """Purges old history of one installation. `history_for`: seconds for which history is kept."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, reader: CommitReader, history_for: float) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._reader = reader
+        self._history_for = history_for
+        self._interval = min(timedelta(seconds=min(history_for, 1e6)) / SHARE, MAX_INTERVAL) or MAX_INTERVAL
+        self._created = ""
+        self._crowded = False  # in the current round
+        self._warned = False  # that the stream is crowded, and no history is left
+        self._queue: deque[tuple[str, int]] = deque()  # logs that this round has yet to examine: `ws.cs`, messages
+        self._next_round: datetime | None = None
+        self._settled: dict[str, int] = {}  # logs without history to purge, until they grow: `ws.cs`, messages
+
+    async def purge(self) -> int:
+        """Go on with the round, or begin one that is due. Return the number of messages purged.
+
+        The cost of a call is bounded, however many logs there are. Raises `TransientError`.
+        """
+        info = await self._info()
+        if not info.last_time:
+            return 0
+        now = datetime.fromisoformat(info.last_time).astimezone(UTC)
+        crowded = is_crowded(info)
+        due = crowded or self._next_round is None or now >= self._next_round
+        if crowded != self._crowded or (due and not self._queue):
+            await self._begin_round(now, crowded=crowded)
+        begin = None if crowded else _before(now, self._history_for)
+        purged = 0
+        for _ in range(CROWDED_CHUNKS if crowded else CHUNKS):
+            if not self._queue:
+                break
+            chunk = [self._queue.popleft() for _ in range(min(CONCURRENT, len(self._queue)))]
+            purged += await self._purge_logs(chunk, begin)
+            if crowded and not is_crowded(info := await self._info()):
+                break
+        if purged:
+            log.info("history_purged", messages=purged, crowded=crowded, bytes=info.bytes)
+        if crowded and not self._queue and not self._warned and is_crowded(info):
+            log.warning("log_stream_crowded", bytes=info.bytes, max_bytes=info.config.get("max_bytes"))
+        self._warned = crowded and (self._warned or not self._queue)
+        return purged
+
+    async def _info(self) -> StreamInfo:
+        info = await self._js.stream_info(self._subjects.commits_stream)
+        if info.created != self._created:
+            self._created, self._next_round = info.created, None
+            self._queue.clear()
+            self._settled.clear()
+        return info
+
+    async def _begin_round(self, now: datetime, *, crowded: bool) -> None:
+        head = f"{self._subjects.root}.commits."
+        found = await self._js.subject_counts(self._subjects.commits_stream, f"{head}*.*")
+        await checkpoint()
+        counts = {subject[len(head) :]: count for subject, count in found.items()}
+        self._settled = {name: count for name, count in self._settled.items() if counts.get(name) == count}
+        logs = [(name, count) for name, count in counts.items() if name not in self._settled]
+        if crowded:
+            logs.sort(key=lambda one: one[1], reverse=True)
+        self._queue, self._crowded, self._next_round = deque(logs), crowded, now + self._interval
+
+    async def _purge_logs(self, logs: Sequence[tuple[str, int]], begin: datetime | None) -> int:
+        """Purge `logs` from their beginning up to what the history since `begin` needs (None: no history is kept)."""
+        purged = 0
+
+        async def purge(one: tuple[str, int]) -> None:
+            nonlocal purged
+            name, count = one
+            try:
+                key = ChangeSetKey.of(*name.split("."))
+            except UnprocessableError:
+                return  # no server could own it
+            removed, settled = await self._purge_log(key, begin)
+            purged += removed
+            if settled:
+                self._settled[name] = count - removed
+
+        await run_concurrently(logs, purge, CONCURRENT)
+        return purged
+
+    async def _purge_log(self, key: ChangeSetKey, begin: datetime | None) -> tuple[int, bool]:
+        """Return how many messages were purged, and whether there is nothing else to purge until the log grows."""
+        stream, subject = self._subjects.commits_stream, self._subjects.commits(key)
+        newest = self._commit(key, await self._js.last(stream, subject))
+        if newest is None or newest.checkpoint is None:
+            return 0, True
+        # The newest commit whose state is in a checkpoint names the checkpoint before.
+        covered = self._commit(key, await self._js.get(stream, newest.checkpoint.sequence))
+        if covered is None or covered.checkpoint is None:
+            return 0, True
+        through = covered.checkpoint.sequence
+        if begin is not None:
+            through = min(through, await self._needed_since(key, begin))
+        first = await self._js.next(stream, subject, 1)
+        settled = through == covered.checkpoint.sequence
+        if first is None or first.sequence > through:
+            return 0, settled
+        return await self._js.purge(stream, subject, sequence=through + 1), settled
+
+    async def _needed_since(self, key: ChangeSetKey, begin: datetime) -> int:
+        """Return the log sequence of the checkpoint from which the state at `begin` is read.
+
+        It is 0 if that is unknown, and that of the newest checkpoint or more if no commit was stored since `begin`.
+        """
+        stream = self._subjects.commits_stream
+        following = await self._js.next_since(stream, self._subjects.commits(key), begin)
+        if following is None:
+            return MAX_SEQUENCE
+        first = self._commit(key, following)
+        if first is None or not first.previous:
+            return 0
+        commit = self._commit(key, await self._js.get(stream, first.previous))
+        return 0 if commit is None or commit.checkpoint is None else commit.checkpoint.sequence
+
+    def _commit(self, key: ChangeSetKey, message: StoredMessage | None) -> Commit | None:
+        """Return the commit in `message`; None if it is no readable commit of `key`, because then nothing is purged."""
+        if message is None or message.subject != self._subjects.commits(key):
+            return None
+        try:
+            return self._reader.decode(message.sequence, message.headers, message.data)
+        except RebaserError:
+            return None
+
+
+def _before(now: datetime, seconds: float) -> datetime:
+    try:
+        return now - timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=now.tzinfo)
