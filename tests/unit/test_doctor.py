@@ -161,8 +161,9 @@ def test_nothing_is_applied_twice() -> None:
     past = entry(32, replace(dvu(32, 13, 2, Computed("b", 9)), id="another"))
     forgotten = rebase(33, 12, 3, Set("a", 9))
     forgotten = replace(forgotten, requests=(replace(forgotten.requests[0], request_id=RequestId("forgotten")),))
-    history = folded(*log(), copy, again, past, entry(33, forgotten))
-    assert costs(history) == [(30, Cost.NOTHING), *[(sequence, Cost.EDITS) for sequence in (31, 32, 33)]]
+    early = replace(dvu(34, 9, 0, Computed("b", 9)), applied=None)  # from before the first request
+    history = folded(*log(), copy, again, past, entry(33, forgotten), entry(34, early))
+    assert costs(history) == [(30, Cost.NOTHING), *[(sequence, Cost.EDITS) for sequence in (31, 32, 33, 34)]]
     assert history.state.cells["a"].value == 2
     assert history.state.applied == Applied("epoch", 3)
     assert history.carried == 0

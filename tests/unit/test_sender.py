@@ -76,6 +76,20 @@ def test_a_copy_is_another_message_to_the_stream() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_caller_that_waits_gets_a_message_of_its_own_if_the_first_was_stored_by_an_earlier_call() -> None:
+    """The server answers to the inbox of a message, and an earlier call has another inbox, or none."""
+    waits, again = PubAck(5, duplicate=True), PubAck(9, duplicate=False)
+    request = outgoing()
+    await store(request, waits, again)
+    assert (request.is_copy, request.sequence) == (True, 9)
+    await store(request, waits)  # the copy is already there
+    assert request.sequence == 5
+    nobody = OutgoingRequest(ChangeSetKey("ws", "cs"), RequestId("id"), "", {}, b"")
+    await store(nobody, waits)
+    assert not nobody.is_copy
+
+
+@pytest.mark.anyio
 async def test_sending_it_again_gives_no_more_time() -> None:
     request = outgoing()
     await store(request, PubAck(1, duplicate=False))
