@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import BlobRef, CheckpointRef
 from rebaser_core.encoding.envelope import APPLIED, DEBT, MESSAGE_TYPE, MESSAGE_VERSION
-from rebaser_core.errors import FencedError
+from rebaser_core.errors import FencedError, TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import encode_delta
 from rebaser_core.subjects import Subjects
@@ -104,7 +105,9 @@ class Patient:
         assert told["damaged"]
         assert (await self.visit(repair=True)) == told
         assert await self.log.stands() == before
+        await self.js.purge(self.subjects.tasks_stream, self.subjects.task(KEY))
         done = await self.visit(repair=True, yes=True)
+        assert await self.js.last(self.subjects.tasks_stream, self.subjects.task(KEY)) is not None  # an owner is woken
         assert done == told | {"repairedBy": done["repairedBy"]}
         after = await self.visit()
         assert (after["damaged"], after["checkpoint"]) == (False, done["last"])
@@ -221,18 +224,19 @@ async def truncated(log: DamagedLog) -> None:
     log.messages[5].data = data[: data.rindex(b"bidae")]  # before the id of the last edit
 
 
-async def delta_missing(log: DamagedLog) -> None:
+async def delta_in_blob(log: DamagedLog) -> str:
     data = encode_delta(log.messages[5].commit().delta)
     address = await log.blobs.put(data)
     log.messages[5].change(delta=(), delta_blob=BlobRef(address, len(data)))
-    await log.lose_blob(address)
+    return address
+
+
+async def delta_missing(log: DamagedLog) -> None:
+    await log.lose_blob(await delta_in_blob(log))
 
 
 async def delta_garbled(log: DamagedLog) -> None:
-    data = encode_delta(log.messages[5].commit().delta)
-    address = await log.blobs.put(data)
-    log.messages[5].change(delta=(), delta_blob=BlobRef(address, len(data)))
-    await log.garble_blob(address)
+    await log.garble_blob(await delta_in_blob(log))
 
 
 async def edit_without_id(log: DamagedLog) -> None:
@@ -318,6 +322,26 @@ async def test_a_lost_header_has_no_good_request_passed_over(patient: Patient) -
     await patient.log.store()
     assert [one["lost"] for one in (await patient.repaired())["findings"]] == ["unknown"]
     assert await patient.goes_on() == ALL
+
+
+@pytest.mark.parametrize("in_checkpoint", [True, False])
+async def test_a_blob_store_that_is_away_is_no_damage(patient: Patient, in_checkpoint: bool) -> None:
+    """A repair would lose what it holds."""
+
+    class Away:
+        async def put(self, data: bytes) -> str:
+            raise TransientError("away", code="blob_store")
+
+        async def get(self, address: str, *, max_bytes: int = 0) -> bytes:
+            raise TransientError("away", code="blob_store")
+
+    await patient.live(checkpoint_after=2 if in_checkpoint else 0)
+    if not in_checkpoint:
+        await delta_in_blob(patient.log)
+        await patient.log.store()
+    assert not (await examine(patient.stores, KEY)).damaged
+    with pytest.raises(TransientError, match="away"):
+        await examine(replace(patient.stores, blobs=Away()), KEY)
 
 
 async def test_the_checkpoint_before_is_enough_while_its_tail_is_there(patient: Patient) -> None:
