@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 CROWD_LOOK = 0.1  # seconds between searches for idle owners while all slots are taken
 CROWD_CHECK = 1.0  # seconds between checks for tasks that wait in NATS while all slots are taken
-OVERBOOKING = 64  # for every so many slots, one task is requested beyond those for free slots
+OVERBOOKING = 64  # one task beyond those for free slots is requested for every 64 slots
 MAX_OVERBOOKED = 16  # tasks
 SLICE = 64  # owners that are started or stopped in one iteration of the event loop
 TASKS_SLICE = 1000  # tasks that are accepted, or reported to be in progress, in one iteration
@@ -329,7 +329,8 @@ class Server:
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:
-            # NATS does not count a task that was given back as pending. As no server pulls, request one task.
+            # A task that was given back may wait in NATS, which does not count it as pending. No server is pulling, so
+            # request one task.
             self._overbooked = 1
             self._fill_slots()
 

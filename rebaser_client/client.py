@@ -224,7 +224,7 @@ class RebaserClient(ReadOperations):
     ) -> EnqueueUpdatesResponse:
         """Send a request, and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
-        Always returns a success. Raises the errors of `enqueue_updates`, and those below. `revert`: as in that method.
+        Always returns a success. Raises the errors of `enqueue_updates`, and those below. `revert`: see that method.
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.

@@ -24,7 +24,7 @@ from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 MAX_MESSAGE = 1000  # characters of a recorded error message
 MAX_CONFLICTS = 100  # conflicts that a reply names, so that it fits in a message
-MAX_SIDES_BYTES = 64 * 1024  # bytes of their definitions
+MAX_SIDES_BYTES = 64 * 1024  # bytes of the definitions in these conflicts
 
 
 @record

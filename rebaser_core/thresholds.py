@@ -36,7 +36,7 @@ class RandomSource(Protocol):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Thresholds:
-    """Sizes at which another method begins.
+    """Sizes at which a program switches to another method.
 
     Bytes are those of the encoded form. Elements of a graph are its nodes and edges, that is, values and their inputs.
     A divisor stands for a share: 32 means one in 32.

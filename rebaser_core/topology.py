@@ -57,7 +57,7 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
         needed = SAFE_COPIES if durability == "safe" and clustered else 1
         copies = needed if copies is None else copies
         if copies < needed:
-            raise ConfigError(f"durability safe needs {needed} copies in a cluster, and replicas is {copies}")
+            raise ConfigError(f"durability safe needs {needed} copies in a cluster, but replicas is {copies}")
     return config if copies is None else {**config, "num_replicas": copies}
 
 

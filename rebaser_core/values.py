@@ -175,7 +175,7 @@ def _check_one(item: object) -> int:
 
 
 def canonical(value: Json) -> bytes:
-    """Bytes of a value with its types, equal exactly if two values are the same.
+    """Bytes of a value with its types. They are equal if and only if two values are the same.
 
     `1`, `1.0` and `true` differ, NaN equals NaN, and the order of map keys does not matter.
     """

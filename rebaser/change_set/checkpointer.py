@@ -48,7 +48,7 @@ async def _purge_through(context: Context, commits: CommitLog) -> int:
 
 
 def is_crowded(logs: StreamInfo) -> bool:
-    """Whether the stream of all logs has no room for history: requests wait once it is full."""
+    """Whether the stream of all logs is too full to keep history. If it became full, requests would have to wait."""
     bound = as_int(logs.config.get("max_bytes"))
     return 0 < bound < logs.bytes / CROWDED
 

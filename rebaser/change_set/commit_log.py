@@ -40,12 +40,12 @@ log = structlog.get_logger(__name__)
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
 RETRY_MAX = 1.0  # seconds
-MAX_BEFORE = 64 * 1024 * 1024  # bytes of what a commit replaces; few small requests can remove all of a change set
+MAX_BEFORE = 64 * 1024 * 1024  # bytes of the replaced definitions; a few small requests can remove all values
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 
 class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
-    """A commit of which nothing was stored, because that cannot succeed: the same commit would fail again.
+    """A commit that cannot be stored. Nothing of it was stored, and another attempt would fail again.
 
     It is larger than NATS accepts, or it does not decode to what was encoded, which is a bug in Rebaser.
     """
@@ -175,7 +175,7 @@ class CommitLog:
     async def append(self, commit: Commit) -> int:
         """Encode, publish and fold `commit`; returns its log sequence. Call within `append_lock`.
 
-        Raises what `encode` and `publish` raise.
+        Raises the errors of `encode` and `publish`.
         """
         return await self.publish(await self.encode(commit))
 

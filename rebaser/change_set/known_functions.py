@@ -1,4 +1,4 @@
-"""Tells which functions this server has, and which ones the values of a change set need but this server lacks."""
+"""Finds out which functions this server has, and which functions of a change set it lacks."""
 
 from anyio import to_thread
 

@@ -1,4 +1,4 @@
-"""Holds the delivered task of a change set while a server owns the change set, and ends that hold.
+"""Holds the delivered task of a change set while a server owns the change set, then acks it or gives it back.
 
 Invariant: once the lease is lost, the owner sends no ack, nak or progress ack for the task. NATS matches acks by stream
 sequence alone, so they would apply to the delivery that another owner holds.

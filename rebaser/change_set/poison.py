@@ -39,8 +39,9 @@ POISON = "poison"  # the error code of a request that is rejected because it kil
 class Suspicion:
     """What the detector knows about messages that are about to be decided.
 
-    Both are keyed by request sequence. `rejections`: requests that must be rejected without being read, in the form in
-    which they are decided. `deaths`: the deaths that count against each request, without the attempt that is under way.
+    Both fields are keyed by request sequence. `rejections`: requests that must be rejected without being read, in the
+    form in which they are decided. `deaths`: the deaths that count against each request, without the attempt that is
+    under way.
     """
 
     rejections: Mapping[int, QueuedRequest] = field(default_factory=dict)

@@ -35,8 +35,8 @@ LOOK_AFTER = 0.001  # seconds between two reads of the processor time, each of w
 class PendingDeadLetter:
     """A request that was decided `dead`, but is not yet copied to the dead letters, answered and deleted.
 
-    `commit`: log sequence of the decision on it, or on the other request with the same id. `duplicates`: messages that
-    repeat the request. They are answered only after the copy is stored.
+    `commit`: log sequence of the decision on it or, if it reuses the id of another request, of the decision on that
+    request. `duplicates`: messages that repeat the request. They are answered only after the copy is stored.
     """
 
     message: Message

@@ -6,7 +6,7 @@ definition changed since the plan.
 
 An update may kill or hang its owner, for instance because it needs more memory than there is. Attempts are counted as
 for requests (see `poison`): an owner whose task was redelivered records its updates as attempts until one is committed,
-and the log keeps how many recorded attempts never ended. Unlike a request, an update cannot be rejected. So an update
+and the log counts the recorded attempts that never ended. Unlike a request, an update cannot be rejected. So an update
 that killed or hung `max_deaths` servers is deferred, longer each time, while requests are applied as usual.
 """
 

@@ -42,7 +42,7 @@ class LazyCommands(MutableMapping[str, Command]):
 class LazyGroup(TyperGroup):
     """The commands that `command` and `group` registered, and after them those of the application itself.
 
-    `summary` is the first sentence of a command's help: what the list of commands and shell completion show of it.
+    `summary` is the first sentence of a command's help, which the list of commands and shell completion show.
     """
 
     makers: ClassVar[dict[str, Callable[[], Command]]] = {}

@@ -28,7 +28,7 @@ from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
 
 READ_ATTEMPTS = 5  # to read a log while servers purge it
-BLOB_ATTEMPTS, BLOB_PAUSE = 3, 0.5  # seconds; a blob store may lag behind its writer
+BLOB_ATTEMPTS, BLOB_PAUSE = 3, 0.5  # the pause in seconds; a blob store may lag behind its writer
 SILENCE = 1.0  # seconds without a message until the reader asks NATS whether there are more
 MAX_QUEUED = 1000  # requests listed in `Examination.queued`
 UNKNOWN_SEQUENCE = -1  # the sequence of a checkpoint whose commit cannot be read

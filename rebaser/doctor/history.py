@@ -18,7 +18,7 @@ CommitIdentity: TypeAlias = tuple[str, int]
 
 
 def commit_identity(commit: Commit) -> CommitIdentity:
-    """Return the id of a commit and its predecessor. No two commits have both in common."""
+    """Return the id of a commit, and the sequence of the commit before it. No two commits have both in common."""
     return commit.id, commit.previous
 
 

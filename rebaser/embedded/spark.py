@@ -281,8 +281,8 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    # This JVM does little work. Optimizing its code costs more than it saves: without that, the start takes a third
-    # less time. Its objects are short-lived: a large young generation collects large results cheaply.
+    # This JVM does little work. Optimizing its code costs more than it saves: without it, the start takes a third
+    # less time. Its objects are short-lived: with a large young generation, collecting large results is cheap.
     settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1"
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     return [str(_script()), *options, "pyspark-shell"]

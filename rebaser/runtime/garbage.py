@@ -38,7 +38,7 @@ class FrozenGarbage:
         self.owners_ended = 0
 
     def collect_if_due(self, owned: int) -> None:
-        """Collect all objects if enough owners have ended. `owned`: how many there are now; more make it slower."""
+        """Collect all objects if enough owners have ended. `owned`: how many there are now; the more, the slower."""
         if self.owners_ended >= (COLLECT_WITH_FEW if owned <= FEW_OWNERS else COLLECT_WITH_MANY):
             self.owners_ended = 0
             gc.unfreeze()

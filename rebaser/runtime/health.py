@@ -1,4 +1,4 @@
-"""Keeps the last failure of this server for `rebaser status`: the log has it, too, but few people read that."""
+"""Keeps the last failure of this server for `rebaser status`: it is logged, too, but few people read the log."""
 
 from rebaser_core.errors import RebaserError
 

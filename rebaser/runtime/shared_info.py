@@ -12,7 +12,7 @@ MAX_SHARED = 128  # callers that share one call; thousands of owners that start 
 
 
 class SharedStreamInfo:
-    """Calls `stream_info` for `stream`. A caller gets the answer to a call that was sent after it asked."""
+    """Calls `stream_info` for `stream`. A caller gets the answer to a call that was sent after the caller asked."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js

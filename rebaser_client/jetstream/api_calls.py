@@ -33,7 +33,7 @@ class ApiCalls:
 
     # -- acknowledgements ------------------------------------------------------------------------------------------
 
-    # With `confirmed`, these methods wait for the server's answer, for at most the timeout of all calls.
+    # With `confirmed`, these methods wait for the server's answer, for at most the timeout that applies to all calls.
 
     async def ack(self, message: Message) -> None:
         """Acknowledge the message as done. The server sends no confirmation."""

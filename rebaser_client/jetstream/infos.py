@@ -50,7 +50,7 @@ class StreamInfo:
 
 
 class PriorityGroupState(NamedTuple):
-    """A priority group. `pinned_client_id` is empty while no client is pinned; `pinned_ts` (RFC 3339): pinned since."""
+    """A priority group. `pinned_client_id` is empty while no client is pinned; `pinned_ts`: since when (RFC 3339)."""
 
     group: str
     pinned_client_id: str

@@ -134,7 +134,10 @@ class NatsClient(Client):
                 self._transport.writelines(waiting)
 
     async def flushed(self) -> None:
-        """Return when the flusher has written what waits now, or was aborted. nats-py's swallows cancellation."""
+        """Return when the flusher has written what waits now, or was aborted.
+
+        nats-py's own method swallows cancellation.
+        """
         if self._flush_queue is not None:
             future = asyncio.get_running_loop().create_future()
             await self._flush_queue.put(future)

@@ -127,7 +127,7 @@ class RequestSender:
 
         Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
-        if not REGISTRY.is_built:  # the reply needs one
+        if not REGISTRY.is_built:  # decoding the reply needs a model
             await anyio.to_thread.run_sync(REGISTRY.build)
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)

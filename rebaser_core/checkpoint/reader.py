@@ -67,7 +67,7 @@ class ChainReader:
             self._close()
             self._loader = PartLoader(columns)
         if (file.layer == "base") != self._is_base:
-            raise malformed("a checkpoint is a base, then deltas")
+            raise malformed("a checkpoint must be a base, then deltas")
         if self._loader is None or file.first != self._loader.count:
             raise malformed("a part of the checkpoint is missing")
         for number in range(file.reader.num_record_batches):
@@ -181,7 +181,7 @@ class ChainReader:
         columns = [column(f"error_{name}") for name in ("code", "message", "origin")]
         positions, *others = [np.flatnonzero(_valid(array)).tolist() for array in columns]
         if any(other != positions for other in others):
-            raise malformed("an error is a code, a message and an origin")
+            raise malformed("an error must have a code, a message and an origin")
         own = self._texts.setdefault  # equal texts as one object, because they repeat in many values
         rows = zip(*[_texts(array.drop_null()) for array in columns], strict=True)
         return {at: Fault(*[own(word, word) for word in row]) for at, row in zip(positions, rows, strict=True)}
@@ -299,5 +299,5 @@ def _texts(column: pa.Array) -> list[str]:
 def _container(raw: str) -> Json:
     value: Json = read_json(raw.encode())
     if type(value) is not list and type(value) is not dict:
-        raise malformed("the column json is for arrays and maps only")
+        raise malformed("the column json may only hold arrays and maps")
     return value

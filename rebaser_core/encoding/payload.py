@@ -63,7 +63,7 @@ def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LI
 def dumps(content_type: ContentType, value: object) -> bytes:
     """Encode `value`, always to the same bytes for the same value; raises `UnprocessableError` if it cannot be encoded.
 
-    A value from a program must have passed `check_json` before: cbor2 encodes recursively, and some thousand nested
+    A value from a program must have passed `check_json` before: cbor2 encodes recursively, and a few thousand nested
     lists crash the process.
     """
     try:

@@ -175,10 +175,10 @@ def _read_create(kind: Kind, body: CommitV3) -> dict[str, Any]:
     """The fields that only `create` commits have."""
     if kind is not Kind.CREATE:
         if body.origin is not None or body.status is not None or body.carried:
-            raise malformed(f"a {kind} commit creates nothing")
+            raise malformed(f"a {kind} commit must not create anything")
         return {}
     if body.delta is not None or body.begin:
-        raise malformed("a create commit changes no value, and begins a log")
+        raise malformed("a create commit must begin a log, and change no value")
     return {
         "origin": None if body.origin is None else read_origin(body.origin),
         "status": None if body.status is None else read_status(body.status),
@@ -259,7 +259,7 @@ def _read_before(
 ) -> tuple[tuple[Update, ...] | None, BlobRef | None]:
     if kind is not Kind.REBASE:
         if raw:
-            raise malformed(f"a {kind} commit replaces no definitions")
+            raise malformed(f"a {kind} commit must not replace definitions")
         return None, None
     if raw is None or version < HISTORY:
         return None, None
@@ -297,7 +297,7 @@ def _has_history(commit: Commit) -> bool:
 
 
 def _has_match(commit: Commit) -> bool:
-    """Whether an inline delta has a match. The results of a DVU have none, and may be many."""
+    """Whether an inline delta has an input by pattern. Results of a DVU, which have none, may be many: skip them."""
     return commit.kind is not Kind.DVU and commit.delta_blob is None and any_match(commit.delta)
 
 

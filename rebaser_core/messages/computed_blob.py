@@ -75,7 +75,7 @@ def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
         raise malformed("bytes follow the table")
     body = _only(_only(raw, "v2"), "computed")
     if type(body) is not dict or set(body) != {"ids", "kinds", "numbers", "others", "errors"}:
-        raise malformed("a table has ids, kinds, numbers, others and errors")
+        raise malformed("a table must have ids, kinds, numbers, others and errors")
     ids, kinds = body["ids"], np.frombuffer(_bytes(body["kinds"]), np.uint8)
     if len(kinds) != _check_ids(ids, limits) or (len(kinds) and kinds.max() > OTHER):
         raise malformed("the kinds of a table do not match its ids")
@@ -91,7 +91,7 @@ def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
 
 def _only(raw: object, key: str) -> Any:
     if type(raw) is not dict or list(raw) != [key]:
-        raise malformed(f"a blob is a map with the single key {key}")
+        raise malformed(f"a blob must be a map with the single key {key}")
     return raw[key]
 
 
@@ -134,7 +134,7 @@ def _bits(raw: bytes, kinds: Any) -> Any:
 
 def _fault(row: object, kinds: Any) -> tuple[int, Fault]:
     if type(row) is not list or len(row) != 4:
-        raise malformed("an error of a table is a row of 4 fields")
+        raise malformed("an error of a table must be a row of 4 fields")
     position, code, message, origin = row
     if type(position) is not int or not 0 <= position < len(kinds) or kinds[position] != NULL:
         raise malformed("an error of a table has no valid position")

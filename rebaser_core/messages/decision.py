@@ -22,7 +22,7 @@ _NO_DIGEST = bytes(SIZE)
 def read_decision(row: object) -> Decision:
     """Read a row of `requests`; raises `UnprocessableError`, or `UnsupportedVersion` for an unknown outcome."""
     if type(row) is not list or not 3 <= len(row) <= len(_EMPTY):
-        raise malformed(f"a decided request is a row of 3 to {len(_EMPTY)} fields")
+        raise malformed(f"a decided request must be a row of 3 to {len(_EMPTY)} fields")
     if len(row) == 4:  # the usual case: updates were performed, without code or message
         sequence, request_id, outcome, performed = row
         code, message, redrive, attempts = "", "", 0, 0

@@ -54,7 +54,7 @@ def read_computed_list(raw: object, limits: Limits) -> tuple[Computed, ...]:
 
 def read_computed(raw: object, limits: Limits) -> Computed:
     if type(raw) is not dict or len(raw) != 2:
-        raise malformed("a computed value is a map of an id and a value or an error")
+        raise malformed("a computed value must be a map of an id and a value or an error")
     id_ = check_id(raw.get("id"), limits)
     if "value" in raw:
         return Computed(id_, check_json(raw["value"], limits))
@@ -66,7 +66,7 @@ def read_fault(raw: object) -> Fault:
         code, message, origin = raw.get("code"), raw.get("message"), raw.get("origin")
         if type(code) is str and type(message) is str and type(origin) is str:
             return Fault(code, message, origin)
-    raise malformed("an error is a map of code, message and origin")
+    raise malformed("an error must be a map of code, message and origin")
 
 
 def write_delta(delta: Delta) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
     """Read the wire map of the delta of a commit of `kind`; raises `UnprocessableError`."""
     field = "computed" if kind is Kind.DVU else "updates"
     if len(raw) != 1 or field not in raw:
-        raise malformed(f"the delta of a {kind} commit is {field}")
+        raise malformed(f"the delta of a {kind} commit must be {field}")
     return read_computed_list(raw[field], limits) if kind is Kind.DVU else parse_updates(raw[field], limits)
 
 
@@ -224,7 +224,7 @@ def check_version(tag: object, newest: int) -> None:
         if int(tag[1:]) <= newest:
             return
         raise UnsupportedVersion(f"a blob of version {tag}; this program reads up to v{newest}")
-    raise malformed("a blob is a map with a single version")
+    raise malformed("a blob must be a map with a single version")
 
 
 _VERSION_TAG = re.compile(r"v[1-9][0-9]{0,8}")

@@ -117,7 +117,7 @@ def write_create(commit: Commit) -> dict[str, Any]:
 def read_blob(raw: dict[str, Any]) -> BlobRef:
     size = raw.get("size")
     if len(raw) != 2 or type(size) is not int or size < 0:
-        raise malformed("a blob is an address and a size")
+        raise malformed("a blob must be an address and a size")
     return BlobRef(check_address(raw.get("address")), size)
 
 

@@ -110,12 +110,12 @@ def upgrade_v3(old: RequestV3) -> RequestV4:
 
 def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesRequest:
     if body.create is not None and (body.revert is not None or body.expect is not None):
-        raise malformed("a request that creates a change set asks for nothing else")
+        raise malformed("a request that creates a change set must ask for nothing else")
     if body.revert is not None or body.create is not None:
         if (body.updates, body.updates_address, body.from_change_set_id, body.recompute) != (None,) * 4:
-            raise malformed("a request to revert or to create has no updates, and recomputes nothing")
+            raise malformed("a request to revert or to create must have no updates, and recompute nothing")
     elif (body.updates is None) == (body.updates_address is None):
-        raise malformed("a request has either updates or updatesAddress")
+        raise malformed("a request must have either updates or updatesAddress")
     return EnqueueUpdatesRequest(
         check_request_id(body.id),
         check_token(body.workspace_id, "workspace"),
@@ -154,15 +154,15 @@ def _read_create(body: CreateV4) -> Create:
 def check_create(create: Create) -> Create:
     """Return `create`; raises `UnprocessableError` if its fields do not fit together."""
     if create.parent is None and (create.at is not None or create.target is not None):
-        raise malformed("a change set without a parent has neither a position nor a target")
+        raise malformed("a change set without a parent must have neither a position nor a target")
     return create
 
 
 def _check_revert(reverts: Reverts) -> Reverts:
     if not 0 < reverts.first <= reverts.last:
-        raise malformed("a revert takes back the commits from first to last")
+        raise malformed("the first commit of a revert must be 1 or more, and at most the last")
     if reverts.request is not None and reverts.first != reverts.last:
-        raise malformed("a revert of one request names its commit as first and last")
+        raise malformed("a revert of one request must name its commit as first and last")
     return reverts
 
 
@@ -216,7 +216,7 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     if request.revert is not None or request.create is not None:
         return wire | _write_v4(request)
     if (request.updates is None) == (request.updates_address is None):
-        raise UnprocessableError("a request has either updates or an address of them", code="invalid_request")
+        raise UnprocessableError("a request must have either updates or an address of them", code="invalid_request")
     if request.updates_address is not None:
         wire["updatesAddress"] = request.updates_address
     elif version >= 2:

@@ -86,7 +86,7 @@ def _read_status(wire: StatusV1, limits: Limits) -> Status:
         return Conflicts(conflicts.message, conflicts.commit, items)
     if error is not None and success is None and conflicts is None:
         return Failure(error.code, error.message, error.commit)
-    raise malformed("a status is one of success, conflicts and error")
+    raise malformed("a status must be success, conflicts or error")
 
 
 _SIDES = {"base", "ours", "theirs"}
@@ -96,7 +96,7 @@ def _read_sides(item: ConflictV1, limits: Limits) -> Sides | None:
     if not isinstance(item, ConflictV2) or _SIDES.isdisjoint(item.model_fields_set):
         return None
     if not item.model_fields_set >= _SIDES:
-        raise malformed("a conflict has all three sides or none")
+        raise malformed("a conflict must have all three sides or none")
     sides = (item.base, item.ours, item.theirs)
     return Sides(*[None if side is None else parse_update(side, limits) for side in sides])
 

@@ -48,7 +48,7 @@ def _natural(text: str) -> int:
 
 
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:
-    """Functions that the writer of a commit lacked; empty if the header is damaged, because it only saves time."""
+    """Functions that the writer of a commit lacked; empty if the header is damaged: it only speeds up healing."""
     text = (headers or {}).get(UNKNOWN)
     if not text:
         return ()

@@ -98,8 +98,8 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
     """Refuse a formula that could build gigabytes, for instance by doubling a text in macro after macro.
 
     The library bounds iterations but not sizes. In a macro, each operator or literal that copies its arguments may add
-    the size of the input once more, and one of them may do so for each element. `length` is the approximate length of
-    the formula. Raises `FormulaError`.
+    the size of the input once more, and one that a macro repeats may do so for each element. `length` is the
+    approximate length of the formula. Raises `FormulaError`.
     """
     given_size = sum([estimated_size(value) for value in inputs.values()]) + length
     size = given_size + (_REPLACED_BYTES if syntax.replaces else 0)
@@ -113,7 +113,7 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
 
 def _plain(result: Any) -> Json:
     """The JSON value of a CEL value. In cel-expr-python 0.1.3, `value()` of a null drops a reference that the library
-    does not own, and after some thousand calls `None` is freed. So the type is checked first, and lists and maps are
+    does not own, and after a few thousand calls `None` is freed. So the type is checked first, and lists and maps are
     converted item by item.
     """
     return _convert(result, [DEFAULT_LIMITS.max_value_bytes])

@@ -1,4 +1,4 @@
-"""Numbers and formulas as programs that compiled code runs, on executors.
+"""Translates functions of numbers, and formulas, into programs, which compiled code runs on executors.
 
 `rebaser.dvu.worker` runs programs. `rebaser.dvu.planning` asks whether a definition has a program, and has its own
 loops compiled. This package imports `rebaser_core`, `rebaser.dvu.wire`, `cel` and `functions`; Numba is imported only

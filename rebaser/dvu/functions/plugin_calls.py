@@ -69,7 +69,7 @@ def _copied_result(result: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """`value` with subclasses of list and dict replaced by these."""
+    """`value` with instances of subclasses of list and dict replaced by plain lists and dicts."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value

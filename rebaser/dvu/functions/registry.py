@@ -23,7 +23,7 @@ ENTRY_POINT_GROUP = "rebaser.functions"
 
 @dataclass(frozen=True)
 class FunctionRegistry:
-    """`functions` by name; `broken` is the reason by name of each plug-in that did not load."""
+    """`functions` by name; `broken` has, by name, the reason why a plug-in did not load."""
 
     functions: Mapping[str, Function]
     broken: Mapping[str, str]

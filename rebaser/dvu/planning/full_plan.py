@@ -243,8 +243,8 @@ class FullGraphPlan:
         self._changed += found
 
     def _differs(self, row: int, index: int, part: Results, node_faults: Iterator[NodeFault]) -> bool:
-        """Whether the text, list, map or fault at `index` of `part` differs from what `row` holds. `node_faults` are
-        the faults of the part that come next."""
+        """Whether the text, list, map or fault at `index` of `part` differs from what `row` holds. `node_faults` yields
+        the faults of the part, from the next one on."""
         columns = self._columns
         if part.values.kinds[index] == OTHER:
             comparable = columns.state[row] == OK and columns.kind[row] == OTHER

@@ -84,8 +84,8 @@ def cached_layout(columns: Columns) -> GraphLayout | None:
 def build_layout(columns: Columns, interpreted_max: int) -> GraphLayout:
     """Put all definitions in order.
 
-    The cost grows with the number of definitions and inputs. The layout is cached until a definition changes, or what
-    one of the patterns matches.
+    The cost grows with the number of definitions and inputs. The layout is cached until a definition changes, or the
+    set of ids that a pattern matches.
     """
     layout = _layouts[columns] = _layout_of(columns, interpreted_max)
     return layout

@@ -21,10 +21,10 @@ from rebaser_core.state.templates import Template
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
-# Inputs of a value, with all that its patterns match. It does not follow the settings, as all servers must agree on it.
+# Inputs of a value, with all that its patterns match. No setting changes this limit: all servers must agree on it.
 MAX_INPUTS = DEFAULT_LIMITS.max_inputs
 MAX_ALL = 50_000_000  # inputs of all values of an update; each takes 30 bytes
-_INPUTS_PER_NAME = 3  # an input that is sent with its id takes as much as this many inputs without
+_INPUTS_PER_NAME = 3  # an input that is sent with its id takes as much room as this many without ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def _distinct(first: Ints, others: Iterable[Longs]) -> tuple[Longs, Longs]:
     """Of rows given by column: one example of each distinct row, and for each row the number of its example."""
     code = first.astype(np.int64)
     for column in others:
-        if (column != column[0]).any():  # else it distinguishes nothing, as most do
+        if (column != column[0]).any():  # most columns have the same number everywhere, and distinguish nothing
             code = np.unique(code * (column.max() + 1) + column, return_inverse=True)[1]
     _, examples, which = np.unique(code, return_index=True, return_inverse=True)
     return examples, which

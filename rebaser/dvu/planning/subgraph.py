@@ -71,7 +71,7 @@ class Reached:
 
 
 def refresh_indexes(columns: Columns) -> None:
-    """Bring the edges and pattern links of `columns` up to date, which planning follows. Only one thread at a time may
+    """Bring up to date the edges and pattern links of `columns` that planning follows. Only one thread at a time may
     do this."""
     columns.compact()
     if columns.patterns:

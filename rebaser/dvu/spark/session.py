@@ -79,7 +79,7 @@ class Session:
             self._spark: Any = SparkSession(connection=url)
         except PySparkException as error:
             raise ConfigError(f"the Spark URL is not valid: {reason(error)}") from None
-        # By default PySpark retries a dead server for 10 minutes, and the thread hangs as long.
+        # By default PySpark retries a dead server for 10 minutes, and the thread hangs for that long.
         self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
         if mailboxes is not None:  # otherwise each job takes half a dozen more calls, and threads for them
             self._spark.client.disable_reattachable_execute()
@@ -111,7 +111,7 @@ class Session:
         self._evaluator = bundle.evaluator()
 
     def call_workers(self, function: Callable[[int], str], *, tasks: int) -> list[str]:
-        """Call `function` in each of `tasks` tasks. Workers need neither Arrow nor our code for it. Raises as `run`."""
+        """Call `function` in each of `tasks` tasks, without Arrow and without our code. Raises the errors of `run`."""
         from pyspark.sql.connect.functions import col, udf  # noqa: PLC0415
         from pyspark.sql.types import StringType  # noqa: PLC0415
 

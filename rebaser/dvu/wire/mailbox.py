@@ -38,7 +38,8 @@ def job_folder(tag: str, parent: Path | None) -> Iterator[str]:
     try:
         yield str(folder)
     finally:
-        # Under its own name, a worker could still write into the folder while it is removed, and so keep it.
+        # Renamed first: otherwise a worker could still write into the folder while it is being removed, and the folder
+        # would remain.
         removed = folder.with_name(f"{tag}.gone")
         with contextlib.suppress(OSError):
             folder.rename(removed)

@@ -20,11 +20,11 @@ from rebaser_core import thresholds
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
 
-_SURELY_FITS = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # a text of at most so many characters always fits
+_SURELY_FITS = DEFAULT_LIMITS.max_value_bytes // 4 - 1  # a text of at most this many characters always fits
 
 
 class BatchState(linker.SweepArrays, Protocol):
-    """What batching needs of `rebaser.dvu.worker.evaluator.Evaluator`."""
+    """The part of `rebaser.dvu.worker.evaluator.Evaluator` that batching uses."""
 
     others: dict[int, Any]
 

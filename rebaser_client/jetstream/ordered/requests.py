@@ -117,7 +117,7 @@ class ConsumerRequests:
             connection.spawn(self.discard, generation)
 
     async def discard(self, generation: Generation) -> None:
-        """Unsubscribe and delete the consumer. Retry until the server has removed it by itself."""
+        """Unsubscribe and delete the consumer. Retry for `INACTIVE`; by then, the server has removed it by itself."""
         subscription, generation.subscription = generation.subscription, None  # whose handler refers to `generation`
         if subscription is not None:
             await subscription.close()

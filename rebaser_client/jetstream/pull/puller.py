@@ -145,7 +145,7 @@ class Puller:
         return self._queue.popleft()
 
     async def _wait(self) -> None:
-        """Return when something is queued. At the end raise its error, the first time, or `StopAsyncIteration`."""
+        """Return when something is queued. After pulling has ended, raise its error once, then `StopAsyncIteration`."""
         if not self._opened:
             await self._open()
         while not self._queue:
