@@ -217,7 +217,7 @@ class OwnerState(NamedTuple):
 
     @property
     def holds_slot(self) -> bool:
-        """Whether the owner takes a slot of the server: not while it only waits for its DVU or only releases its task."""
+        """Whether the owner takes a slot of the server: not while it only waits for its DVU or releases its task."""
         ending = self.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
         return not ending and (self.busy or self.queued or self.dvu is Dvu.IDLE)
 

@@ -245,7 +245,7 @@ class _Examiner:
             )
 
     async def _cross_check(self) -> None:
-        """Load the log as all other readers do: if it has no findings, that must succeed."""
+        """Load the log as all other readers do. This must succeed if the examination has found nothing wrong."""
         try:
             await self._reader.load(self._examination.key)
         except TransientError as error:

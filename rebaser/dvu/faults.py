@@ -73,8 +73,8 @@ def crashed(function: str, how: str) -> tuple[str, str]:
 
 
 def too_many_inputs(limit: int) -> tuple[str, str]:
-    """Code and message for patterns that match more than `limit` values, other inputs included."""
-    return TOO_LARGE, f"with what its patterns match, it has more than {limit} inputs"
+    """Code and message for a value that has more than `limit` inputs, counting all that its patterns match."""
+    return TOO_LARGE, f"it has more than {limit} inputs, counting all that its patterns match"
 
 
 def ids_too_large(limit: int) -> tuple[str, str]:

@@ -32,8 +32,8 @@ class EnqueueUpdatesRequest:
 
     `author` and `message`: who sends it, and why, as the sender claims. `expect_at`: the log sequence that the sender
     saw; the request is refused if one of its ids was defined or removed after it. `revert`: the commits to take back;
-    such a request has no updates, and asks for nothing else. `create`: what to create the change set from; the same
-    holds for such a request, and it expects nothing.
+    such a request has no updates, and asks for nothing else. `create`: what to create the change set from; such a
+    request has no updates and no `expect_at`, and asks for nothing else.
     """
 
     id: RequestId

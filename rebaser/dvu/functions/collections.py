@@ -35,7 +35,7 @@ def _if(inputs: Mapping[str, Any], params: Params) -> list[Json]:
 def if_(inputs: Inputs, params: Params) -> Json:
     """`then` if the input `condition` is true, `else` if it is false or null.
 
-    `then` and `else` are inputs or params; if one is not given it is null.
+    `then` and `else` are inputs or params; if one is not given, it is null.
     """
     condition = inputs.get("condition")
     if condition is not None and not isinstance(condition, bool):
