@@ -169,7 +169,9 @@ def test_more_inputs_than_may_be_are_an_error_value(monkeypatch: pytest.MonkeyPa
     book.edit(Set("p/3", 3))
     book.update()
     values = book.values()
-    assert values["all"].error == Fault("too_large", "it has more than 3 inputs, counting all that its patterns match", "all")
+    assert values["all"].error == Fault(
+        "too_large", "it has more than 3 inputs, counting all that its patterns match", "all"
+    )
     assert values["after"].error == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
     assert values["said"].state is State.OK
     book.edit(Remove("p/0"), Set("p/1", 7))
