@@ -329,8 +329,7 @@ class Server:
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:
-            # A task that was given back may wait in NATS, which does not count it as pending. No server is pulling, so
-            # request one task.
+            # NATS does not count a task that was given back as pending, and no server is pulling: request one task.
             self._overbooked = 1
             self._fill_slots()
 

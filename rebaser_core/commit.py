@@ -30,7 +30,7 @@ class Outcome(StrEnum):
     """How a request was decided. The outcome is final."""
 
     SUCCESS = "success"
-    CONFLICTS = "conflicts"  # nothing was applied: edits, or what a revert would restore, do not fit what is here
+    CONFLICTS = "conflicts"  # nothing was applied: the edits, or a revert, conflict with this change set
     ERROR = "error"  # nothing was applied: the request asks for something impossible
     DEAD = "dead"  # the request cannot be processed; a copy is in the dead letters
 
