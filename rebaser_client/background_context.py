@@ -26,7 +26,7 @@ class BackgroundContext(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> T:
-        """Enter the context manager and return its value. Raises what the manager raises on entry."""
+        """Enter the context manager and return its value. Raises the error that the manager raises on entry."""
         task = self._task = asyncio.create_task(self._run(), name=f"holds {self._manager!r}")
         try:
             await asyncio.wait((self._opened, task), return_when=asyncio.FIRST_COMPLETED)

@@ -335,7 +335,7 @@ def _encode_before(before: tuple[Update, ...]) -> bytes:
 
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
-    """Load the log of `key`; raises what `LogReader.load` raises."""
+    """Load the log of `key`; raises the errors of `LogReader.load`."""
     await load_functions()
     return CommitLog(
         context.js,

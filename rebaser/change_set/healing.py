@@ -18,7 +18,7 @@ from rebaser_core.updates import Recompute
 async def heal(commits: CommitLog) -> None:
     """Ask for a recompute of the values whose function was unknown and is known now.
 
-    Raises what appending a commit raises.
+    Raises the errors of `CommitLog.append`.
     """
     state, known = commits.state, registry().functions
     missing = sorted(state.cells.functions_of_faults(UNKNOWN_FUNCTION))

@@ -101,7 +101,7 @@ class PoisonDetector:
     async def attempt_alone(self, message: Message) -> AsyncIterator[Suspicion]:
         """Decide `message` alone within this context. The attempt is recorded, unless the request has no attempts left.
 
-        Raises what appending a commit raises.
+        Raises the errors of `CommitLog.append`.
         """
         commits, sequence = self._commits, message.stream_sequence
         before = commits.state.attempts.get(sequence) or Attempt(sequence, 0, self._context.now_ms())
@@ -157,7 +157,7 @@ async def recorded_attempt(commits: CommitLog, before: Attempt, hung: Callable[[
     The expected ways are to return, to raise a `RebaserError`, and to be cancelled. After any other exception the
     attempt stays recorded.
 
-    An attempt that is cancelled because its owner `hung` is not taken back. Raises what appending a commit raises.
+    An attempt that is cancelled because its owner `hung` is not taken back. Raises the errors of `CommitLog.append`.
     """
     await anyio.lowlevel.checkpoint_if_cancelled()  # an owner that has lost its lease must not record an attempt
     await _write(commits, replace(before, deaths=before.deaths + 1))

@@ -21,7 +21,7 @@ class SharedStreamInfo:
         self._running = False
 
     async def read(self) -> StreamInfo:
-        """Return the description of the stream; raises what `JetStream.stream_info` raises."""
+        """Return the description of the stream; raises the errors of `JetStream.stream_info`."""
         future: asyncio.Future[StreamInfo] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         if not self._running:

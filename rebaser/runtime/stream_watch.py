@@ -80,7 +80,7 @@ class StreamWatch:
         self.losses: deque[str] = deque(maxlen=MAX_LOSSES)
 
     async def ensure(self) -> None:
-        """Create missing streams and consumers; raises what `ensure_topology` raises."""
+        """Create missing streams and consumers; raises the errors of `ensure_topology`."""
         await ensure_topology(self._js, self._subjects, self._options)
         self._seen = await self._snapshots()
 

@@ -1,4 +1,4 @@
-"""Purges the history of change sets whose owners do not: an owner purges only when it writes a checkpoint.
+"""Purges history that owners leave in the log, because an owner purges only when it writes a checkpoint.
 
 So without the sweeper, a change set that is no longer edited would keep its history forever, and the histories of many
 such change sets would fill the stream of all logs. Then no server could append a commit.
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 SHARE = 64  # a round begins after 1/`SHARE` of the time for which history is kept
 MAX_INTERVAL = timedelta(hours=1)  # between rounds, at most
 CONCURRENT = 8  # logs examined at once
-CHUNKS, CROWDED_CHUNKS = 16, 128  # of `CONCURRENT` logs, in one sweep: while the stream has room, while it is crowded
+CHUNKS, CROWDED_CHUNKS = 16, 128  # chunks of `CONCURRENT` logs in one sweep: normally, and while crowded
 
 
 class OldHistory:

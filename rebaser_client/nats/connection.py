@@ -154,8 +154,8 @@ class Connection:
     ) -> Msg:
         """Publish a message and return its answer. Without a connection, wait for one within `timeout` (seconds).
 
-        Raises `NoRespondersError`, `RequestTimeoutError` (no answer in time, or the connection was lost), and what
-        `publish` raises.
+        Raises `NoRespondersError`, `RequestTimeoutError` (no answer in time, or the connection was lost), and the
+        errors of `publish`.
         """
         if self._link is None:
             began = self._loop.time()
@@ -181,7 +181,7 @@ class Connection:
     async def start_request(
         self, subject: str, payload: bytes, headers: dict[str, str] | None, within: float
     ) -> PendingRequest:
-        """Publish a message and return its request, which the caller closes. Raises what `publish` raises.
+        """Publish a message and return its request, which the caller closes. Raises the errors of `publish`.
 
         The future fails as `request` does if there is no answer `within` seconds. A 503 status is an answer, too.
         """

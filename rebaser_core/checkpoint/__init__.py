@@ -76,7 +76,7 @@ def open_checkpoint(newest: bytes, address: str = "") -> CheckpointReader:
 
 
 def read_checkpoint(newest: bytes, before: Sequence[bytes] = ()) -> ChangeSetState:
-    """The state in a checkpoint; raises what `CheckpointReader` raises."""
+    """The state in a checkpoint; raises the errors of `CheckpointReader`."""
     reader = open_checkpoint(newest)
     for data in (*before, newest):
         reader.add(data)

@@ -214,7 +214,7 @@ class MessageRegistry:
     ) -> object:
         """Decode a message and upgrade it to its current version.
 
-        Raises what `peek` and `loads` raise, and `UnprocessableError` with code `unexpected_message_type` (the type is
+        Raises the errors of `peek` and `loads`, and `UnprocessableError` with code `unexpected_message_type` (the type is
         known, but not `expect`), `malformed` (the payload does not fit its version) or a code that its content
         determines, such as `invalid_update` and `invalid_id`.
         """

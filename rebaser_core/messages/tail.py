@@ -18,13 +18,13 @@ from rebaser_core.messages.delta import check_version, decode_delta, encode_upda
 from rebaser_core.messages.origin import read_tail, write_tail
 from rebaser_core.updates import Remove, Update
 
-# What the parent's queue needs, and a change set created from it does not.
+# Fields that concern only the parent's queue. A change set created from the parent does not need them.
 _OF_QUEUE = {"requests", "authors", "reverts", "attempt", "forgetBeforeMs", "applied", "debt", "checkpoint", "carried"}
 _peek = MessageRegistry((COMMIT,)).peek
 
 
 def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
-    """The row of a commit with this message; raises what `decode_commit` raises for a message that is none."""
+    """The row of the commit in a message. Raises the errors of `decode_commit` if the message is not a commit."""
     peeked = _peek(headers)
     body = unwrap(loads(peeked.content_type, data, COMMIT_LIMITS), peeked.version)
     kept = {name: value for name, value in body.items() if name not in _OF_QUEUE}
@@ -35,7 +35,7 @@ def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
 
 
 def read_row(row: TailRow) -> Commit | None:
-    """The commit in a copied row, None for a message that was no commit; raises what `decode_commit` raises."""
+    """The commit in a copied row, None if the message was not a commit. Raises the errors of `decode_commit`."""
     if row.body is None:
         return None
     if row.version > COMMIT.current:
