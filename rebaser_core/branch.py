@@ -20,7 +20,7 @@ from rebaser_core.updates import Update
 class Create:
     """The request to create a change set from `parent` as of log sequence `at` (None: now), or an empty one.
 
-    `target`: the change set to branch from, the parent (which None stands for) or the target of the parent. `closed`:
+    `target`: the change set to branch from: the parent (None), or the target of the parent. `closed`:
     the new change set accepts no edits.
     """
 
@@ -34,8 +34,8 @@ class Create:
 class Branch:
     """The state of a change set that a `create` commit began, at log sequence `birth`.
 
-    `origin` (empty if it began empty) and `origin_sequence`: its parent, and the log sequence of it. `target` (empty
-    for none) and `base`: what it branches from, and as of which log sequence of it. `changes`: by id, the definitions
+    `origin` (empty if it began empty) and `origin_sequence`: its parent, and a log sequence of the parent. `target` (empty
+    for none) and `base`: what it branches from, and a log sequence of the target. `changes`: by id, the definitions
     at the base of the ids that were edited here.
     """
 
@@ -62,7 +62,7 @@ class Branch:
         return cls(sequence, origin.change_set, origin.sequence, origin.target, origin.base, status, changes)
 
     def edit(self, id_: str, here: Callable[[str], Definition]) -> None:
-        """Record an edit of `id_`. `here` returns its definition in front of the edit."""
+        """Record an edit of `id_`. `here` returns its definition before the edit."""
         if self.target and id_ not in self.changes:
             self.changes[id_] = here(id_)
 

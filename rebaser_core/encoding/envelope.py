@@ -214,8 +214,8 @@ class MessageRegistry:
     ) -> object:
         """Decode a message and upgrade it to its current version.
 
-        Raises the errors of `peek` and `loads`, and `UnprocessableError` with code `unexpected_message_type` (the type is
-        known, but not `expect`), `malformed` (the payload does not fit its version) or a code that its content
+        Raises the errors of `peek` and `loads`, and `UnprocessableError` with code `unexpected_message_type` (the type
+        is known, but not `expect`), `malformed` (the payload does not fit its version) or a code that its content
         determines, such as `invalid_update` and `invalid_id`.
         """
         peeked = self.peek(headers)

@@ -1,6 +1,6 @@
 """The headers of a commit that overviews of branches and the collection of garbage read.
 
-They let a reader learn what it needs without the payload, and of most commits they are missing:
+A reader of these headers does not need the payload. Most commits have none of them:
 
 - `X-Edited`: the log sequence of the newest commit with edits. If it is missing, that is the commit itself, or unknown;
   the sequence of the message is an upper bound in any case.
@@ -22,7 +22,7 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.origin import read_status
 
 LIST = "@"  # in front of the address of a list
-MAX_INLINE = 200  # addresses in a header; NATS accepts few kilobytes gladly
+MAX_INLINE = 200  # addresses in a header, so that it stays short
 
 
 def branch_headers(commit: Commit) -> dict[str, str]:
