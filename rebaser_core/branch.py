@@ -34,9 +34,9 @@ class Create:
 class Branch:
     """The state of a change set that a `create` commit began, at log sequence `birth`.
 
-    `origin` (empty if it began empty) and `origin_sequence`: its parent, and a log sequence of the parent. `target` (empty
-    for none) and `base`: what it branches from, and a log sequence of the target. `changes`: by id, the definitions
-    at the base of the ids that were edited here.
+    `origin` and `origin_sequence`: its parent (empty if it began empty), as of this log sequence. `target` and `base`:
+    what it branches from (empty for none), as of this log sequence. `changes`: by id, the definitions at the base of
+    the ids that were edited here.
     """
 
     birth: int

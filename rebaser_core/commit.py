@@ -145,7 +145,7 @@ class BranchStatus(StrEnum):
 
 @record
 class BranchSummary:
-    """What the header of a commit says of a branch after that commit.
+    """What a header of a commit says about the branch, as it is after that commit.
 
     `target` is empty if the change set has none. `changes`: how many definitions differ from those at the base, or were
     edited back to them since the last checkpoint. `origin` is the parent, as of log sequence `origin_sequence`; empty
@@ -216,10 +216,10 @@ class Commit:
     caller loads it. Folding needs neither. `authors`: one for each of `requests`, or none at all. `reverts`: what the
     commit takes back.
 
-    Of a `create` commit: `origin`, None for a change set that begins empty; `status`, None for open; `carried`, the
-    outcomes recorded in front of it. It needs nothing in front of it in its log, and `checkpoint` is that of the
-    parent. Commits behind it name the same checkpoint until the change set has one of its own. Until then, `begin` is
-    the sequence of the `create` commit.
+    Fields of a `create` commit: `origin` (None for a change set that begins empty), `status` (None for open), and
+    `carried`, the outcomes that the log recorded before it. Folding it needs no earlier commit of its log. Its
+    `checkpoint` is that of the parent. Later commits name the same checkpoint until the change set has one of its own,
+    and until then, `begin` is the sequence of the `create` commit.
 
     `edited`, `branch` and `blobs` are only in headers, and a decoded commit lacks them: the newest commit with edits
     (0: this one), the branch after this commit, and the addresses of all blobs that the log needs from this message on.

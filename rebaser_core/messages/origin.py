@@ -1,4 +1,4 @@
-"""The wire format of what only `create` commits have: their origin, their status, and the outcomes in front of them."""
+"""The wire format of fields that only `create` commits have: origin, status, and outcomes recorded before them."""
 
 from base64 import b64decode, b64encode
 from typing import Any
