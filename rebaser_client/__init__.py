@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.changes import Blame, Change, Diff, HistoryStatus, LogEntry, ShownCommit, ShownRequest
     from rebaser_client.log.entries import Entry, Newest
     from rebaser_client.log.positions import PositionPurged
+    from rebaser_client.log.undo import UndoStep
     from rebaser_client.options import ClientOptions
     from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
     from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
@@ -104,6 +105,7 @@ __all__ = [
     "Success",
     "TooLarge",
     "TransientError",
+    "UndoStep",
     "UnprocessableError",
     "Unset",
     "UnsupportedVersion",
@@ -143,6 +145,7 @@ _NAMES = {
     ),
     "rebaser_client.log.entries": ("Entry", "Newest"),
     "rebaser_client.log.positions": ("PositionPurged",),
+    "rebaser_client.log.undo": ("UndoStep",),
     "rebaser_client.options": ("ClientOptions",),
     "rebaser_client.requests.many": ("Request", "RequestOutcome", "WaitMany"),
     "rebaser_core.commit": ("Commit", "Computed", "Decision", "Kind", "Outcome"),

@@ -23,10 +23,10 @@ from rebaser_client.options import (
     MAX_IN_FLIGHT,
     ClientOptions,
     access_options,
+    author_option,
     content_type_option,
     max_in_flight_option,
 )
-from rebaser_client.reads import ReadOperations
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_client.requests.in_flight import InFlight
 from rebaser_client.requests.many import ManyRequests, Request, RequestOutcome, RequestServices, WaitMany
@@ -34,6 +34,7 @@ from rebaser_client.requests.outcomes import known_key, not_sent, rejection
 from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
+from rebaser_client.reverts import RevertOperations, RevertOptions
 from rebaser_core.commit import Reverts
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
@@ -50,7 +51,7 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 RESEND_TIMEOUT = 5.0  # seconds; if it expires, the resender tries again at its next check
 
 
-class RebaserClient(ReadOperations):
+class RebaserClient(RevertOperations):
     """A connection to one installation. The tasks of one event loop can share a client.
 
     Create a client with `connect`:
@@ -72,8 +73,10 @@ class RebaserClient(ReadOperations):
         content_type: ContentType = CBOR,
         check_formulas: bool = True,
         max_in_flight: int = MAX_IN_FLIGHT,
+        author: str = "",
     ) -> None:
         super().__init__(connection, subjects, blobs, limits, group)
+        self._author = author
         self._loop = asyncio.get_running_loop()
         self._id_time = self._id_random = 0
         self._in_flight = InFlight(max_in_flight)
@@ -127,6 +130,7 @@ class RebaserClient(ReadOperations):
         subjects = Subjects(options.get("prefix", ""))
         content_type = content_type_option(options)
         max_in_flight = max_in_flight_option(options)
+        author = author_option(options)
         connection = Connection.connect(
             url,
             name="rebaser-client",
@@ -145,6 +149,7 @@ class RebaserClient(ReadOperations):
                     content_type=content_type,
                     check_formulas=options.get("check_formulas", True),
                     max_in_flight=max_in_flight,
+                    author=author,
                 )
             finally:
                 group.cancel_scope.cancel()
@@ -158,7 +163,7 @@ class RebaserClient(ReadOperations):
         request_id: str | None = None,
         from_change_set: str | None = None,
         recompute: Recompute | None = None,
-        author: str = "",
+        author: str | None = None,
         message: str = "",
         expect_at: int | None = None,
         timeout: float = 30.0,  # noqa: ASYNC109 - the error must carry the request id
@@ -169,7 +174,8 @@ class RebaserClient(ReadOperations):
         - `from_change_set`: the change set that the updates come from. They are checked for conflicts.
         - `recompute`: computes derived values again after the updates, all or those of one function, even if their
           inputs did not change.
-        - `author` (up to 128 characters) and `message` (up to 1,024): who edits, and why. The log keeps both.
+        - `author` (up to 128 characters; by default, that of the client) and `message` (up to 1,024): who edits, and
+          why. The log keeps both.
         - `expect_at`: the log sequence that the edits are based on. The request is rejected, with code `moved`, if one
           of its ids was defined or removed after that.
         - `timeout`: seconds.
@@ -193,7 +199,7 @@ class RebaserClient(ReadOperations):
                 *(key, id_, updates, deadline),
                 from_change_set=from_change_set,
                 recompute=recompute,
-                author=author,
+                author=self._author if author is None else author,
                 message=message,
                 expect_at=expect_at,
             )
@@ -217,7 +223,7 @@ class RebaserClient(ReadOperations):
         request_id: str | None = None,
         from_change_set: str | None = None,
         recompute: Recompute | None = None,
-        author: str = "",
+        author: str | None = None,
         message: str = "",
         expect_at: int | None = None,
         revert: Reverts | None = None,
@@ -250,7 +256,7 @@ class RebaserClient(ReadOperations):
                 *(key, id_, updates, deadline),
                 from_change_set=from_change_set,
                 recompute=recompute,
-                author=author,
+                author=self._author if author is None else author,
                 message=message,
                 expect_at=expect_at,
                 revert=revert,
@@ -319,6 +325,7 @@ class RebaserClient(ReadOperations):
             self._in_flight,
             self._limits,
             self._request_id,
+            self._author,
         )
         return await ManyRequests(services, wait, timeout, on_outcome).run(requests)
 
@@ -341,38 +348,10 @@ class RebaserClient(ReadOperations):
             workspace, change_set, (), wait=wait, timeout=timeout, request_id=request_id, recompute=Recompute(function)
         )
 
-    async def revert(
-        self,
-        workspace: str,
-        change_set: str,
-        first: int,
-        last: int | None = None,
-        *,
-        request: str | None = None,
-        author: str = "",
-        message: str = "",
-        wait: Wait = "applied",
-        timeout: float = 60.0,  # noqa: ASYNC109 - the error must carry the request id
-        request_id: str | None = None,
+    async def _send_revert(
+        self, workspace: str, change_set: str, reverts: Reverts, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """Take back the edits of the commits from log sequence `first` to `last` (by default `first`), and wait.
-
-        The edited values get the definitions that they had before `first`. `request`: only the edits that this request
-        made in the commit `first`. A revert is an edit like any other, and can itself be reverted.
-
-        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value has been edited again since,
-        and `RequestRejected` with code `purged`, `no_such_position`, `no_such_request` or `too_large`.
-        """
-        reverts = Reverts(first, first if last is None else last, None if request is None else RequestId(request))
-        return await self.enqueue_updates_with_reply(
-            *(workspace, change_set, ()),
-            wait=wait,
-            timeout=timeout,
-            request_id=request_id,
-            author=author,
-            message=message,
-            revert=reverts,
-        )
+        return await self.enqueue_updates_with_reply(workspace, change_set, (), revert=reverts, **options)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from rebaser_client.nats.access import Access
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import ConfigError, UnprocessableError
 from rebaser_core.limits import Limits
+from rebaser_core.messages.request import MAX_AUTHOR
 
 MAX_IN_FLIGHT = 256  # requests: 25,000 a second if NATS takes 10 ms to confirm one
 
@@ -23,6 +24,7 @@ class ClientOptions(Access, total=False):
     - `max_in_flight`: how many requests the client stores at one time (default 256). Further ones wait in the order of
       the calls, and this time counts towards their timeouts. It is also how many requests of one `enqueue_many` may be
       incomplete.
+    - `author`: who makes the edits, for the log (up to 128 characters); calls may name another. Nobody verifies it.
     """
 
     prefix: str
@@ -32,11 +34,12 @@ class ClientOptions(Access, total=False):
     content_type: str
     check_formulas: bool
     max_in_flight: int
+    author: str
 
 
 def access_options(options: ClientOptions) -> Access:
     """Return those of `options` that the NATS connection takes."""
-    ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type", "check_formulas", "max_in_flight")
+    ours = ("prefix", "blobs", "inbox_prefix", "limits", "content_type", "check_formulas", "max_in_flight", "author")
     return cast("Access", {name: value for name, value in options.items() if name not in ours})
 
 
@@ -54,3 +57,11 @@ def max_in_flight_option(options: ClientOptions) -> int:
     if type(limit) is not int or limit < 1:
         raise ConfigError(f"max_in_flight must be an integer of 1 or more, not {limit!r}")
     return limit
+
+
+def author_option(options: ClientOptions) -> str:
+    """Return the author of requests that name none. Raises `ConfigError` for one that no request can have."""
+    author = options.get("author", "")
+    if not isinstance(author, str) or len(author) > MAX_AUTHOR:
+        raise ConfigError(f"author must be a text of up to {MAX_AUTHOR} characters")
+    return author

@@ -218,6 +218,31 @@ def _revert() -> Function:
 
 
 @LazyGroup.command(
+    "undo",
+    "Take back your newest request: each value that it edited gets the definition that it had before.",
+    examples(
+        "rebaser undo shop draft --author ann",
+        "REBASER_AUTHOR=ann rebaser undo shop draft --yes",
+    ),
+)
+def _undo() -> Function:
+    from rebaser.cli.commands.undo import undo
+
+    return with_access(undo)
+
+
+@LazyGroup.command(
+    "redo",
+    "Take back your newest undo: the request that it took back is applied again.",
+    examples("rebaser redo shop draft --author ann"),
+)
+def _redo() -> Function:
+    from rebaser.cli.commands.undo import redo
+
+    return with_access(redo)
+
+
+@LazyGroup.command(
     "list",
     "List workspaces, or the change sets of one.",
     examples(

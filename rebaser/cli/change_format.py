@@ -78,6 +78,12 @@ def reverts_json(reverts: "Reverts | None") -> dict[str, Any] | None:
     return {"first": reverts.first, "last": reverts.last, "requestId": reverts.request}
 
 
+def reverts_text(reverts: "Reverts") -> str:
+    """Return what a revert takes back, in a few words."""
+    span = f"{reverts.first}" if reverts.first == reverts.last else f"{reverts.first}..{reverts.last}"
+    return f"reverts {span}" + (f" (request {reverts.request})" if reverts.request else "")
+
+
 def entry_json(entry: "LogEntry") -> dict[str, Any]:
     """Return a commit as an object."""
     return {
@@ -98,9 +104,7 @@ def entry_text(entry: "LogEntry") -> str:
     """Return what a commit is, in a few words: its requests, what it reverts, and the first message of an author."""
     parts = []
     if entry.reverts is not None:
-        reverts = entry.reverts
-        span = f"{reverts.first}" if reverts.first == reverts.last else f"{reverts.first}..{reverts.last}"
-        parts.append(f"reverts {span}" + (f" (request {reverts.request})" if reverts.request else ""))
+        parts.append(reverts_text(entry.reverts))
     if len(entry.requests) == 1:
         decision = entry.requests[0][0]
         done = _count(decision.performed, "update") if decision.outcome.value == "success" else decision.outcome.value

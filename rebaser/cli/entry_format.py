@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rebaser.cli import console
+from rebaser.cli.change_format import reverts_json, reverts_text
 from rebaser.cli.wording import progress_text, recompute_text
 from rebaser_client.log.entries import Entry
-from rebaser_core.commit import DVU_ATTEMPT, Commit, Decision
+from rebaser_core.commit import DVU_ATTEMPT, Authorship, Commit, Decision
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Update
 
@@ -114,8 +115,19 @@ def _commit(commit: Commit) -> dict[str, Any]:
         "attempt": commit.attempt.count if commit.attempt else None,
         "recompute": [_recompute(request) for request in commit.recompute[:MAX_LISTED]],
         "requestCount": len(commit.requests),
-        "requests": [_decision(decision) for decision in commit.requests[:MAX_LISTED]],
+        "reverts": reverts_json(commit.reverts),
+        "requests": [
+            _decision(decision) | _authorship(who)
+            for decision, who in zip(
+                commit.requests[:MAX_LISTED], commit.authors or (Authorship(),) * len(commit.requests), strict=False
+            )
+        ],
     }
+
+
+def _authorship(who: Authorship) -> dict[str, str]:
+    """Return who sent a request, and why. The key `message` of a decision is that of its error."""
+    return {"author": _short(who.author), "authorMessage": _short(who.message)}
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
@@ -140,6 +152,8 @@ def _commit_text(commit: Commit) -> str:
         parts.append(f"changes in a blob of {console.size_text(commit.delta_blob.size)}")
     elif commit.delta:
         parts.append(f"{_count(len(commit.delta), 'change')}: {_ids(change.id for change in commit.delta)}")
+    if commit.reverts is not None:
+        parts.append(reverts_text(commit.reverts))
     if commit.recompute:
         parts.append(
             "recompute " + ", ".join(recompute_text(request.function) for request in commit.recompute[:MAX_IDS])
@@ -162,6 +176,9 @@ def _request(request: EnqueueUpdatesRequest) -> dict[str, Any]:
         "updatesAddress": request.updates_address,
         "fromChangeSetId": request.from_change_set_id,
         "recompute": None if request.recompute is None else _recompute(request.recompute),
+        "expectAt": request.expect_at,
+        "revert": reverts_json(request.revert),
+        **_authorship(Authorship(request.author, request.message)),
     }
 
 
@@ -176,7 +193,7 @@ def _update(update: Update) -> dict[str, str]:
 def _request_text(request: EnqueueUpdatesRequest) -> str:
     parts: list[str] = [request.id]
     if request.revert is not None:
-        parts.append(f"revert {request.revert.first} to {request.revert.last}")
+        parts.append(reverts_text(request.revert))
     elif request.updates is None:
         parts.append("updates in a blob")
     elif request.updates or request.recompute is None:

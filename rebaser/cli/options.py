@@ -28,6 +28,15 @@ Nats = Annotated[str, typer.Option("--nats", metavar="URL", envvar="REBASER_NATS
 Prefix = Annotated[
     str, typer.Option("--prefix", envvar="REBASER_PREFIX", help="Prefix of all stream and subject names.")
 ]
+Author = Annotated[
+    str, typer.Option("--author", metavar="NAME", envvar="REBASER_AUTHOR", help="Who makes the edits, for the log.")
+]
+Message = Annotated[
+    str,
+    typer.Option(
+        "--message", "-m", metavar="TEXT", help="Why the edits are made, for the log.", allow_from_autoenv=False
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_NATS = "nats://127.0.0.1:4222"

@@ -39,7 +39,7 @@ WaitMany: TypeAlias = Literal["stored", "applied"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for `RebaserClient.enqueue_many`. Each field is an argument of `enqueue_updates`, which has more."""
+    """A request for `RebaserClient.enqueue_many`. Each field is an argument of `enqueue_updates`."""
 
     workspace: str
     change_set: str
@@ -47,6 +47,9 @@ class Request:
     request_id: str | None = None
     from_change_set: str | None = None
     recompute: Recompute | None = None
+    author: str | None = None
+    message: str = ""
+    expect_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class RequestOutcome:
 
 
 class RequestServices(NamedTuple):
-    """The parts of a client that send requests. `new_id` checks an id, or makes one."""
+    """The parts of a client that send requests. `new_id` checks an id, or makes one. `author`: of requests without."""
 
     connection: Connection
     sender: RequestSender
@@ -74,6 +77,7 @@ class RequestServices(NamedTuple):
     in_flight: InFlight
     limits: Limits
     new_id: Callable[[str | None], RequestId]
+    author: str = ""
 
 
 class _Item:
@@ -214,6 +218,9 @@ class ManyRequests:
                 item.deadline,
                 from_change_set=request.from_change_set,
                 recompute=request.recompute,
+                author=services.author if request.author is None else request.author,
+                message=request.message,
+                expect_at=request.expect_at,
                 inbox=inbox,
             )
         except TimeoutError:

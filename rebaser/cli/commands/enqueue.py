@@ -7,7 +7,7 @@ import typer
 
 from rebaser.cli import console
 from rebaser.cli.errors import usage_error
-from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, Nats, Prefix, Workspace, checked_key
 from rebaser.cli.sending.sender import EditSender, WaitUntil
 from rebaser.cli.sending.source import open_source
 from rebaser_core.errors import UnprocessableError
@@ -93,6 +93,8 @@ def enqueue(
             "--fail-on-error", help="With --wait derived: exit with 1 if any value of the change set is an error."
         ),
     ] = False,
+    author: Author = "",
+    message: Message = "",
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -126,6 +128,8 @@ def enqueue(
             content_type=_content_type(content_type),
             request_id=request_id,
             fail_on_error=fail_on_error,
+            author=author,
+            message=message,
         )
         code = run_async(partial(sender.run, nats, prefix, edits, source))
     if code:

@@ -9,7 +9,7 @@ import typer
 
 from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed, usage_error
-from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.options import DEFAULT_NATS, Author, ChangeSet, Json, Message, Nats, Prefix, Workspace, checked_key
 from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def revert(
     request: Annotated[
         str | None, typer.Option(metavar="ID", help="Take back only the edits of this request in the commit P.")
     ] = None,
-    author: Annotated[str, typer.Option(help="Who takes the edits back, for the log.")] = "",
-    message: Annotated[str, typer.Option("--message", "-m", help="Why the edits are taken back, for the log.")] = "",
+    author: Author = "",
+    message: Message = "",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 60.0,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
@@ -56,6 +56,8 @@ def revert(
     key = checked_key(workspace, change_set)
     first, last = _range(commits, to)
     back_to = _position(to, key.change_set)
+    if request is not None and (to is not None or first != last):
+        raise usage_error("names a request of one commit: write `rebaser revert WS CS P --request ID`", "--request")
     done: list[EnqueueUpdatesResponse | RequestConflicts] = []
     nothing = CommandFailed(f"there is no commit after {key.change_set}@{to}: nothing to take back")
 
@@ -75,9 +77,9 @@ def revert(
         return code
     (result,) = done
     if isinstance(result, RequestConflicts):
-        _show_conflicts(result, json)
+        show_conflicts(result, json)
         raise CommandFailed(f"nothing was taken back: {result.message}")
-    _show_success(result, json)
+    show_success(result, json)
     return 0
 
 
@@ -112,7 +114,8 @@ async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") 
     return standing + 1, newest
 
 
-def _show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
+def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
+    """Show which commit took edits back."""
     from rebaser_core.response import Success
 
     status = response.status
@@ -124,7 +127,8 @@ def _show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
         console.write_line(f"commit {status.commit}: {updates} (request {response.id})")
 
 
-def _show_conflicts(error: "RequestConflicts", json: bool) -> None:
+def show_conflicts(error: "RequestConflicts", json: bool) -> None:
+    """Show the definitions that were edited again, so that nothing was taken back."""
     from rebaser.cli.change_format import definition_json, definition_text
 
     sides = [(one.id, one.sides) for one in error.conflicts if one.sides is not None]

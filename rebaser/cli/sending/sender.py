@@ -46,7 +46,7 @@ class EditSender:
 
     `timeout`: seconds to wait for each answer. `batch`: maximum number of updates of a file in one request.
     `recompute`: what to recompute, instead of edits. `request_id`: id of the only request, None to make one.
-    `fail_on_error`: fail if any value of the change set is an error.
+    `fail_on_error`: fail if any value of the change set is an error. `author`, `message`: of all requests.
     """
 
     key: ChangeSetKey
@@ -57,6 +57,8 @@ class EditSender:
     content_type: str = "application/cbor"
     request_id: str | None = None
     fail_on_error: bool = False
+    author: str = ""
+    message: str = ""
     requests: int = 0  # accepted
     updates: int = 0  # accepted
     performed: int = 0  # updates that were applied
@@ -142,11 +144,21 @@ class EditSender:
         ws, cs, recompute = self.key.workspace, self.key.change_set, self.recompute
         if self.wait is WaitUntil.NONE:
             self.last_request = await client.enqueue_updates(
-                ws, cs, updates, recompute=recompute, request_id=self.request_id
+                *(ws, cs, updates),
+                recompute=recompute,
+                request_id=self.request_id,
+                author=self.author,
+                message=self.message,
             )
         else:
             response = await client.enqueue_updates_with_reply(
-                ws, cs, updates, wait="applied", timeout=self.timeout, recompute=recompute, request_id=self.request_id
+                *(ws, cs, updates),
+                wait="applied",
+                timeout=self.timeout,
+                recompute=recompute,
+                request_id=self.request_id,
+                author=self.author,
+                message=self.message,
             )
             self.last_request = response.id
             self._count(response.status)

@@ -1,0 +1,176 @@
+"""`rebaser undo` and `rebaser redo`: take back one's own newest request, or the newest undo.
+
+Invariant: the request is shown before it is taken back. Exactly that one is taken back, even if there is a newer one
+by then.
+"""
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rebaser.cli import console
+from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.options import (
+    DEFAULT_NATS,
+    Author,
+    ChangeSet,
+    Json,
+    Message,
+    Nats,
+    Prefix,
+    Workspace,
+    checked_key,
+)
+
+if TYPE_CHECKING:
+    from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestConflicts, UndoStep
+    from rebaser_client.log.changes import Change
+    from rebaser_core.ids import ChangeSetKey
+
+SHOWN = 20  # changes
+STYLES = {1: "red", 2: "green"}
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", allow_from_autoenv=False)]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")]
+
+
+def undo(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    *,
+    yes: Yes = False,
+    author: Author = "",
+    message: Message = "",
+    timeout: Timeout = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Take back your newest request: each value that it edited gets the definition that it had before.
+
+    Your requests are those of the given author, or, without one, those that name no author. The command shows the
+    request and asks before it takes it back. Requests that are reverts, or reverted already, do not count: so the next
+    undo takes back the request before. `rebaser redo` takes an undo back. If one of the values has been edited again
+    since, nothing is taken back; the command shows the conflicts as `rebaser revert` does, and the exit code is 1.
+    """
+    return _TakeBack("undo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
+
+
+def redo(
+    workspace: Workspace,
+    change_set: ChangeSet,
+    *,
+    yes: Yes = False,
+    author: Author = "",
+    message: Message = "",
+    timeout: Timeout = 60.0,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """Take back your newest undo: the request that it took back is applied again.
+
+    Your undos are those of the given author, or, without one, those that name no author. The command shows the undo and
+    asks before it takes it back. Once you have sent another edit, there is nothing to redo.
+    """
+    return _TakeBack("redo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
+
+
+@dataclass(slots=True)
+class _TakeBack:
+    verb: Literal["undo", "redo"]
+    key: "ChangeSetKey"
+    yes: bool
+    author: str
+    message: str
+    timeout: float
+    json: bool
+    response: "EnqueueUpdatesResponse | None" = None
+    conflicts: "RequestConflicts | None" = None
+
+    def run(self, nats: str, prefix: str) -> int:
+        from rebaser.cli.commands.revert import show_conflicts, show_success
+        from rebaser.cli.runner import run_async
+
+        if not self.yes and not sys.stdin.isatty():
+            raise usage_error(f"add --yes to {self.verb} without a question, because stdin is not a terminal")
+        code = run_async(partial(self._take_back, nats, prefix))
+        if code:
+            return code
+        if self.conflicts is not None:
+            show_conflicts(self.conflicts, self.json)
+            raise CommandFailed(f"nothing was taken back: {self.conflicts.message}")
+        assert self.response is not None  # noqa: S101 - anything else raises
+        show_success(self.response, self.json)
+        return 0
+
+    async def _take_back(self, nats: str, prefix: str) -> None:
+        from rebaser.cli.connect import connect_client
+        from rebaser_client import RequestConflicts
+
+        names = self.key.workspace, self.key.change_set
+        async with connect_client(nats, prefix) as client:
+            find = client.undoable if self.verb == "undo" else client.redoable
+            step = await find(*names, author=self.author)
+            if step is None:
+                raise CommandFailed(self._nothing())
+            if not self.yes or console.is_terminal():
+                await self._show(client, step)
+            if not self.yes:
+                await self._confirm()
+            options = {"author": self.author, "message": self.message, "timeout": self.timeout}
+            place = (step.entry.sequence, step.decision.request_id)
+            try:
+                self.response = await client.revert(*names, place[0], request=place[1], **options)  # type: ignore[arg-type] # each has its own type
+            except RequestConflicts as error:
+                self.conflicts = error
+
+    def _nothing(self) -> str:
+        whose = f"by {self.author}" if self.author else "without an author (see --author)"
+        what = "request" if self.verb == "undo" else "undo"
+        return f"nothing to {self.verb} in {self.key.workspace}/{self.key.change_set}: no {what} {whose} is left"
+
+    async def _show(self, client: "RebaserClient", step: "UndoStep") -> None:
+        """Show the request, and what taking it back does if none of its values has been edited again."""
+        from rebaser.cli.change_format import time_text
+
+        shown = await client.show(self.key.workspace, self.key.change_set, step.entry.sequence)
+        changes = [
+            change
+            for one in shown.requests
+            if one.decision.request_id == step.decision.request_id
+            for change in one.changes
+        ]
+        by = f" by {step.author.author}" if step.author.author else ""
+        why = f": {step.author.message.splitlines()[0]}" if step.author.message else ""
+        title = (
+            f"request {step.decision.request_id}{by}, commit {step.entry.sequence}, {time_text(step.entry.time)}{why}"
+        )
+        self._show_changes(title, changes)
+
+    def _show_changes(self, title: str, changes: "list[Change]") -> None:
+        from rebaser.cli.change_format import definition_text
+
+        rows = [
+            (change.id, definition_text(change.after), definition_text(change.before, change.known))
+            for change in changes[:SHOWN]
+        ]
+        more = f"and {len(changes) - SHOWN:,} more" if len(changes) > SHOWN else ""
+        if console.is_terminal() and not self.json:
+            console.table(("id", "now", f"after the {self.verb}"), rows, title=console.safe(title), styles=STYLES)
+        else:
+            console.note(title)
+            for id_, now, then in rows:
+                console.note(f"  {id_}: {now} becomes {then}")
+        if more:
+            console.note(more)
+
+    async def _confirm(self) -> None:
+        from anyio import to_thread
+
+        ask = partial(typer.confirm, "take it back?", err=True)
+        if not await to_thread.run_sync(ask, abandon_on_cancel=True):
+            raise CommandFailed("not confirmed: nothing was taken back")

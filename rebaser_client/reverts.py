@@ -1,0 +1,110 @@
+"""The operations of the client that take edits back: revert, undo and redo."""
+
+from abc import abstractmethod
+from functools import partial
+from typing import Literal, TypedDict, Unpack
+
+from rebaser_client.log.undo import UndoStep, find_redo, find_undo
+from rebaser_client.reads import ReadOperations
+from rebaser_client.requests.sender import translate_missing_stream
+from rebaser_core.commit import Reverts
+from rebaser_core.errors import UnprocessableError
+from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.messages import EnqueueUpdatesResponse
+
+
+class RevertOptions(TypedDict, total=False):
+    """Options of `RebaserClient.revert`, `undo` and `redo`, as those of `enqueue_updates_with_reply`. All are optional.
+
+    `timeout`: seconds (default 60). `wait`: default `applied`.
+    """
+
+    author: str | None
+    message: str
+    wait: Literal["applied", "derived"]
+    timeout: float
+    request_id: str | None
+
+
+class RevertOperations(ReadOperations):
+    """The operations of `RebaserClient`, its subclass, that take edits back."""
+
+    _author = ""  # of requests that name none
+
+    @abstractmethod
+    async def _send_revert(
+        self, workspace: str, change_set: str, reverts: Reverts, **options: Unpack[RevertOptions]
+    ) -> EnqueueUpdatesResponse: ...
+
+    async def revert(
+        self,
+        workspace: str,
+        change_set: str,
+        first: int,
+        last: int | None = None,
+        *,
+        request: str | None = None,
+        **options: Unpack[RevertOptions],
+    ) -> EnqueueUpdatesResponse:
+        """Take back the edits of the commits from log sequence `first` to `last` (by default `first`), and wait.
+
+        The edited values get the definitions that they had before `first`. `request`: only the edits that this request
+        made in the commit `first`. A revert is an edit like any other, and can itself be reverted.
+
+        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value has been edited again since,
+        and `RequestRejected` with code `purged`, `no_such_position`, `no_such_request` or `too_large`.
+        """
+        reverts = Reverts(first, first if last is None else last, None if request is None else RequestId(request))
+        return await self._send_revert(workspace, change_set, reverts, **options)
+
+    async def undoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
+        """Return the request that `undo` would take back: the newest one of `author` that made edits.
+
+        It is neither a revert nor reverted. Returns None if there is none among the newest 10,000 commits. `author`: by
+        default, that of the client; an empty one stands for the requests that name no author.
+        """
+        key = ChangeSetKey.of(workspace, change_set)
+        with translate_missing_stream():
+            return await find_undo(self._history.log(key), self._author if author is None else author)
+
+    async def redoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
+        """Return the request that `redo` would take back: the newest undo of `author` that is not taken back itself.
+
+        Returns None if there is none, or if the author has made other edits since. `author`: as in `undoable`.
+        """
+        key = ChangeSetKey.of(workspace, change_set)
+        author = self._author if author is None else author
+        with translate_missing_stream():
+            return await find_redo(self._history.log(key), author, partial(self._reader.commit_at, key))
+
+    async def undo(self, workspace: str, change_set: str, **options: Unpack[RevertOptions]) -> EnqueueUpdatesResponse:
+        """Take back the request that `undoable` returns, and wait. Each call goes one request further back.
+
+        Raises the errors of `revert`, and `UnprocessableError` with code `nothing_to_undo`.
+        """
+        author = options.get("author")
+        step = await self.undoable(workspace, change_set, author=author)
+        if step is None:
+            raise _nothing("undo", self._author if author is None else author, f"{workspace}/{change_set}")
+        return await self.revert(
+            workspace, change_set, step.entry.sequence, request=step.decision.request_id, **options
+        )
+
+    async def redo(self, workspace: str, change_set: str, **options: Unpack[RevertOptions]) -> EnqueueUpdatesResponse:
+        """Take back the undo that `redoable` returns, and wait.
+
+        Raises the errors of `revert`, and `UnprocessableError` with code `nothing_to_redo`.
+        """
+        author = options.get("author")
+        step = await self.redoable(workspace, change_set, author=author)
+        if step is None:
+            raise _nothing("redo", self._author if author is None else author, f"{workspace}/{change_set}")
+        return await self.revert(
+            workspace, change_set, step.entry.sequence, request=step.decision.request_id, **options
+        )
+
+
+def _nothing(verb: str, author: str, name: str) -> UnprocessableError:
+    whose = f"by {author}" if author else "without an author"
+    what = "request" if verb == "undo" else "undo"
+    return UnprocessableError(f"nothing to {verb} in {name}: no {what} {whose} is left", code=f"nothing_to_{verb}")
