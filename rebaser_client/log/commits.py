@@ -27,8 +27,9 @@ log = get_logger(__name__)
 MAX_BLOB = 2**31  # bytes
 FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
 DAMAGED = "damaged_commit"
-SINGLY = 8  # commits that are read one by one, because most callers take few
-FIRST_SPAN, MAX_SPAN = 64, 16_384  # sequences of the stream that a page spans; doubled from page to page
+SINGLY = 2  # commits that are read one by one, because many callers take no more
+FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits that a page is meant to have: each has `GROWTH` times more
+MAX_SPREAD = 64  # sequences of the stream for one commit of the log, at most, when the span of a page is estimated
 PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # of the times that people and programs give
 
@@ -100,7 +101,7 @@ class CommitReader:
         if message is None:
             return
         page: Sequence[_Raw] = [(message.sequence, message.headers, message.data)]
-        taken, span = 0, FIRST_SPAN
+        newest, taken, wanted = message.sequence, 0, FIRST_PAGE
         while page:
             commit: Commit | None = None
             for sequence, headers, data in reversed(page):
@@ -111,9 +112,14 @@ class CommitReader:
             previous = await self._scan_previous(key, page[0][0]) if commit is None else commit.previous
             if previous == 0:
                 return
-            page = await self._page(key, previous if taken < SINGLY else max(previous - span + 1, 1), previous)
-            if taken >= SINGLY:
-                span = min(2 * span, MAX_SPAN)
+            if taken < SINGLY:
+                page = await self._page(key, previous, previous)
+                continue
+            # The server sends everything after the beginning of a page, also what is newer than the page, until it
+            # is told to stop. So few large pages are better than many small ones.
+            spread = min((newest - previous) / taken, MAX_SPREAD)
+            page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
+            wanted = min(wanted * GROWTH, MAX_PAGE)
 
     async def count(self, key: ChangeSetKey) -> int:
         """Return the number of messages in the log of `key`."""

@@ -56,7 +56,9 @@ def test_files_modules_and_names_in_them_exist(page: Path) -> None:
 def variables() -> set[str]:
     streams = {f"REBASER_{stream}" for stream in ("REQUESTS", "TASKS", "COMMITS", "DLQ", "BLOBS", "SWEEP")}
     settings = {f"REBASER_{field.upper()}" for field in Settings.model_fields}
-    return streams | settings | {f"REBASER_LIMITS__{bound.name.upper()}" for bound in fields(Limits)}
+    return (
+        streams | settings | {"REBASER_AUTHOR"} | {f"REBASER_LIMITS__{bound.name.upper()}" for bound in fields(Limits)}
+    )
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=name)

@@ -197,11 +197,11 @@ async def test_a_purge_under_a_reader_gives_no_wrong_values(written: Written, mo
     assert await values(log, None) == written.at(max(written.books))
 
 
-@pytest.mark.parametrize(("singly", "span", "room"), [(8, 64, 1 << 24), (1, 2, 1 << 24), (3, 4, 1), (0, 64, 600)])
+@pytest.mark.parametrize(("singly", "wanted", "room"), [(8, 64, 1 << 24), (1, 2, 1 << 24), (3, 4, 1), (1, 64, 600)])
 async def test_a_log_is_read_backwards_one_by_one_or_in_pages(
-    written: Written, monkeypatch: pytest.MonkeyPatch, singly: int, span: int, room: int
+    written: Written, monkeypatch: pytest.MonkeyPatch, singly: int, wanted: int, room: int
 ) -> None:
-    for name, value in (("SINGLY", singly), ("FIRST_SPAN", span), ("PAGE_BYTES", room)):
+    for name, value in (("SINGLY", singly), ("FIRST_PAGE", wanted), ("GROWTH", 2), ("PAGE_BYTES", room)):
         monkeypatch.setattr(commits, name, value)
     log, sequences = written.log, []
     for number in range(20):

@@ -70,7 +70,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        19,
+        24,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -80,7 +80,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as lost",
         "gentle",
-        3,
+        7,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -157,7 +157,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        9,
+        20,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -332,7 +332,7 @@ BUGS = (
     bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
-        56,
+        41,
         "rebaser_client.jetstream.ordered.consumer",
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",
@@ -385,7 +385,7 @@ BUGS = (
     bug(
         "no last look",
         "gentle",
-        65,
+        75,
         OWNER,
         "                work_left = request is not None or commits.state.owes\n",
         "                work_left = False\n",
@@ -393,7 +393,7 @@ BUGS = (
     bug(
         "the last look comes before the ack",
         "gentle",
-        8,
+        2,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -401,7 +401,7 @@ BUGS = (
     bug(
         "the last look does not wait until the task is gone",
         "gentle",
-        10,
+        73,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
