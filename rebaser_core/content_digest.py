@@ -52,7 +52,7 @@ def _bytes_of(update: Update) -> bytes:
 
 def _bytes_of_derive(derive: Derive) -> bytes:
     """`canonical` of id, function, inputs as pairs, and parameters: the order of inputs matters, that of parameters
-    does not. Written out, because building that list for each definition takes most of the time.
+    does not. The bytes are built directly, because building a list for `canonical` takes most of the time.
     """
     out = [b"derive[4:", _text(derive.id), _text(derive.function), b"[%d:" % len(derive.inputs)]
     for name, source in derive.inputs.items():

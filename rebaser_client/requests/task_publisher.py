@@ -125,7 +125,7 @@ class TaskPublisher:
                 try:
                     await self._publish_until_stored(key)
                 finally:
-                    done.set()  # also if the client is closed: nothing more will happen
+                    done.set()  # even if the client is closed: nothing more will happen
         finally:
             self._running.discard(key)
             if waiting := self._next.pop(key, None):

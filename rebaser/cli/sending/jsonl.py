@@ -135,11 +135,11 @@ class CsvParser(JsonLinesParser):
             raise UnprocessableError(f"not valid CSV: {error}", code="invalid_update") from None
         if not self._columns:
             if sorted(cells) != ["id", "value"]:
-                raise UnprocessableError("the first line has to be the column names: id,value", code="invalid_update")
+                raise UnprocessableError("the first line must be the column names: id,value", code="invalid_update")
             self._columns = tuple(cells)
             return None
         if len(cells) != 2:
-            raise UnprocessableError(f"a line has 2 cells, not {len(cells)}", code="invalid_update")
+            raise UnprocessableError(f"a line must have 2 cells, not {len(cells)}", code="invalid_update")
         row = dict(zip(self._columns, cells, strict=True))
         id_, cell = row["id"], row["value"]
         raw_update: dict[str, object] = {"op": "unset", "id": id_}

@@ -15,7 +15,7 @@ from typing import Any
 
 from rebaser.dvu.wire.column import DIGEST, OTHER, UNKNOWN
 
-BY_PYTHON, TEXT = 1, 2  # flags of a template: Python computes it; its results are text
+BY_PYTHON, TEXT = 1, 2  # flags of a template: that Python computes it; that its results are text
 
 
 def sort_into_phases(

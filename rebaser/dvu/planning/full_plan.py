@@ -30,11 +30,12 @@ from rebaser_core.state.kinds import ABSENT, ERROR, OK
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault, same
 
-# How workers get the structure, in the order of the names: they have it from an earlier update; not decided yet, so it
-# goes with the packet; they find it in a folder or blob store; it goes with the packet, because they did not find it.
+# How workers get the structure. `_CACHED`: they have it from an earlier update. `_UNSENT`: not decided yet; for now, it
+# goes with the packet. `_SHARED`: from a folder or blob store. `_ATTACHED`: they did not find it; it goes with the
+# packet.
 _CACHED, _UNSENT, _SHARED, _ATTACHED = range(4)
 _PACKET_NUMBER = 1
-_REACHED, _READ = 1, 2  # marks by slot: computed; only read by what is computed
+_REACHED, _READ = 1, 2  # marks by slot: it is computed; it is only an input of computed slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)

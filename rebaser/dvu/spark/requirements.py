@@ -16,7 +16,7 @@ from rebaser.dvu.spark.bundle import Bundle
 REQUIRED_PACKAGES = ("cbor2", "cel-expr-python", "numpy", "protobuf", "pyarrow", "structlog")
 OPTIONAL_PACKAGES = ("numba",)  # for compiled code; results are the same without it
 STORE_PACKAGES = ("obstore",)  # for a blob store that workers read
-INSTALL_HINT = "install it for the Python that Spark's workers run (PYSPARK_PYTHON)"
+INSTALL_HINT = "install them for the Python that Spark's workers run (PYSPARK_PYTHON)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,11 +223,11 @@ class Results:
 
 def _require(consistent: bool) -> None:
     if not consistent:
-        raise ValueError("its parts are inconsistent")
+        raise ValueError("the parts are inconsistent")
 
 
 def _finite(values: Column) -> bool:
-    numbers = values.bits.view(np.float64)  # other bits may look like any double, but rarely like an infinite one
+    numbers = values.bits.view(np.float64)  # the bits of integers look like doubles, too, but rarely like an infinity
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()) or np.isfinite(numbers[values.kinds == FLOAT]).all())
 

@@ -20,7 +20,7 @@ from rebaser_core.values import Json
 
 TRIES = 2  # child processes that the call for one value may end
 
-# A list of the value, or of a fault's code and text.
+# A list: the value alone, or the code and the text of a fault.
 CallOutcome = list[Any]
 
 _LENGTH = struct.Struct("<Q")
