@@ -3,6 +3,7 @@
 import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.jetstream import ApiError, Connection, JetStream, OrderedConsumer
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
+from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_client.jetstream.ordered import requests
 from rebaser_client.nats.connection import TICK
 from rebaser_core.errors import ConfigError, TransientError
@@ -391,16 +393,39 @@ async def test_a_deleted_consumer_is_replaced(js: JetStream, stream: str) -> Non
 
 
 @pytest.mark.parametrize("bounds", [{"max_count": 10}, {"max_bytes": 200}])
-async def test_what_a_slow_reader_has_no_room_for_waits_in_the_stream(js: JetStream, stream: str, bounds: Any) -> None:
+async def test_what_a_slow_reader_has_no_room_for_waits_in_the_stream(
+    js: JetStream, stream: str, bounds: Any, events: Events
+) -> None:
     await js.publish_all(f"{stream}.k", [b"%020d" % number for number in range(MANY)], window=64)
     async with OrderedConsumer(js, stream, f"{stream}.k", **bounds) as consumer:
         got: list[int] = []
+        while not events.named("ordered_reset"):
+            await js.stream_info(stream)
+        for _ in range(10):
+            await js.stream_info(stream)
+        assert len(events.named("ordered_reset")) == 1  # until there is room, no consumer is made
         while len(got) < MANY:
             await consumer.wait()
             assert consumer.pending <= 10
             got += [int(message.data) for message in consumer.take(3)]
     assert got == list(range(MANY))
     assert await count_consumers(js, stream) == 0
+
+
+async def test_a_stream_that_went_back_is_told(js: JetStream, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when it was restored from a backup: what is stored next would have sequences that were read already."""
+    await fill(js, stream, 3)
+    async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
+        assert await read(consumer, 3) == [0, 1, 2]
+        info = await js.stream_info(stream)
+
+        async def earlier(_: JetStream, __: str) -> StreamInfo:
+            return replace(info, last_sequence=2)
+
+        monkeypatch.setattr(JetStream, "stream_info", earlier)
+        consumer._reset("as after a reconnect")
+        with anyio.fail_after(30), pytest.raises(TransientError, match="set back to message 2"):
+            await consumer.wait()
 
 
 async def test_a_reader_who_stops_is_not_flooded(js: JetStream, stream: str, events: Events) -> None:

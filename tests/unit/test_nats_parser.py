@@ -105,6 +105,7 @@ def test_control_lines_reach_the_client() -> None:
         b"MSG\r\n",
         b"MSG a b c\r\n",
         b"MSG a 1 -20\r\n",
+        b"MSG a 1 -15\r\n",  # back to its own beginning
         b"HMSG a 7 9 2\r\nab\r\n",
         b"HMSG a 7 -1 2\r\nab\r\n",
         b"INFO {\r\n",

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser_client.errors import ClientClosedError
+from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.nats.errors import RequestTimeoutError
 from rebaser_client.nats.messages import Msg
 from rebaser_client.nats.replies import LATE, Replies
@@ -118,3 +118,14 @@ async def test_a_timer_ends_with_the_requests_that_it_serves() -> None:
     assert [timer is not None and timer.cancelled() for timer in timers] == [True, False]  # more will need the second
     replies.close_all()
     assert all(timer is not None and timer.cancelled() for timer in timers)
+
+
+async def test_a_denial_ends_the_requests_to_its_subject_and_no_others() -> None:
+    replies = Replies("_INBOX.x.")
+    denied, other, several = (replies.open(subject) for subject in ("s", "t", ""))
+    assert not replies.deny(NotAllowed("publish", ""))  # the server did not say to which
+    assert replies.deny(NotAllowed("publish", "s"))
+    assert not replies.deny(NotAllowed("publish", "s"))
+    assert [one.future.done() for one in (denied, other, several)] == [True, False, False]
+    with pytest.raises(NotAllowed):
+        await denied.future

@@ -311,6 +311,14 @@ def test_what_did_not_fit_is_what_the_status_says_not_what_we_thought_was_left()
     assert pulls(state.grant(1)) == [(3, BATCH_OF_BYTES, 401)]
 
 
+def test_what_did_not_fit_into_a_rest_is_pulled_for_at_once_and_not_told_of() -> None:
+    state = PullState(limit=1000, threshold=100, by_bytes=True)
+    state.start(0.0)
+    state.message(600)
+    assert not state.grant(600)
+    assert pulls(state.status(1, "409", "Message Size Exceeds MaxBytes", 400)) == [(2, BATCH_OF_BYTES, 1000)]
+
+
 def test_a_message_that_never_fits_is_told_of_and_waited_for() -> None:
     state = consume(1000, 500, by_bytes=True)
     warned, later = state.status(1, "409", "Message Size Exceeds MaxBytes", 1000)
