@@ -73,7 +73,8 @@ class Log:
 
 def rebase(sequence: int, *requests: tuple[Update, ...] | Outcome, before: tuple[Update, ...] | None = ()) -> Commit:
     """A commit of requests named after their place: `r5.0` is the first of commit 5."""
-    decisions, delta = [], []
+    decisions: list[Decision] = []
+    delta: list[Update] = []
     for place, request in enumerate(requests):
         refused = isinstance(request, Outcome)
         name = RequestId(f"r{sequence}.{place}")

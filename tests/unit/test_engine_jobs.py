@@ -41,16 +41,51 @@ async def test_a_call_under_which_sessions_are_lost_is_tried_once_more_and_then_
 async def test_a_job_is_ended_when_none_of_its_callers_waits_and_not_before() -> None:
     """Nobody else answers those who still do."""
     engine = Engine("sc://localhost")
-    calls = [EvaluateCall([b"packet"], f"ws/cs{number}", 60.0, 0.0) for number in range(3)]
-    for call in calls:
-        engine._scheduler.add(call)
-    job = engine._scheduler.next_job(0.0)
-    assert job is not None
-    assert job.calls == calls
-    for call in calls:
-        assert not job.stop.is_set()
-        engine._abandon(call)
-    assert job.stop.is_set()
+    scopes = [anyio.CancelScope() for _ in range(4)]
+
+    async def evaluate(number: int) -> None:
+        with scopes[number]:
+            await engine.evaluate([b"packet"], label=f"ws/cs{number}")
+
+    async with anyio.create_task_group() as group:
+        for number in range(3):
+            group.start_soon(evaluate, number)
+        await anyio.wait_all_tasks_blocked()
+        job = engine._scheduler.next_job(anyio.current_time())
+        assert job is not None
+        assert len(job.calls) == 3
+        group.start_soon(evaluate, 3)  # it is queued until then
+        for scope in scopes:
+            await anyio.wait_all_tasks_blocked()
+            assert job.stop.is_set() == (scope is scopes[3])
+            scope.cancel()
+    assert engine._scheduler.next_job(anyio.current_time()) is None
+
+
+@pytest.mark.anyio
+async def test_progress_counts_the_parts_that_are_done() -> None:
+    engine = Engine("sc://localhost", EngineSettings(job_bytes=8))
+    seen: list[tuple[int, int]] = []
+
+    async def evaluate() -> None:
+        packets = [b"first", b"second"]
+        assert await engine.evaluate(packets, label="ws/cs", arrived=lambda *done: seen.append(done)) == [
+            [b"5"],
+            [b"6"],
+        ]
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(evaluate)
+        for _ in range(2):
+            await anyio.wait_all_tasks_blocked()
+            job = engine._scheduler.next_job(anyio.current_time())
+            assert job is not None
+            [call] = job.calls
+            assert call.report_progress is not None
+            call.report_progress(3)
+            call.results = [[b"%d" % call.size]]
+            call.done.set()
+    assert seen == [(0, 3), (1, 0), (1, 3), (2, 0)]
 
 
 def shared_job(engine: Engine, calls: list[EvaluateCall]) -> Job:
