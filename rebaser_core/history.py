@@ -80,7 +80,7 @@ def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, c
     begin_ms = marks[-1].at_ms - retention.for_ms
     place = -1
     for number, mark in enumerate(marks[: last + 1]):
-        if mark.at_ms <= begin_ms:  # whoever reads the state at `begin_ms` starts from this mark or a newer one
+        if mark.at_ms <= begin_ms:  # a reader of the state at `begin_ms` starts from this mark or a newer one
             place = number
     if weight > retention.max_bytes:
         while place < last and (place < 0 or weight - marks[place].weight > retention.max_bytes):

@@ -9,7 +9,7 @@ class HealthStatus:
     """Keeps the newest failure that kept a change set from making progress. Times are of the server's clock."""
 
     def __init__(self) -> None:
-        self._newest: tuple[float, str] | None = None  # until when it is shown, and its message
+        self._newest: tuple[float, str] | None = None  # shown until this time; its message
 
     def record(self, now: float, error: RebaserError, lasts: float = SHOWN_FOR) -> None:
         """Record `error`, which will last for `lasts` seconds. It is shown for that time, but at least `SHOWN_FOR`."""

@@ -31,7 +31,7 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         pause = self._threshold / 4
-        blocked_at: float | None = None  # the beat before the reported block, while that lasts
+        blocked_at: float | None = None  # the beat before the reported block, while the block lasts
         quiet_until = checked_at = time.monotonic()
         used = time.process_time()
         while not self.done.wait(pause):

@@ -79,7 +79,7 @@ async def read_overview(
                 last = stored.sequence
                 try:
                     commit = reader.decode(last, stored.headers, stored.data)
-                except (TransientError, UnsupportedVersion) as error:  # show the other change sets all the same
+                except (TransientError, UnsupportedVersion) as error:  # still show the other change sets
                     commit, problem = None, error.message
                 if commit is not None:
                     covers = last if commit.covers is None else commit.covers

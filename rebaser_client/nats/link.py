@@ -30,7 +30,7 @@ MAX_CACHED_LINE = 128  # bytes of a header line
 CLOSE_BOUND = 2.0  # seconds
 COMMAND_BOUND = 5.0  # seconds for one command to reach the socket
 NEVER = 10**8  # seconds between pings of nats-py
-MAX_SILENT_PINGS = 3  # half an interval each; with the half in which the last byte arrived, two ping intervals
+MAX_SILENT_PINGS = 3  # half a ping interval each; with the half in which the last byte arrived, two intervals
 MAX_UNANSWERED_PINGS = 12  # bytes arrive, but no PONG: a long backlog may precede it
 FLUSHER_QUEUE = 64 * 1024  # commands that may wait: after a reconnect there may be thousands of subscriptions
 
@@ -144,7 +144,7 @@ class Link:
             for task in self.client.io_tasks:
                 task.add_done_callback(self._on_task_end)
         except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
-            # If no server is left or time ran out, nats-py passed the cause to the callback before.
+            # If no server is left or time ran out, nats-py has already passed the cause to the callback.
             vague = isinstance(error, (nats.errors.NoServersError, TimeoutError))
             cause = self._failure if vague and self._failure is not None else error
             await self.close()

@@ -25,7 +25,8 @@ class Backpressure:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._refusals: dict[ChangeSetKey | None, tuple[float, float]] = {}  # time of the first, of the newest
+        # The times of the first and of the newest refusal.
+        self._refusals: dict[ChangeSetKey | None, tuple[float, float]] = {}
 
     def refused(self, key: ChangeSetKey, error: ApiError) -> QueueFull:
         """Record that a request for `key` met a full queue. Return the error to raise to the caller."""

@@ -68,7 +68,8 @@ class TaskPublisher:
         self._next: dict[ChangeSetKey, anyio.Event] = {}
         self._running: set[ChangeSetKey] = set()
         self._answered_at: dict[ChangeSetKey, float] = {}
-        self._deferred: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()  # when due, for which reply
+        # Tasks: when each is due, its change set, and the reply that makes it unnecessary.
+        self._deferred: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()
         self._watching_deferred = False
         self._usual = 0.0  # seconds that answers took lately, a moving average
         self._loop = asyncio.get_running_loop()

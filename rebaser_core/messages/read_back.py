@@ -102,7 +102,7 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
         for (sequence, request_id, outcome, performed), decision in zip(rows, decisions):  # noqa: B905 - equal lengths
             if not (
                 type(sequence) is type(performed) is int and type(request_id) is str
-            ):  # the row is a list: no map or text passes
+            ):  # a row that is a map or a text fails this, too
                 return False
             if sequence != decision.sequence or request_id != decision.request_id or performed != decision.performed:
                 return False

@@ -103,7 +103,7 @@ class FullGraphPlan:
         known = functions.functions
         self._by_python = [translate(used, known.get(used.function)) is None for used in structure.templates]
         # The nodes to compute (None: all), and the slots whose values are sent (None: those before the nodes). If most
-        # nodes are reached and compiled code computes them, telling which takes longer than computing all.
+        # nodes are reached and compiled code computes them, finding out which takes longer than computing all.
         self._nodes: subgraph.Mask | None = None
         self._given: subgraph.Mask | None = None
         self._rows = layout.rows[:base]

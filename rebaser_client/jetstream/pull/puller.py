@@ -90,7 +90,7 @@ class Puller:
         self._readable = asyncio.Event()  # set when a message is queued, or when none will be queued any more
         self._jobs: deque[SendPull | RenewInbox | CheckConsumer] = deque()
         self._job_added = asyncio.Event()
-        self._job_running = False  # the inbox may be replaced any moment
+        self._job_running = False  # while it runs, the inbox may be replaced
         self._timer: asyncio.TimerHandle | None = None
         self._scope = anyio.CancelScope()
         self._hooks: list[Callable[[], object]] = []
