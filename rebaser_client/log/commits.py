@@ -29,7 +29,7 @@ FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of 
 DAMAGED = "damaged_commit"
 SINGLY = 2  # commits that are read one by one, because many callers take no more
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits that a page is meant to have: each has `GROWTH` times more
-MAX_SPREAD = 64  # sequences of the stream for one commit of the log, at most, when the span of a page is estimated
+MAX_SPREAD = 64  # to estimate the span of a page: at most this many sequences of the stream for a commit of the log
 PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # of the times that people and programs give
 
@@ -115,8 +115,8 @@ class CommitReader:
             if taken < SINGLY:
                 page = await self._page(key, previous, previous)
                 continue
-            # The server sends everything after the beginning of a page, also what is newer than the page, until it
-            # is told to stop. So few large pages are better than many small ones.
+            # Until it is told to stop, the server sends everything after the beginning of a page, including messages
+            # after its end. So a few large pages are better than many small ones.
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
             wanted = min(wanted * GROWTH, MAX_PAGE)

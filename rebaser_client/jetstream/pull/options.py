@@ -71,7 +71,7 @@ class PullLimits(NamedTuple):
         limit, by_bytes = _limit(max_messages, max_bytes, None)
         if not NS <= expires <= MAX_EXPIRES:
             raise ConfigError(
-                f"expires is {expires:g} s; for fetch and next it must be above 0, {MAX_EXPIRES:g} s at most"
+                f"expires is {expires:g} s; for fetch and next it must be above 0, and at most {MAX_EXPIRES:g} s"
             )
         if idle_heartbeat is None:
             heartbeat = min(expires / 2, MAX_HEARTBEAT) if expires > LONG_FETCH else 0.0
