@@ -95,7 +95,7 @@ def _heartbeat(seconds: float, expires: float) -> float:
     if not MIN_HEARTBEAT <= seconds <= MAX_HEARTBEAT:
         raise ConfigError(f"idle_heartbeat is {seconds:g} s; it must be from {MIN_HEARTBEAT:g} to {MAX_HEARTBEAT:g} s")
     if 2 * seconds > expires:
-        raise ConfigError(f"idle_heartbeat is {seconds:g} s; it must be at most half of expires, {expires:g} s")
+        raise ConfigError(f"idle_heartbeat is {seconds:g} s; it must be at most {expires / 2:g} s, half of expires")
     return seconds
 
 
