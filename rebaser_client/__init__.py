@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TooLarge,
     )
     from rebaser_client.jetstream import Access
+    from rebaser_client.log.branches import BranchChange, BranchDiff, BranchInfo
     from rebaser_client.log.changes import Blame, Change, Diff, HistoryStatus, LogEntry, ShownCommit, ShownRequest
     from rebaser_client.log.entries import Entry, Newest
     from rebaser_client.log.positions import PositionPurged
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Access",
     "Blame",
+    "BranchChange",
+    "BranchDiff",
+    "BranchInfo",
     "Change",
     "ChangeSetState",
     "ClientClosedError",
@@ -134,6 +138,7 @@ _NAMES = {
         "TooLarge",
     ),
     "rebaser_client.jetstream": ("Access",),
+    "rebaser_client.log.branches": ("BranchChange", "BranchDiff", "BranchInfo"),
     "rebaser_client.log.changes": (
         "Blame",
         "Change",

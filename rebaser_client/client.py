@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from rebaser_client.admin.dead_letters import DeadLetterBox
 from rebaser_client.background_context import BackgroundContext, require_asyncio
 from rebaser_client.blobs import BlobStore, open_blobs
+from rebaser_client.branches import BranchOperations
 from rebaser_client.errors import RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, RequestTimeoutError
 from rebaser_client.options import (
@@ -35,6 +36,7 @@ from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_client.reverts import RevertOperations, RevertOptions
+from rebaser_core.branch import Create
 from rebaser_core.commit import Reverts
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
@@ -51,7 +53,7 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 RESEND_TIMEOUT = 5.0  # seconds; if it expires, the resender tries again at its next check
 
 
-class RebaserClient(RevertOperations):
+class RebaserClient(RevertOperations, BranchOperations):
     """A connection to one installation. The tasks of one event loop can share a client.
 
     Create a client with `connect`:
@@ -226,11 +228,11 @@ class RebaserClient(RevertOperations):
         author: str | None = None,
         message: str = "",
         expect_at: int | None = None,
-        revert: Reverts | None = None,
+        action: Reverts | Create | None = None,
     ) -> EnqueueUpdatesResponse:
         """Send a request, and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
-        Always returns a success. Raises the errors of `enqueue_updates`, and those below. `revert`: see that method.
+        Always returns a success. `action`: see `revert`. Raises the errors of `enqueue_updates`, and those below.
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.
@@ -259,7 +261,7 @@ class RebaserClient(RevertOperations):
                 author=self._author if author is None else author,
                 message=message,
                 expect_at=expect_at,
-                revert=revert,
+                action=action,
                 inbox=inbox,
             )
             await self._sender.store(request, deadline)
@@ -351,7 +353,7 @@ class RebaserClient(RevertOperations):
     async def _send_revert(
         self, workspace: str, change_set: str, reverts: Reverts, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        return await self.enqueue_updates_with_reply(workspace, change_set, (), revert=reverts, **options)
+        return await self.enqueue_updates_with_reply(workspace, change_set, (), action=reverts, **options)
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
@@ -363,9 +365,7 @@ class RebaserClient(RevertOperations):
             raise not_sent(self._connection, id_, timeout) from None
 
     def _request_id(self, request_id: str | None) -> RequestId:
-        """Check `request_id`, or create a ULID. Within one millisecond, the random part is incremented, as the ULID
-        specification says.
-        """
+        """Check `request_id`, or create a ULID. Within a millisecond, the random part is incremented, as ULIDs are."""
         if request_id is not None:
             return check_request_id(request_id)
         now = time.time_ns() // 1_000_000

@@ -10,7 +10,7 @@ the next checkpoint, so readers must compare (`differing`).
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from rebaser_core.commit import BranchStatus, BranchSummary, Origin
+from rebaser_core.commit import BranchStatus, BranchSummary, CheckpointRef, Origin
 from rebaser_core.merge import Definition, PatchEntry, same_definition
 from rebaser_core.record import record
 from rebaser_core.updates import Update
@@ -28,6 +28,23 @@ class Create:
     at: int | None = None
     target: str | None = None
     closed: bool = False
+
+
+@record
+class Fork:
+    """What a `create` commit says of the parent, as it was read from the log of the parent.
+
+    All but `origin` are those of `Commit`: the checkpoint of the parent, up to where its derived values are correct,
+    the functions that the writer of its newest commit lacked, and the blobs that the new log needs. `branch`: the new
+    change set.
+    """
+
+    branch: BranchSummary
+    origin: Origin | None = None
+    checkpoint: CheckpointRef | None = None
+    covers: int | None = None
+    unknown: tuple[str, ...] = ()
+    blobs: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

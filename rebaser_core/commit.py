@@ -255,3 +255,16 @@ class Commit:
     edited: int = field(default=0, compare=False, repr=False)
     branch: BranchSummary | None = field(default=None, compare=False, repr=False)
     blobs: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def follows(self) -> int:
+        """The log sequence of the state into which this commit is folded; of a `create` commit, that of its parent."""
+        if self.kind is not Kind.CREATE:
+            return self.previous
+        return 0 if self.origin is None else self.origin.sequence
+
+    @property
+    def created_by(self) -> int:
+        """The sequence of the `create` commit from which the state after this commit is read; 0 if it is read from a
+        checkpoint of the change set itself."""
+        return self.sequence if self.kind is Kind.CREATE else self.begin

@@ -12,7 +12,8 @@ dead request is decided again.
 
 from collections.abc import Sequence
 
-from rebaser_core.commit import Applied, Authorship, BlobRef, Decision, Outcome, Reverts
+from rebaser_core.branch import Create, Fork
+from rebaser_core.commit import Applied, Authorship, BlobRef, BranchStatus, Decision, Outcome, Reverts
 from rebaser_core.encoding.payload import CBOR, dumps
 from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError
 from rebaser_core.ids import RequestId
@@ -37,7 +38,8 @@ class QueuedRequest:
 
     `author`, `message` and `expect_at` are those of the request, `reverts` is its `revert`. A revert is decided alone.
     It comes with the `patch` that takes the edits back, `merged` into the state that is passed to `decide`, or with the
-    reason for its `refusal`: unlike an `error`, that leaves no dead letter.
+    reason for its `refusal`: unlike an `error`, that leaves no dead letter. The same holds for a request to `create`
+    the change set, which comes with its `fork` or a `refusal`.
     """
 
     sequence: int
@@ -54,9 +56,16 @@ class QueuedRequest:
     message: str = ""
     expect_at: int | None = None
     reverts: Reverts | None = None
+    create: Create | None = None
+    fork: Fork | None = None
     patch: tuple[PatchEntry, ...] = ()
     merged: Merged | None = None
     refusal: RebaserError | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the request is decided alone in its commit."""
+        return self.reverts is not None or self.create is not None
 
 
 @record
@@ -64,7 +73,7 @@ class DecidedBatch:
     """The content of the next commit: `decisions`, `delta` and `recompute`. Without decisions no commit is written.
 
     `delta_blob`: the blob that already holds the delta, if the delta is that of a single request. `authors` and
-    `reverts` are those of the commit.
+    `reverts` are those of the commit. `fork`: what the commit creates the change set from, if it does.
 
     `answers` has one entry for each request, in order: its decision, and the log sequence of the commit that contains
     the decision (None: the commit that is to be written now). `skipped`: how many requests an earlier owner skipped.
@@ -79,6 +88,7 @@ class DecidedBatch:
     delta_blob: BlobRef | None = None
     authors: tuple[Authorship, ...] = ()
     reverts: Reverts | None = None
+    fork: Fork | None = None
 
 
 def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
@@ -139,7 +149,7 @@ def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedReque
     blob = requests[0].blob if len(requests) == 1 and delta else None
     if authors:
         authors += [Authorship()] * (len(decisions) - len(authors))
-    reverted = len(decisions) == 1 and decisions[0].outcome is Outcome.SUCCESS
+    alone = len(decisions) == 1 and decisions[0].outcome is Outcome.SUCCESS
     return DecidedBatch(
         tuple(decisions),
         tuple(delta),
@@ -149,7 +159,8 @@ def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedReque
         tuple(recompute),
         blob,
         tuple(authors),
-        requests[0].reverts if reverted else None,
+        requests[0].reverts if alone else None,
+        requests[0].fork if alone else None,
     )
 
 
@@ -190,6 +201,8 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         outcome, code, message = Outcome.DEAD, request.error.code, request.error.message
     elif request.refusal is not None:
         outcome, code, message = Outcome.ERROR, request.refusal.code, request.refusal.message
+    elif pending.closed and (request.updates or request.recompute is not None or request.reverts is not None):
+        outcome, code, message = Outcome.ERROR, "closed", "this change set is closed: it accepts no edits"
     elif request.expect_at is not None and (moved := pending.defined_after(request.expect_at, request)):
         outcome, code = Outcome.ERROR, "moved"
         message = f"defined or removed after {request.expect_at}: {_named(moved)}"
@@ -252,6 +265,8 @@ class _PendingState:
         self._defined_by = state.defined_by
         self._cells = state.cells
         self._delta = delta
+        self._birth = 0 if state.branch is None else state.branch.birth
+        self.closed = state.branch is not None and state.branch.status is not BranchStatus.OPEN
         self._seen = 0
         self._present: dict[str, bool] = {}
 
@@ -262,9 +277,14 @@ class _PendingState:
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)
 
     def defined_after(self, at: int, request: QueuedRequest) -> list[str]:
-        """Ids of `request` that were defined or removed after log sequence `at`, or by this commit."""
+        """Ids of `request` that were defined or removed after log sequence `at`, or by this commit.
+
+        These are all ids if the change set did not exist at that sequence.
+        """
         self._catch_up()
         ids = dict.fromkeys([one.id for one in request.patch or request.updates])
+        if at < self._birth:
+            return list(ids)
         return [id_ for id_ in ids if id_ in self._present or self._defined_by(id_) > at]
 
     def _catch_up(self) -> None:

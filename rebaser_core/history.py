@@ -43,11 +43,14 @@ class Retention:
     max_bytes: int
 
 
-def readable(checkpoint: CheckpointRef | None, begins_after: int) -> bool:
+def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0) -> bool:
     """Whether the state after a commit that names `checkpoint` can be read from a log that begins after `begins_after`.
 
-    `begins_after`: the sequence that the oldest commit in the log follows, 0 if the log was never purged.
+    `begins_after`: the sequence that the oldest commit in the log follows, 0 if the log was never purged. `begin`: the
+    sequence of the `create` commit if the checkpoint is that of the parent, otherwise 0.
     """
+    if begin:
+        return begin > begins_after
     return (0 if checkpoint is None else checkpoint.sequence) >= begins_after
 
 

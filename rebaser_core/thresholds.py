@@ -195,6 +195,15 @@ class Thresholds:
     vectorized_count_min_rows: int = _from(100_000, 1)
     """Number of rows from which inputs are counted over all rows at once instead of one by one."""
 
+    # -- branches ----------------------------------------------------------------------------------------------------
+
+    inline_tail_max_bytes: int = _from(16 * 1024)
+    """Maximum bytes of commits that a `create` commit copies into its message. More go to a blob, which all change sets
+    share that are created from one position."""
+    tail_max_bytes: int = _from(1024 * 1024)
+    """Maximum bytes of commits that a `create` commit copies at all. If there are more behind the checkpoint of the
+    parent, the new change set gets a checkpoint of the parent's state instead."""
+
     @classmethod
     def lowest(cls) -> "Thresholds":
         """Thresholds at which every other method is used at once."""

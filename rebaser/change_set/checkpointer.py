@@ -11,8 +11,8 @@ from rebaser_client.cooperative import run_offloaded
 from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_client.nats.messages import as_int
 from rebaser_core.checkpoint import Chain
-from rebaser_core.checkpoint.writer import CheckpointDraft
-from rebaser_core.commit import CheckpointRef, Kind
+from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
+from rebaser_core.commit import BlobRef, CheckpointRef, Kind
 from rebaser_core.history import purge_through
 
 SHARE = 16  # a log of 1/16 of the size of a checkpoint takes about as long to read as the checkpoint
@@ -53,6 +53,18 @@ def is_crowded(logs: StreamInfo) -> bool:
     return 0 < bound < logs.bytes / CROWDED
 
 
+async def put_all(blobs: BlobStore, written: WrittenCheckpoint) -> tuple[CheckpointRef, tuple[str, ...]]:
+    """Store a checkpoint. Return the reference to it, and the addresses of all blobs that it needs."""
+    for data in written.parts:
+        await blobs.put(data)
+    chain, changes = written.chain, None
+    if written.changes is not None:
+        changes = BlobRef(await blobs.put(written.changes), len(written.changes))
+    size = chain.size + (changes.size if changes is not None else 0)
+    needed = [part.address for part in chain.base + chain.deltas] + ([changes.address] if changes is not None else [])
+    return CheckpointRef(chain.newest.address, chain.last, size, changes), tuple(needed)
+
+
 async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:
     """Store the current state and name it in a commit. `full`: see `write`."""
     async with commits.view() as view:
@@ -67,12 +79,10 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
     try:
         written = await run_offloaded(draft.rows * ROW, draft.write)
         chain = written.chain
-        for data in written.parts:
-            await blobs.put(data)
-        reference = CheckpointRef(chain.newest.address, chain.last, chain.size)
+        reference, needed = await put_all(blobs, written)
         async with commits.append_lock():
             debt = commits.state.debt
-            await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt))
+            await commits.append(commits.draft(Kind.CHECKPOINT, checkpoint=reference, debt=debt, blobs=needed))
             commits.weight -= weight
             commits.chain = chain
     except BaseException:

@@ -17,6 +17,7 @@ import structlog
 from anyio import to_thread
 
 from rebaser.change_set.known_functions import load_functions, missing_functions
+from rebaser.change_set.needed_blobs import with_blobs_named
 from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
@@ -25,12 +26,18 @@ from rebaser_client.jetstream import ApiError, JetStream, NoRespondersError, Req
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
 from rebaser_core import thresholds
-from rebaser_core.commit import BlobRef, Commit, Kind
+from rebaser_core.commit import BlobRef, CheckpointRef, Commit, Kind
 from rebaser_core.errors import FencedError, RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import check_commit, check_delta, decode_commit, encode_commit, encode_delta
+from rebaser_core.messages import (
+    check_commit,
+    check_delta,
+    decode_commit,
+    encode_commit,
+    encode_delta,
+)
 from rebaser_core.record import record
-from rebaser_core.state.change_set import View
+from rebaser_core.state.change_set import ChangeSetState, View
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Update
@@ -109,6 +116,12 @@ class CommitLog:
         self._viewing = anyio.Lock()
         self._settling = anyio.CancelScope(shield=True)
         self._abandoned = False
+        self.handed_over = False  # a `create` commit was appended, and nothing can be appended after it here
+
+    @property
+    def tail_max(self) -> int:
+        """Bytes above which the copied commits of a `create` commit go to a blob, whatever the thresholds are."""
+        return self._inline_max // 4
 
     def append_lock(self) -> asyncio.Lock:
         """Return the exclusive right to append. While a task holds it, no other task changes the state."""
@@ -143,6 +156,7 @@ class CommitLog:
         twice finds the outcome of its first copy, however late the second copy is decided, and however wrong the clock
         of a server is.
         """
+        checkpoint = fields.pop("checkpoint", self.state.checkpoint)
         return Commit(
             id=self._new_id(),
             previous=self.state.last,
@@ -151,11 +165,24 @@ class CommitLog:
             owner=self._owner,
             applied=fields.pop("applied", self.state.applied),
             covers=fields.pop("covers", self.state.covers if self.state.owes else None),
-            checkpoint=fields.pop("checkpoint", self.state.checkpoint),
+            checkpoint=checkpoint,
             forget_before_ms=max(stored_ms - self._retry_window_ms, 0),
-            unknown=missing_functions(self.state),
+            unknown=fields.pop("unknown", None) or missing_functions(self.state),
+            **self._about_branch(kind, fields.get("delta", ()), checkpoint),
             **fields,
         )
+
+    def _about_branch(self, kind: Kind, delta: Any, checkpoint: CheckpointRef | None) -> dict[str, Any]:
+        """Return the fields of a commit that say in which branch it is, and what its headers tell of history."""
+        state, branch = self.state, self.state.branch
+        if not self.history or kind is Kind.CREATE:
+            return {}
+        edits = delta if kind is Kind.REBASE else ()
+        about: dict[str, Any] = {} if edits else {"edited": state.edited}
+        if branch is not None:
+            inherited = checkpoint is None or checkpoint.sequence < branch.birth
+            about |= {"begin": branch.birth if inherited else 0, "branch": branch.summary(edits)}
+        return about
 
     async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
         """Return the definitions that `delta` is about to replace; None if they are not recorded.
@@ -199,6 +226,9 @@ class CommitLog:
                 if len(payload) > min(self._inline_max, limits.inline_max_bytes):
                     commit = await move(commit)
                     headers, payload = encode_commit(commit)
+            if self.history and (named := await with_blobs_named(self._blobs, commit, self.tail_max)) is not commit:
+                commit = named
+                headers, payload = encode_commit(commit)
             return self._read_back(
                 EncodedCommit(commit, headers, payload, commit.delta_blob.size if commit.delta_blob else 0)
             )
@@ -246,9 +276,18 @@ class CommitLog:
         except anyio.get_cancelled_exc_class():
             sequence = await self._settle(encoded)  # the cancellation is delivered again at the caller's next await
         weight = len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
+        if encoded.commit.kind is Kind.CREATE:
+            self._hand_over(sequence, encoded.commit)
+            return sequence
         self.state.fold(sequence, encoded.commit, weight)
         self.weight += weight
         return sequence
+
+    def _hand_over(self, sequence: int, create: Commit) -> None:
+        """Leave the created change set to the next owner, because this one has not loaded the state of the parent."""
+        self.handed_over = True
+        self.state = ChangeSetState()
+        self.state.last, self.state.applied = sequence, create.applied
 
     async def _settle(self, encoded: EncodedCommit) -> int:
         """Repeat an append whose answer was given up because the caller is cancelled.
@@ -262,6 +301,8 @@ class CommitLog:
     def _check_abandoned(self) -> None:
         if self._abandoned:
             raise _given_up()
+        if self.handed_over:
+            raise FencedError("the change set was created, and is for the next owner to load")
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
         commit_id = encoded.commit.id
@@ -337,16 +378,17 @@ def _encode_before(before: tuple[Update, ...]) -> bytes:
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
     """Load the log of `key`; raises the errors of `LogReader.load`."""
     await load_functions()
+    loaded = await context.reader.load(key)
     return CommitLog(
         context.js,
         context.subjects,
         key,
-        await context.reader.load(key),
+        loaded,
         blobs=context.blobs,
         owner=context.settings.server_id,
         inline_max=context.connection.max_payload // 2,
         retry_window=context.settings.retry_window,
-        history=context.settings.history_for > 0,
+        history=context.settings.history_for > 0 or loaded.state.branch is not None,
         now_ms=context.now_ms,
         new_id=context.new_id,
         on_stream_error=context.stream_watch.check_soon,

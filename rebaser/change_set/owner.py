@@ -275,6 +275,9 @@ class Owner(Actor):
             return Failed(Reason.QUEUE_BLOCKED, blocked.delay, grace=blocked.time_left / 2)
         except RebaserError as error:
             return self._failure_of("decide_failed", error)
+        if commits.handed_over:  # the next owner loads the state of the parent, if there is anything to do
+            self.post(Stop(Reason.YIELD))
+            return Decided(owes=False, more=False)
         # If a DVU is about to run, write the checkpoint after it: while a checkpoint has its view open, no DVU begins.
         if not commits.state.owes or self.state.dvu is Dvu.WAITING:
             self._start_checkpoint()

@@ -19,8 +19,9 @@ from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import Message
 from rebaser_core import thresholds
 from rebaser_core.backoff import exponential_delay
-from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome
-from rebaser_core.decide import QueuedRequest, decide, recorded_outcome
+from rebaser_core.branch import Fork
+from rebaser_core.commit import Applied, Attempt, BranchStatus, CarriedOutcome, Commit, Decision, Kind, Outcome
+from rebaser_core.decide import DecidedBatch, QueuedRequest, decide, recorded_outcome
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.merge import Merged
@@ -136,8 +137,8 @@ class Processor:
                     until = await cooperate()
             try:
                 request = suspicion.rejections.get(message.stream_sequence) or await self._reader.read(message)
-                if request.reverts is not None:
-                    return (requests or [await self._with_patch(request)]), None  # a revert is decided alone
+                if request.is_alone:
+                    return (requests or [await self._with_sources(request)]), None
                 requests.append(request)
             except DeferredRequest as deferred:
                 expired = self._expired(deferred, message)
@@ -148,13 +149,13 @@ class Processor:
                 break
         return requests, None
 
-    async def _with_patch(self, request: QueuedRequest) -> QueuedRequest:
-        """Return a revert with its patch, unless it is decided already."""
+    async def _with_sources(self, request: QueuedRequest) -> QueuedRequest:
+        """Return a request that is decided alone with what it needs of logs, unless it is decided already."""
         state = self._commits.state
         recorded = recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive)
         if recorded is not None or request.sequence <= self.epoch.sequence:
             return request
-        return await self._reader.with_patch(request, state.last)
+        return await self._reader.with_sources(request, state, self._commits.tail_max)
 
     async def _merged(self, request: QueuedRequest) -> QueuedRequest:
         """Return a revert with its patch merged into the current state. Call within the append lock."""
@@ -172,7 +173,10 @@ class Processor:
                 requests[0] = await self._merged(requests[0])
             decided = decide(state, self.epoch, requests)
             sequence = state.last
-            if decided.decisions:
+            if decided.decisions and decided.fork is not None:
+                sequence = await commits.append(self._created(messages[0], decided, decided.fork))
+                self.epoch = decided.applied
+            elif decided.decisions:
                 owes = state.owes or state.wakes(decided.delta) or bool(decided.recompute)
                 commit = commits.draft(
                     Kind.REBASE,
@@ -193,6 +197,26 @@ class Processor:
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
         return await self._answer_all(messages, decided.answers, sequence)
+
+    def _created(self, message: Message, decided: DecidedBatch, fork: Fork) -> Commit:
+        """Return the commit that creates the change set."""
+        commits, state = self._commits, self._commits.state
+        outcomes = [*state.outcomes.values(), *state.redriven.values()]
+        return commits.draft(
+            Kind.CREATE,
+            stored_ms=message.timestamp_ns // 1_000_000,
+            applied=decided.applied,
+            requests=decided.decisions,
+            covers=fork.covers,
+            checkpoint=fork.checkpoint,
+            authors=decided.authors,
+            origin=fork.origin,
+            status=None if fork.branch.status is BranchStatus.OPEN else fork.branch.status,
+            carried=tuple([CarriedOutcome(one.decision, one.commit, one.at_ms) for one in outcomes]),
+            unknown=fork.unknown,
+            branch=fork.branch,
+            blobs=fork.blobs,
+        )
 
     async def _answer_all(
         self, messages: Sequence[Message], answers: Sequence[tuple[Decision, int | None]], sequence: int

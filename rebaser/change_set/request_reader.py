@@ -13,13 +13,14 @@ import anyio
 import structlog
 from anyio import to_thread
 
+from rebaser.change_set.origin_reader import read_fork
 from rebaser.change_set.revert_reader import read_patch
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_client.log.reader import LASTING_CODES
 from rebaser_core import thresholds
-from rebaser_core.commit import BlobRef
+from rebaser_core.commit import BlobRef, Reverts
 from rebaser_core.content_digest import digest_of
 from rebaser_core.dead_letter import read_redrive
 from rebaser_core.decide import QueuedRequest
@@ -27,6 +28,7 @@ from rebaser_core.definitions import check_definitions
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 
 T = TypeVar("T")
@@ -68,16 +70,15 @@ class RequestReader:
                 error = UnprocessableError("the request names another change set", code="wrong_change_set")
                 return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
             request_id = request.id
-            if request.create is not None:
-                raise UnsupportedVersion("this server creates no change sets")  # noqa: TRY301 - as below
             updates, blob = request.updates, None
-            if request.revert is not None:
+            if request.revert is not None or request.create is not None:
                 updates = ()
             elif updates is None:
                 updates, blob = await self._fetch(request.updates_address or "")
             size = len(message.data) if blob is None else blob.size
             here = len(updates) <= CHECKED_HERE and size < thresholds.now.updates_on_loop_max_bytes
-            content = (updates, request.from_change_set_id, request.recompute, request.expect_at, request.revert)
+            action = request.revert or request.create
+            content = (updates, request.from_change_set_id, request.recompute, request.expect_at, action)
             if here:
                 digest = digest_of(*content)
                 check_definitions(updates)
@@ -113,21 +114,28 @@ class RequestReader:
             message=request.message,
             expect_at=request.expect_at,
             reverts=request.revert,
+            create=request.create,
         )
 
-    async def with_patch(self, request: QueuedRequest, newest: int) -> QueuedRequest:
-        """Return the revert `request` with its patch, or with the reason for its refusal.
+    async def with_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
+        """Return a request that is decided alone with what it needs of logs, or with the reason for its refusal.
 
-        `newest`: log sequence of the newest commit. Raises `DeferredRequest`, or `TransientError` in an outage.
+        `state`: that of the change set. Above `inline_max` (bytes), copied commits go to a blob. Raises
+        `DeferredRequest`, or `TransientError` in an outage.
         """
-        assert request.reverts is not None  # noqa: S101 - only reverts have a patch
         settings = self._context.settings
         if not settings.history_for:
             refusal = UnprocessableError("this server keeps no history (REBASER_HISTORY_FOR=0)", code="unsupported")
             return replace(request, refusal=refusal)
         try:
             with anyio.fail_after(settings.apply_timeout):
-                patch = await read_patch(self._context, self._key, request.reverts, newest)
+                if request.create is not None:
+                    fork = await read_fork(self._context, self._key, request.create, state, inline_max)
+                    return replace(request, fork=fork)
+                assert request.reverts is not None  # noqa: S101 - the other of the two
+                _check_own(request.reverts, state)
+                patch = await read_patch(self._context, self._key, request.reverts, state.last)
+                return replace(request, patch=patch)
         except UnprocessableError as error:
             return replace(request, refusal=error)
         except TimeoutError:
@@ -137,7 +145,6 @@ class RequestReader:
             if isinstance(error, TransientError) and error.code not in LASTING_CODES:
                 raise
             raise DeferredRequest(request, error) from error
-        return replace(request, patch=patch)
 
     async def _fetch(self, address: str) -> tuple[tuple[Update, ...], BlobRef]:
         limits, seconds = self._context.settings.limits, self._context.settings.apply_timeout
@@ -155,6 +162,18 @@ class RequestReader:
                 return await to_thread.run_sync(decode_updates_blob, data, limits, abandon_on_cancel=True), blob
         except TimeoutError:
             raise RebaserError(f"decoding the updates took longer than {seconds:g} s", code="too_slow") from None
+
+
+def _check_own(reverts: Reverts, state: ChangeSetState) -> None:
+    """Raise `UnprocessableError` if commits from before the change set was created would be taken back."""
+    branch = state.branch
+    if branch is not None and reverts.first <= branch.birth:
+        raise UnprocessableError(
+            f"commit {branch.birth} created this change set; what is older can only be taken back in {branch.origin}"
+            if branch.origin
+            else f"commit {branch.birth} created this change set",
+            code="purged",
+        )
 
 
 async def _in_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -7,7 +7,7 @@ from rebaser.cli import console
 
 if TYPE_CHECKING:
     from rebaser_client.log.changes import Change, Definition, LogEntry
-    from rebaser_core.commit import Authorship, Decision, Reverts
+    from rebaser_core.commit import Authorship, Commit, Decision, Reverts
 
 MAX_CELL = 200  # characters of a definition in a table
 NOTHING, UNKNOWN = "-", "(unknown)"
@@ -84,6 +84,11 @@ def reverts_text(reverts: "Reverts") -> str:
     return f"reverts {span}" + (f" (request {reverts.request})" if reverts.request else "")
 
 
+def origin_json(commit: "Commit") -> dict[str, Any] | None:
+    origin = commit.origin
+    return None if origin is None else {"changeSetId": origin.change_set, "position": origin.sequence}
+
+
 def entry_json(entry: "LogEntry") -> dict[str, Any]:
     """Return a commit as an object."""
     return {
@@ -91,6 +96,7 @@ def entry_json(entry: "LogEntry") -> dict[str, Any]:
         "time": time_json(entry.time),
         "kind": entry.kind.value,
         "reverts": reverts_json(entry.reverts),
+        **({"from": origin_json(entry.commit)} if entry.kind == "create" else {}),
         "requests": [request_json(decision, author) for decision, author in entry.requests],
     }
 
@@ -103,6 +109,9 @@ def authors_text(entry: "LogEntry") -> str:
 def entry_text(entry: "LogEntry") -> str:
     """Return what a commit is, in a few words: its requests, what it reverts, and the first message of an author."""
     parts = []
+    if entry.kind == "create":
+        origin = entry.commit.origin
+        parts.append("created empty" if origin is None else f"created from {origin.change_set}@{origin.sequence}")
     if entry.reverts is not None:
         parts.append(reverts_text(entry.reverts))
     if len(entry.requests) == 1:

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rebaser.cli import console
-from rebaser.cli.change_format import reverts_json, reverts_text
+from rebaser.cli.change_format import origin_json, reverts_json, reverts_text
 from rebaser.cli.wording import progress_text, recompute_text
 from rebaser_client.log.entries import Entry
+from rebaser_core.branch import Create
 from rebaser_core.commit import DVU_ATTEMPT, Authorship, Commit, Decision
 from rebaser_core.messages import DvuProgress, EnqueueUpdatesRequest
 from rebaser_core.updates import Recompute, Update
@@ -116,6 +117,7 @@ def _commit(commit: Commit) -> dict[str, Any]:
         "recompute": [_recompute(request) for request in commit.recompute[:MAX_LISTED]],
         "requestCount": len(commit.requests),
         "reverts": reverts_json(commit.reverts),
+        "from": origin_json(commit),
         "requests": [
             _decision(decision) | _authorship(who)
             for decision, who in zip(
@@ -148,6 +150,8 @@ def _commit_text(commit: Commit) -> str:
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         only_id = f" {commit.requests[0].request_id}" if len(commit.requests) == 1 else ""
         parts.append(f"{_count(len(commit.requests), 'request')}{only_id} ({outcomes})")
+    if commit.origin is not None:
+        parts.append(f"created from {commit.origin.change_set}@{commit.origin.sequence}")
     if commit.delta_blob is not None:
         parts.append(f"changes in a blob of {console.size_text(commit.delta_blob.size)}")
     elif commit.delta:
@@ -178,6 +182,7 @@ def _request(request: EnqueueUpdatesRequest) -> dict[str, Any]:
         "recompute": None if request.recompute is None else _recompute(request.recompute),
         "expectAt": request.expect_at,
         "revert": reverts_json(request.revert),
+        "create": None if request.create is None else _create(request.create),
         **_authorship(Authorship(request.author, request.message)),
     }
 
@@ -190,9 +195,26 @@ def _update(update: Update) -> dict[str, str]:
     return {"op": type(update).__name__.lower(), "id": _short(update.id)}
 
 
+def _create(create: Create) -> dict[str, Any]:
+    return {
+        "from": create.parent,
+        "at": create.at,
+        "target": create.target,
+        "closed": create.closed,
+    }
+
+
+def _create_text(create: Create) -> str:
+    if create.parent is None:
+        return "create an empty change set"
+    return f"create from {create.parent}" + ("" if create.at is None else f"@{create.at}")
+
+
 def _request_text(request: EnqueueUpdatesRequest) -> str:
     parts: list[str] = [request.id]
-    if request.revert is not None:
+    if request.create is not None:
+        parts.append(_create_text(request.create))
+    elif request.revert is not None:
         parts.append(reverts_text(request.revert))
     elif request.updates is None:
         parts.append("updates in a blob")

@@ -19,12 +19,12 @@ from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.log.commits import DAMAGED
 from rebaser_client.log.reader import LASTING_CODES, LogReader
 from rebaser_core.blob_address import is_address
-from rebaser_core.commit import Applied, CheckpointRef, Commit
+from rebaser_core.commit import Applied, CheckpointRef, Commit, Kind
 from rebaser_core.dead_letter import claimed_id
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
 from rebaser_core.messages import read_sweep_headers
-from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.subjects import Subjects
 
 READ_ATTEMPTS = 5  # to read a log while servers purge it
@@ -116,8 +116,12 @@ class _Examiner:
         examination.unreadable = [message for message in messages if message.classification is Classification.DAMAGED]
         try:
             examination.state = await self._base(messages)
-            examination.base = examination.state.last
-            await self._fold(messages, Applied(queue.created, queue.last_sequence))
+            examination.base = contained = examination.state.last
+            created = next((one for one in reversed(messages) if one.commit and one.commit.kind is Kind.CREATE), None)
+            if created is not None and contained < created.sequence:
+                examination.state = await self._origin(created)
+                contained = created.sequence - 1
+            await self._fold(messages, Applied(queue.created, queue.last_sequence), contained)
         except UnsupportedVersion as error:
             examination.newer, examination.findings = error.message, []
             return examination
@@ -183,16 +187,33 @@ class _Examiner:
                 self._examination.findings.append(Finding(sequence, problem))
         return ChangeSetState()
 
-    async def _fold(self, messages: list[LogMessage], queue: Applied) -> None:
+    async def _origin(self, message: LogMessage) -> ChangeSetState:
+        """Return the state of the parent from which `message` created the change set; an empty one if it is lost."""
+        created = message.decode_full()
+        try:
+            return (await _retry_missing_blob(partial(self._reader.origin_state, created)))[0]
+        except TransientError as error:
+            if error.code not in (*LASTING_CODES, BrokenChain.default_code):
+                raise
+            problem = f"creates the change set from what cannot be read: {error.message}"
+            self._examination.findings.append(
+                Finding(message.sequence, problem, Cost.EDITS, summarize_commit(created), message.time_ns)
+            )
+        state = ChangeSetState()
+        state.skip(created.follows)
+        return state
+
+    async def _fold(self, messages: list[LogMessage], queue: Applied, contained: int) -> None:
+        """Fold the messages behind log sequence `contained`, which the state contains already."""
         examination = self._examination
         known = {
             commit_identity(message.commit): message.sequence
             for message in messages
-            if message.commit and message.sequence <= examination.base
+            if message.commit and message.sequence <= contained
         }
         history = History(examination.state, queue, known)
         for message in messages:
-            if message.sequence <= examination.base:
+            if message.sequence <= contained:
                 if message.classification in (Classification.DAMAGED, Classification.NEWER):
                     text = f"message {message.sequence} cannot be read ({message.reason}), which does no harm: "
                     examination.notes.append(
@@ -281,6 +302,9 @@ def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
     """
     named: dict[str, tuple[CheckpointRef, int]] = {}
     for message in messages:
+        commit = message.commit
+        if commit is not None and (commit.kind is Kind.CREATE or commit.begin):
+            continue  # it names the checkpoint of another change set
         if message.commit is not None and message.commit.checkpoint is not None:
             reference = message.commit.checkpoint
         elif message.classification is Classification.DAMAGED and is_address(message.summary().checkpoint):

@@ -91,13 +91,15 @@ class History:
         """Fold a commit with its delta. `problem`: why the delta could not be loaded, empty if it was."""
         state, sequence = self.state, message.sequence
         identity = commit_identity(commit)
-        if commit.previous != state.last:
+        if commit.follows != state.last:
             if message.unlabelled:
                 self._skip(sequence)
                 return
             if not self._accept_out_of_order(message, commit):
                 self._skip(sequence)
                 return
+            if commit.kind is Kind.CREATE:
+                state.skip(commit.follows)
             commit = replace(commit, previous=state.last)
         self._settle_costs(commit.kind, commit.applied)
         if message.reason:

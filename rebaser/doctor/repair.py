@@ -32,7 +32,7 @@ async def repair(stores: Stores, examination: Examination, owner: str, *, histor
         owner=owner,
         inline_max=stores.js.connection.max_payload // 2,
         retry_window=FOREVER,
-        history=history,
+        history=history or examination.state.branch is not None,
         now_ms=lambda: time.time_ns() // 1_000_000,
         new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
     )

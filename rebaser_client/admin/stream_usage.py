@@ -40,7 +40,7 @@ class StreamStatus:
     - `percent_full`: how much is used of the limit that is closest to being reached; None without limits.
     - `newest`: the cost of its newest message.
     - `retention`, `discard`: its NATS policies: when messages are removed, and which are removed when it is full.
-    - `max_age`: seconds after which messages expire, 0 for never. `duplicate_window`: seconds, 0 for none.
+    - `max_age`, `duplicate_window`: seconds. 0 means that messages do not expire, and no duplicate window.
     """
 
     name: str

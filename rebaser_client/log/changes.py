@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from rebaser_client.cooperative import cooperate
 from rebaser_client.log.commits import CommitReader
-from rebaser_client.log.positions import At, PositionPurged
+from rebaser_client.log.positions import At
 from rebaser_core.commit import Authorship, Commit, Computed, Decision, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -187,8 +187,9 @@ class LogHistory:
         if not sequence:
             return found
         try:
-            shown = await self.show(key, sequence)
-        except PositionPurged:
+            inherited = state.branch is not None and sequence < state.branch.birth
+            shown = await self.show(await self._commits.key_of(key, sequence) if inherited else key, sequence)
+        except UnprocessableError:  # it is gone, or cannot be found
             return found
         mine = [one for one in shown.requests if any(change.id == id_ for change in one.changes)]
         request = (mine[-1].decision, mine[-1].author) if mine else None

@@ -19,7 +19,7 @@ from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.history import readable
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import decode_commit, decode_delta
+from rebaser_core.messages import decode_commit, decode_delta, decode_tail
 from rebaser_core.subjects import Subjects
 
 log = get_logger(__name__)
@@ -29,7 +29,7 @@ FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of 
 DAMAGED = "damaged_commit"
 SINGLY = 2  # commits that are read one by one, because many callers take no more
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits that a page is meant to have: each has `GROWTH` times more
-MAX_SPREAD = 64  # to estimate the span of a page: at most this many sequences of the stream for a commit of the log
+MAX_SPREAD = 64  # sequences of the stream for one commit of the log, at most, when the span of a page is estimated
 PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # of the times that people and programs give
 
@@ -115,11 +115,21 @@ class CommitReader:
             if taken < SINGLY:
                 page = await self._page(key, previous, previous)
                 continue
-            # Until it is told to stop, the server sends everything after the beginning of a page, including messages
-            # after its end. So a few large pages are better than many small ones.
+            # The server sends everything after the beginning of a page, also what is newer than the page, until it
+            # is told to stop. So few large pages are better than many small ones.
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
             wanted = min(wanted * GROWTH, MAX_PAGE)
+
+    async def key_of(self, key: ChangeSetKey, sequence: int) -> ChangeSetKey:
+        """Return the change set whose log has the commit `sequence`, from which `key` has inherited values.
+
+        Raises `PositionPurged` if the commit is gone.
+        """
+        message = await self._js.get(self._subjects.commits_stream, sequence)
+        if message is None:
+            raise await self.purged(key, sequence)
+        return self._subjects.parse(message.subject)[1]
 
     async def count(self, key: ChangeSetKey) -> int:
         """Return the number of messages in the log of `key`."""
@@ -144,7 +154,7 @@ class CommitReader:
                         continue
                     if begins_after is None:
                         begins_after = commit.previous
-                    if readable(commit.checkpoint, begins_after):
+                    if readable(commit.checkpoint, begins_after, commit.created_by):
                         return message.stream_sequence, datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC)
         return None
 
@@ -159,7 +169,11 @@ class CommitReader:
         if message is None or oldest is None:
             return
         commit, first = (self.decode(each.sequence, each.headers, each.data) for each in (message, oldest))
-        if commit is not None and first is not None and not readable(commit.checkpoint, first.previous):
+        if (
+            commit is not None
+            and first is not None
+            and not readable(commit.checkpoint, first.previous, commit.created_by)
+        ):
             raise await self.purged(key, at)
 
     async def _check_reached(self, key: ChangeSetKey, at: int) -> None:
@@ -270,6 +284,24 @@ class CommitReader:
         data = await self._blobs.get(commit.before_blob.address, max_bytes=MAX_BLOB)
         try:
             return replace(commit, before=decode_delta(commit.kind, data))  # type: ignore[arg-type] # it has updates
+        except UnprocessableError as error:
+            raise _damaged(commit.sequence, error) from error
+
+    async def blob(self, address: str) -> bytes:
+        """Return the blob at `address`; raises `TransientError` if it cannot be read."""
+        return await self._blobs.get(address, max_bytes=MAX_BLOB)
+
+    async def with_tail(self, commit: Commit) -> Commit:
+        """Return a `create` commit with the commits that it copied, fetched if they are in a blob.
+
+        Raises `TransientError` if the blob cannot be read or is damaged.
+        """
+        origin = commit.origin
+        if origin is None or origin.tail_blob is None or origin.tail:
+            return commit
+        data = await self._blobs.get(origin.tail_blob.address, max_bytes=MAX_BLOB)
+        try:
+            return replace(commit, origin=replace(origin, tail=decode_tail(data)))
         except UnprocessableError as error:
             raise _damaged(commit.sequence, error) from error
 

@@ -19,9 +19,10 @@ from rebaser_client.log.commits import DAMAGED, MAX_BLOB, CommitReader
 from rebaser_client.log.positions import At
 from rebaser_client.logs import get_logger
 from rebaser_core.checkpoint import Chain, open_checkpoint
-from rebaser_core.commit import CheckpointRef, Commit
+from rebaser_core.commit import CheckpointRef, Commit, Kind
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import decode_changes, read_row
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.subjects import Subjects
 
@@ -86,23 +87,32 @@ class LogReader(CommitReader):
     async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
         """Return the state in a checkpoint, and the checkpoint's parts. Raises the errors of `load`."""
         newest = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
+        changes = checkpoint.changes
+        changed = None if changes is None else await self._blobs.get(changes.address, max_bytes=MAX_BLOB)
         try:
             reader = open_checkpoint(newest, checkpoint.address)
             for part in reader.before:
                 data = await self._blobs.get(part.address, max_bytes=MAX_BLOB)
                 await run_offloaded(len(data), reader.add, data)
             await run_offloaded(len(newest), reader.add, newest)
-            return await run_offloaded(checkpoint.size, reader.finish)
+            state, chain = await run_offloaded(checkpoint.size, reader.finish)
+            found = {} if changed is None else await run_offloaded(len(changed), decode_changes, changed)
         except UnprocessableError as error:
             text = f"checkpoint {checkpoint.address} is damaged: {error.message}"
             raise TransientError(text, code="damaged_checkpoint") from error
+        if state.branch is not None:
+            state.branch.changes = {id_: base for id_, (base, _) in found.items()}
+        return state, chain
 
     async def _load(self, key: ChangeSetKey, at: At | None) -> LoadedState:
         last = await self.newest(key, at)
         if last is None:
             return LoadedState(ChangeSetState())
         commit = self.decode(last.sequence, last.headers, last.data)
-        checkpoint = commit.checkpoint if commit is not None else await self._newest_checkpoint(key, last)
+        newest = commit or await self._newest_commit(key, last)
+        if newest is not None and (begin := newest.created_by):
+            return await self._load_created(key, begin, last.sequence)
+        checkpoint = None if newest is None else newest.checkpoint
         state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self.read_checkpoint(checkpoint)
         if state.last == last.sequence:
             return LoadedState(state, 0, chain)
@@ -113,6 +123,41 @@ class LogReader(CommitReader):
             state.fold(last.sequence, await self.with_delta(commit), weight)
             return LoadedState(state, weight, chain)
         return LoadedState(state, await self._read_tail(key, state, last.sequence), chain)
+
+    async def _load_created(self, key: ChangeSetKey, begin: int, until: int) -> LoadedState:
+        """Load a change set that was created at log sequence `begin` and has no checkpoint of its own yet."""
+        message = await self._js.get(self._subjects.commits_stream, begin)
+        created = None
+        if message is not None and message.subject == self._subjects.commits(key):
+            created = self.decode(begin, message.headers, message.data)
+        if message is None or created is None or created.kind is not Kind.CREATE:
+            raise BrokenChain(f"the log begins at commit {begin}, which is gone")
+        state, chain = await self.origin_state(created)
+        weight = _weight(created, message.data)
+        state.fold(begin, created, weight)
+        if until > begin:
+            weight += await self._read_tail(key, state, until)
+        return LoadedState(state, weight, chain)
+
+    async def origin_state(self, created: Commit) -> tuple[ChangeSetState, Chain]:
+        """Return the state of the parent from which a `create` commit was made, and the parts of its checkpoint.
+
+        Raises the errors of `load`, and `BrokenChain` if the copied commits do not lead to that state.
+        """
+        checkpoint = created.checkpoint
+        state, chain = (ChangeSetState(), Chain()) if checkpoint is None else await self.read_checkpoint(checkpoint)
+        origin = (await self.with_tail(created)).origin
+        for row in () if origin is None else origin.tail:
+            await cooperate()
+            try:
+                commit = read_row(row)
+            except UnprocessableError as error:
+                raise TransientError(f"commit {created.sequence} is damaged: {error.message}", code=DAMAGED) from error
+            if commit is None:
+                state.skip(row.sequence)
+            else:
+                state.fold(row.sequence, await self.with_delta(commit))
+        return state, chain
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
         """Fold the commits up to log sequence `until` into `state`. Return their weight in bytes."""
@@ -146,17 +191,18 @@ class LogReader(CommitReader):
             with anyio.CancelScope(shield=True):
                 await self._tails.acquire()
 
-    async def _newest_checkpoint(self, key: ChangeSetKey, last: StoredMessage) -> CheckpointRef | None:
-        """Return the checkpoint that the newest commit names, if the last message of the log is not a commit."""
-        newest: CheckpointRef | None = None
+    async def _newest_commit(self, key: ChangeSetKey, last: StoredMessage) -> Commit | None:
+        """Return the newest commit, if the last message of the log is not a commit."""
+        newest: Commit | None = None
         async with aclosing(self._messages(key, last.sequence)) as messages:
             async for message in messages:
                 with suppress(TransientError):  # a damaged commit in the tail is reported when the tail is read
                     commit = self.decode(message.stream_sequence, message.headers, message.data)
-                    newest = commit.checkpoint if commit is not None else newest
+                    newest = commit or newest
         return newest
 
 
 def _weight(commit: Commit, data: bytes) -> int:
     """Return what a message with the payload `data`, and the blob it names, add to the weight of a log, in bytes."""
-    return len(data) + COMMIT_OVERHEAD + (commit.delta_blob.size if commit.delta_blob else 0)
+    tail = None if commit.origin is None else commit.origin.tail_blob
+    return len(data) + COMMIT_OVERHEAD + sum(blob.size for blob in (commit.delta_blob, tail) if blob)

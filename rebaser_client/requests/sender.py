@@ -24,6 +24,7 @@ from rebaser_client.jetstream.infos import PubAck
 from rebaser_client.nats.replies import PendingRequest
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_core import thresholds
+from rebaser_core.branch import Create
 from rebaser_core.commit import Reverts
 from rebaser_core.definitions import check_definitions, is_formula
 from rebaser_core.encoding.envelope import CBOR, MESSAGE_ID, REPLY_INBOX, ContentType
@@ -119,11 +120,11 @@ class RequestSender:
         author: str = "",
         message: str = "",
         expect_at: int | None = None,
-        revert: Reverts | None = None,
+        action: Reverts | Create | None = None,
         inbox: str = "",
     ) -> OutgoingRequest:
         """Check and encode a request. Updates too large for a message are put in the blob store. `EncodedUpdates` of
-        that size were checked and encoded before. A `revert` has no updates.
+        that size were checked and encoded before. `action`: what the request asks for instead of updates.
 
         Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
@@ -137,10 +138,12 @@ class RequestSender:
             workspace, change_set = key.workspace, key.change_set
             return EnqueueUpdatesRequest(
                 *(request_id, workspace, change_set, updates, address, from_change_set, recompute),
-                *(author, message, expect_at, revert),
+                *(author, message, expect_at),
+                revert=action if isinstance(action, Reverts) else None,
+                create=action if isinstance(action, Create) else None,
             )
 
-        if revert is not None:
+        if action is not None:
             headers, payload = encode(request(None, None), self._content_type)
             return OutgoingRequest(key, request_id, inbox, headers, payload)
         if isinstance(updates, EncodedUpdates) and len(updates.blob) > inline_max:

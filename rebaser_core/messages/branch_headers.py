@@ -22,7 +22,7 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.origin import read_status
 
 LIST = "@"  # in front of the address of a list
-MAX_INLINE = 200  # addresses in a header, so that it stays short
+MAX_ADDRESSES = 200  # in a header, so that it stays short
 
 
 def branch_headers(commit: Commit) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from rebaser_core.commit import Commit, Kind, TailRow
 from rebaser_core.encoding.envelope import CBOR, Headers, MessageRegistry, dumps, loads, unwrap
 from rebaser_core.encoding.payload import malformed
-from rebaser_core.errors import UnprocessableError, UnsupportedVersion
+from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.merge import Definition
 from rebaser_core.messages.commit import COMMIT
@@ -85,14 +85,8 @@ def check_tail(rows: Sequence[TailRow], after: int, until: int) -> None:
     """Check that `rows` continue a log from `after` to `until` without a gap; raises `UnprocessableError`."""
     for row in rows:
         commit = read_row(row)
-        last = after
-        if commit is not None and commit.kind is Kind.CREATE:
-            last = commit.origin.sequence if commit.origin is not None else 0
-            fits = last == after
-        else:
-            fits = commit is None or commit.previous == after
-        if not fits or row.sequence <= after:
+        if (commit is not None and commit.follows != after) or row.sequence <= after:
             raise malformed(f"commit {row.sequence} does not follow {after}")
         after = row.sequence
     if after != until:
-        raise UnprocessableError(f"the copied commits end at {after}, not at {until}", code="malformed")
+        raise malformed(f"the copied commits end at {after}, not at {until}")

@@ -197,11 +197,8 @@ class ChangeSetState:
 
         Raises `BrokenChain` and changes nothing if the commit does not follow `last`.
         """
-        follows = commit.previous
-        if commit.kind is Kind.CREATE:
-            follows = 0 if commit.origin is None else commit.origin.sequence
-        if follows != self.last or sequence <= self.last:
-            raise BrokenChain(f"commit {sequence} follows {follows}, but the state is at {self.last}")
+        if commit.follows != self.last or sequence <= self.last:
+            raise BrokenChain(f"commit {sequence} follows {commit.follows}, but the state is at {self.last}")
         if commit.kind is Kind.CREATE:
             self._begin(sequence, commit)
         elif commit.kind is Kind.DVU:

@@ -10,9 +10,7 @@ from rebaser_client import Derive, Match, RebaserClient, Remove, Set, Success, U
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.fleet import servers
 
-# Half a minute; the parts of this story have tests of their own: patterns under `property` and `spark`, files and
-# restarts in this folder.
-pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
 WS, CS = "patterns", "main"
 TOTAL = {"op": "derive", "id": "total", "function": "sum", "inputs": {"values": ["fee", {"match": "cart/*/price"}]}}

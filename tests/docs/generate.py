@@ -33,16 +33,21 @@ LIMITS = {
 }
 DEFAULTS = {"server_id": "host name and process id"}
 REFUSED = {
+    "closed": "The change set was closed when it was created, and accepts no edits.",
     "conflicts": "Updates of another change set do not fit here. Nothing was applied.",
+    "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "A built-in function does not have an input or a parameter that the definition gives it.",
     "moved": "A value of the request was defined or removed after the position that the request expects.",
-    "no_such_position": "A revert names a position that the log has not reached.",
+    "no_such_change_set": "The change set to create another one from does not exist, or did not at that position.",
+    "no_such_position": "A revert, or the position to create a change set from, is beyond the end of the log.",
     "no_such_request": "A revert names a request that this commit did not decide.",
+    "not_its_target": "A change set branches from its parent or from the target of its parent, and from nothing else.",
     "nothing_to_recompute": "A recompute was asked for, and no value is derived, or none by the function named.",
     "poison": "The request killed or hung the servers that tried it.",
-    "purged": "The commits that a revert names are no longer readable, or do not say what they replaced.",
+    "purged": "The commits that a revert names, or the position to create a change set from, are no longer readable.",
     "request_id_reused": "Another request, with other content, was decided under this id before.",
-    "unsupported": "The server keeps no history (`REBASER_HISTORY_FOR=0`), and a revert needs it.",
+    "self": "A change set cannot be created from itself.",
+    "unsupported": "The server keeps no history (`REBASER_HISTORY_FOR=0`), which reverts and branches need.",
     "skipped": "The request is at or below the decided sequence and has no recorded outcome. This should never happen.",
 }
 FAULTS = {

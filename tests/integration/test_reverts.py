@@ -150,7 +150,7 @@ async def test_a_revert_is_decided_alone_and_its_commit_says_what_it_reverts(
         from_change_set=None,
         author="ann",
         message="wrong",
-        revert=Reverts(first, first),
+        action=Reverts(first, first),
     )
     await client._sender.store(request, client._loop.time() + 10)
     await client.enqueue_updates("ws", "cs", [Set("c", 1)], request_id="behind")

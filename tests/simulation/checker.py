@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rebaser_core.branch import Create
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Decision, Kind, Outcome, Reverts
 from rebaser_core.encoding.envelope import REDRIVE
@@ -22,14 +23,19 @@ from rebaser_core.messages import (
     Failure,
     Success,
     decode,
+    decode_addresses,
     decode_commit,
     decode_delta,
+    decode_tail,
     decode_updates_blob,
     peek,
+    read_blobs,
+    read_row,
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Remove, Update
 from tests.simulation.book import Book, as_null
+from tests.simulation.forks import begin, closed_wrongly, wrong_create, wrong_refusal
 from tests.simulation.model.store import Stored, Stream
 from tests.simulation.tries import MAX_DEATHS, Strikes, Tries
 
@@ -78,6 +84,10 @@ class History:
     last_edit: int = 0
     commits: int = 0
     writer: str = ""
+    birth: int = 0  # the commit that created it
+    kept: bool = False  # closed
+    target: tuple[str, int] = "", 0  # what it branches from, and the base
+    lineage: list[int] = field(default_factory=list)  # the commits that make it up, of its origins as well
     tries: Tries = field(kw_only=True)
 
 
@@ -245,8 +255,13 @@ class Checker:
             f"two writers: commit {stored.sequence} of {commit.owner} follows {commit.previous}, not {history.last}",
         )
         history.tries.note(commit)
+        if commit.kind is Kind.CREATE:
+            self._create(history, commit, stored.sequence)
+        that(commit.begin == self._begin(history, commit), f"commit {stored.sequence} says it begins at {commit.begin}")
         self._decide(history, commit, stored.sequence, tuple(delta))
         history.last = stored.sequence
+        history.lineage.append(stored.sequence)
+        self._check_needed(stored, commit)
         if commit.checkpoint is not None and commit.checkpoint.sequence != history.checkpoint:
             that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
             self._check_checkpoint(history, commit.checkpoint)
@@ -255,6 +270,50 @@ class Checker:
         history.reads_from.append((self._now(), history.checkpoint))
         history.book.close(stored.sequence)
         self._check_values(history, commit, stored)
+
+    def _create(self, history: History, commit: Commit, sequence: int) -> None:
+        """A change set begins as its parent was, but has nothing of its parent's queue."""
+        that(len(commit.requests) == 1, f"commit {sequence} creates a change set for {len(commit.requests)} requests")
+        origin = commit.origin
+        parent = None
+        if origin is not None:
+            parent = self.histories.get(ChangeSetKey(history.key.workspace, origin.change_set))
+        asked = history.asked[commit.requests[0].sequence]
+        wrong = wrong_create(history, parent, asked, commit, self._blob)
+        that(not wrong, f"commit {sequence} creates {history.key}: {wrong}")
+        carried = {one.decision.request_id: one.decision for one in commit.carried}
+        if not self.forgetful:
+            recorded = {id_: decision for id_, (decision, _) in history.outcomes.items()}
+            that(
+                carried == recorded, f"commit {sequence} carries {sorted(carried)}, and {sorted(recorded)} are decided"
+            )
+        begin(history, parent, commit, sequence)
+
+    def _begin(self, history: History, commit: Commit) -> int:
+        """The commit from which a loader has to start, unless it starts from a checkpoint of the change set."""
+        own = commit.checkpoint is not None and commit.checkpoint.sequence >= history.birth
+        return 0 if own or commit.kind is Kind.CREATE or not self.history_for_ms else history.birth
+
+    def _check_needed(self, stored: Stored, commit: Commit) -> None:
+        """Every blob that the message adds to those that the log needs is named in its header."""
+        if not self.history_for_ms:
+            return
+        named = set(read_blobs(stored.headers))
+        for address in [one for one in named if one.startswith("@")]:
+            named = {address[1:], *decode_addresses(self._blob(address[1:]))}
+        blobs = [commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None]
+        needed = {blob.address for blob in blobs if blob is not None}
+        if commit.kind in (Kind.CHECKPOINT, Kind.CREATE) and commit.checkpoint is not None:
+            newest = commit.checkpoint
+            needed |= {newest.address, *(part.address for part in open_checkpoint(self._blob(newest.address)).before)}
+            needed |= set() if newest.changes is None else {newest.changes.address}
+        if commit.origin is not None:
+            tail = commit.origin.tail
+            if commit.origin.tail_blob is not None:
+                tail = decode_tail(self._blob(commit.origin.tail_blob.address))
+            for copied in filter(None, map(read_row, tail)):
+                needed |= {blob.address for blob in (copied.delta_blob, copied.before_blob) if blob is not None}
+        that(needed <= named, f"commit {stored.sequence} needs {needed - named}, and does not say so")
 
     def _check_checkpoint(self, history: History, checkpoint: CheckpointRef) -> None:
         newest = self._blob(checkpoint.address)
@@ -266,6 +325,7 @@ class Checker:
         wrong = history.book.differs(checkpoint.sequence, state.cells, tracked=self.history_for_ms > 0)
         that(not wrong, f"the checkpoint at {checkpoint.sequence} ({len(parts) + 1} parts) has other {wrong}")
         size = len(newest) + sum(part.size for part in parts)
+        size += 0 if checkpoint.changes is None else checkpoint.changes.size
         that((state.last, size) == (checkpoint.sequence, checkpoint.size), "a checkpoint is misnamed")
 
     def _decide(self, history: History, commit: Commit, sequence: int, delta: tuple[Any, ...]) -> None:
@@ -325,7 +385,13 @@ class Checker:
             that(unlucky, f"good request {asked.request_id} is declared dead: {decision.code} {decision.message}")
         if asked.message is not None and decision.outcome is not Outcome.DEAD:
             self._check_moved(history, asked.message, decision, expected)
-        if asked.message is not None and asked.message.revert is not None:
+        if asked.message is not None:
+            edits = asked.message.revert is not None or bool(asked.message.updates or asked.message.updates_address)
+            wrong = closed_wrongly(history, decision, edits)
+            that(not wrong, wrong)
+        if asked.message is not None and asked.message.create is not None:
+            self._check_created(history, asked.message.create, decision, sequence)
+        elif asked.message is not None and asked.message.revert is not None:
             that(not expected, f"the revert {decision.request_id} shares its commit")
             if self.history_for_ms:
                 expected.extend(reverted(history, asked.message.revert, decision))
@@ -339,6 +405,19 @@ class Checker:
             history.outcomes[asked.request_id] = decision, sequence
             history.answers.setdefault(asked.request_id, []).append((decision, sequence))
 
+    def _check_created(self, history: History, create: Create, decision: Decision, sequence: int) -> None:
+        if decision.outcome is Outcome.SUCCESS:
+            that(history.birth == sequence, f"{decision.request_id} created nothing")
+        elif decision.outcome is Outcome.ERROR:
+            if not self.history_for_ms:
+                that(decision.code == "unsupported", f"{decision.request_id} is refused as {decision.code}")
+                return
+            parent = None
+            if create.parent is not None:
+                parent = self.histories.get(ChangeSetKey(history.key.workspace, create.parent))
+            wrong = wrong_refusal(history, parent, create, decision.code, sequence)
+            that(not wrong, f"{decision.request_id} is refused as {decision.code}: {wrong}")
+
     def _check_moved(
         self, history: History, request: EnqueueUpdatesRequest, decision: Decision, expected: list[Update]
     ) -> None:
@@ -348,6 +427,7 @@ class Checker:
             return
         book, ids = history.book, {update.id for update in self.updates_of(request)}
         newest = [book.touched[id_] if id_ in book.definitions else history.last_edit for id_ in ids]
+        newest.append(history.birth)
         moved = max(newest, default=0) > request.expect_at or not ids.isdisjoint(update.id for update in expected)
         refused = decision.code == "moved"
         # Without history, checkpoints do not say when a value was defined, and it may be refused needlessly.
@@ -390,7 +470,8 @@ class Checker:
         that(covers in history.book.as_of, f"`covers` is {covers}, which is no commit")
         history.covers = covers
         history.debt = int(stored.headers.get("X-Debt", "0"))
-        wrong = history.book.wrong(stored.sequence if history.debt == 0 else covers)
+        inherited = history.birth > covers  # such debt is not told to the sweeper
+        wrong = history.book.wrong(stored.sequence if history.debt == 0 and not inherited else covers)
         that(not wrong, f"commit {stored.sequence} (covers {covers}, debt {history.debt}): {wrong}")
 
     def _commit_removed(self, history: History, stored: Stored) -> None:
@@ -412,6 +493,12 @@ def reverted(history: History, reverts: Reverts, decision: Decision) -> list[Upd
     """The edits that `decision` on a revert must have made; raises `Violation` if it must have been another."""
     found = {at: delta for at, delta in history.deltas.items() if reverts.first <= at <= reverts.last}
     ids = list({update.id: None for _, delta in found.values() for update in delta})
+    if reverts.first <= history.birth:
+        right = decision.code in ("purged", "closed") or decision.outcome is Outcome.DEAD
+        that(right, f"{decision.request_id} takes back what is older than its change set: {decision.outcome}")
+        return []
+    if decision.code == "closed":
+        return []
     if decision.code == "purged":
         that(reverts.first <= history.purged, f"{decision.request_id} is refused as purged, and nothing is")
         return []

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import anyio
@@ -11,6 +11,7 @@ from rebaser_client import RebaserClient
 from rebaser_client.client import Wait
 from rebaser_client.errors import RequestRejected
 from rebaser_client.requests.task_publisher import publish_task
+from rebaser_core.branch import Create
 from rebaser_core.commit import Reverts
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
@@ -53,6 +54,8 @@ class Operation:
     takes_back: bool = False  # commits that its client knows of, if any; `revert` once it was sent
     expect_at: int | None = None
     revert: Reverts | None = None
+    create: Create | None = None
+    of_old: bool = False  # it is created from a commit that its client knows of, if any
     pick: int = 0
     told: Told = Told.NOTHING
     begun: bool = False
@@ -110,6 +113,11 @@ class Programme:
 
     def _look(self, operation: Operation) -> None:
         """Settle what it asks for, which stays the same if it is sent again."""
+        if operation.create is not None:
+            parent = ChangeSetKey(operation.key.workspace, operation.create.parent or "")
+            if operation.of_old and (older := self.known.get(parent)):
+                operation.create = replace(operation.create, at=older[operation.pick % len(older)])
+            return
         known = self.known.get(operation.key)
         if known and operation.expects:
             operation.expect_at = max(known)
@@ -151,7 +159,7 @@ class Programme:
                     recompute=operation.recompute,
                     author=operation.author,
                     expect_at=operation.expect_at,
-                    revert=operation.revert,
+                    action=operation.revert or operation.create,
                     timeout=TIMEOUT,
                 )
             except RequestRejected as rejected:
@@ -232,6 +240,30 @@ def draw_history(rng: random.Random, operations: list[Operation]) -> None:
         operation.expects = chance > 0.6
         if operation.wait is None and rng.random() < 0.5:  # so that its client knows commits
             operation.wait = "applied"
+
+
+def draw_forks(rng: random.Random, operations: list[Operation]) -> None:
+    """Have some of them create change sets from others, or edit those."""
+    parents = [operation.key.change_set for operation in operations]
+    created: list[ChangeSetKey] = []
+    for operation in operations:
+        chance, child, other = rng.random(), ChangeSetKey("w", f"x{rng.randrange(6)}"), rng.random()
+        known = [key.change_set for key in created]
+        parent = rng.choice([*parents[:2], *known] if chance < 0.28 else ["none", child.change_set])
+        target = rng.choice((None, None, parents[0]))
+        closed, of_old, pick = rng.random() < 0.1, rng.random() < 0.3, rng.randrange(10**6)
+        used = rng.choice(created) if created else operation.key
+        if operation.garbage:
+            continue
+        if chance < 0.3:
+            operation.key, operation.create = child, Create(parent, None, target, closed)
+            operation.of_old, operation.pick = of_old, pick
+            operation.takes_back = operation.expects = operation.twice = False
+            operation.updates, operation.recompute, operation.from_change_set = (), None, None
+            operation.wait = "applied"
+            created.append(child)
+        elif other < 0.4:
+            operation.key = used
 
 
 def _update(rng: random.Random) -> Update:

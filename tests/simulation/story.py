@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rebaser_client import RebaserClient
 from tests.simulation.book import FAULT
 from tests.simulation.checker import Violation
-from tests.simulation.clients import Programme, Told, draw_history, draw_operations
+from tests.simulation.clients import Programme, Told, draw_forks, draw_history, draw_operations
 from tests.simulation.environment import prepare, replaced
 from tests.simulation.left import LEFT_FOR, LOOK_AGAIN, nothing_left
 from tests.simulation.loop import Livelock, Process, State
@@ -27,6 +27,7 @@ TROUBLE = 30.0  # virtual seconds of faults, at most
 # in a row, each waited for 5 s.
 STRANDED = 22.0
 HISTORY_SHARE = 0.35  # of the worlds whose clients use what commits say of the past
+FORK_SHARE = 0.2  # of the worlds whose clients create change sets from others
 REST = 120.0  # virtual seconds in which everything has to come to rest
 # After the last fault: the dead were started, the links of lost machines were cut, and a new sweeper is pinned.
 RECOVERED = 15.0
@@ -63,6 +64,7 @@ class Story:
         self._setup = world.setup
         self._rest = Rest(world.checker, world.subjects, world.model.streams)
         self._calm = world.setup.mode is Mode.CALM
+        self._forks = random.Random(f"forks {world.seed}").random() < FORK_SHARE
 
     def run(self) -> Result:
         world = self._world
@@ -119,6 +121,9 @@ class Story:
             if with_history:
                 for lane in lanes:
                     draw_history(random.Random(f"history {name} {world.seed}"), lane)
+            if self._forks:
+                for lane in lanes:
+                    draw_forks(random.Random(f"forks {name} {lane[0].id} {world.seed}"), lane)
             stubborn = setup.mode is not Mode.HARSH or rng.random() < 0.5
             world.add_client(
                 Programme(name, lanes, stubborn, once, rng, world.check_answer, world.refused, world.trace)
@@ -248,7 +253,7 @@ class Story:
                 raise Violation(f"consumers linger on {stream}: {left}")
         if setup.quiescent_period > 10 and setup.concurrency >= len(setup.keys):
             for history in world.checker.histories.values():
-                if len(history.owners) > 1:
+                if len(history.owners) > 1 + bool(history.birth) and not self._forks:
                     raise Violation(f"{history.key} was owned by {history.owners}, though nobody had to let it go")
 
     async def _check_reading(self) -> None:
@@ -274,6 +279,9 @@ class Story:
                     raise Violation(f"{key} is read at commit {state.last}, its last was {newest}, then {history.last}")
                 found = {id_: FAULT if one.error else one.value for id_, one in state.values().items()}
                 wanted = history.book.values(state.last)
+                if history.covers < history.birth:  # nobody has used it, so it still has the stale values of its parent
+                    for id_ in [id_ for id_, one in state.values().items() if one.state == "stale"]:
+                        found[id_] = wanted.get(id_)
                 if found != wanted:
                     wrong = {id_: (found.get(id_), wanted.get(id_)) for id_ in {*found, *wanted}}
                     raise Violation(f"{key} is read wrong: { {k: v for k, v in wrong.items() if v[0] != v[1]} }")

@@ -96,7 +96,7 @@ class _TakeBack:
         from rebaser.cli.runner import run_async
 
         if not self.yes and not sys.stdin.isatty():
-            raise usage_error(f"add --yes to {self.verb} without confirmation, because stdin is not a terminal")
+            raise usage_error(f"add --yes to {self.verb} without a question, because stdin is not a terminal")
         code = run_async(partial(self._take_back, nats, prefix))
         if code:
             return code

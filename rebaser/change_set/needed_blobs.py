@@ -1,0 +1,27 @@
+"""Names, in the header of a commit, the blobs that the log needs from that commit on.
+
+Invariant: every blob that a stored message needs is named by that message, or by an older one that is still in the log.
+"""
+
+from dataclasses import replace
+
+from rebaser_client.blobs import BlobStore
+from rebaser_core.commit import Commit
+from rebaser_core.messages import encode_addresses
+from rebaser_core.messages.branch_headers import LIST, MAX_ADDRESSES
+
+ADDRESS_BYTES = 72  # of an address in a header
+
+
+async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> Commit:
+    """Return `commit` with the addresses of the blobs that hold its parts, besides those that it names already.
+
+    Above `max_bytes` in a header, they are listed in a blob. Raises `TransientError` if that cannot be stored.
+    """
+    parts = (commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None)
+    addresses = dict.fromkeys([*commit.blobs, *(part.address for part in parts if part is not None)])
+    if not addresses:
+        return commit
+    if len(addresses) > min(MAX_ADDRESSES, max_bytes // ADDRESS_BYTES):
+        addresses = {LIST + await blobs.put(encode_addresses(addresses)): None}
+    return replace(commit, blobs=tuple(addresses))

@@ -1,0 +1,239 @@
+"""Reads what a new change set is created from: the newest commit of the parent, and the commits behind its checkpoint.
+
+Invariant: what is read is one position of the parent's log, without a gap. The parent's owner is not asked, and its log
+is not pinned: from then on, the new change set needs the blobs that its first commit names, and nothing else.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import anyio
+
+from rebaser.change_set.checkpointer import ROW, put_all
+from rebaser.runtime.context import Context
+from rebaser_client.backoff import Backoff
+from rebaser_client.cooperative import cooperate, run_offloaded
+from rebaser_client.jetstream import OrderedConsumer, StoredMessage
+from rebaser_client.log.commits import DAMAGED, MAX_BLOB
+from rebaser_client.log.positions import at_text
+from rebaser_client.log.reader import LOAD_ATTEMPTS, RELOAD_MIN
+from rebaser_core import thresholds
+from rebaser_core.branch import Create, Fork
+from rebaser_core.checkpoint import open_checkpoint
+from rebaser_core.checkpoint.writer import CheckpointDraft
+from rebaser_core.commit import BlobRef, BranchStatus, BranchSummary, CheckpointRef, Commit, Kind, Origin, TailRow
+from rebaser_core.errors import TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import (
+    check_tail,
+    copy_row,
+    decode_addresses,
+    decode_tail,
+    encode_tail,
+    read_blobs,
+    read_branch,
+)
+from rebaser_core.messages.branch_headers import LIST
+from rebaser_core.state.change_set import BrokenChain, ChangeSetState
+
+MAX_CARRIED = 1000  # outcomes in front of a `create` commit, which it has to repeat
+
+_Message: TypeAlias = tuple[int, dict[str, str], bytes]
+"""A message: its sequence, headers and payload."""
+
+
+async def read_fork(
+    context: Context, key: ChangeSetKey, create: Create, state: ChangeSetState, inline_max: int
+) -> Fork:
+    """Return what the `create` commit of `key` has to say. `state`: what its log says so far.
+
+    Above `inline_max` (bytes), copied commits go to a blob.
+
+    Raises `UnprocessableError`: `exists`, `self`, `no_such_change_set`, `not_its_target`, `no_such_position`, and
+    `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob cannot be read, and
+    `UnsupportedVersion` for a commit of a newer version.
+    """
+    if create.parent == key.change_set:
+        raise UnprocessableError("a change set cannot be created from itself", code="self")
+    _check_new(key, state)
+    if create.parent is None:
+        return Fork(BranchSummary("", 0, _status(create), 0, 0, "", 0))
+    parent = ChangeSetKey.of(key.workspace, create.parent)
+    backoff = Backoff(RELOAD_MIN)
+    while True:
+        try:
+            return await _Parent(context, parent, create, inline_max).read()
+        except BrokenChain as error:  # the parent was purged during the read
+            if create.at is not None:
+                await context.reader.check_readable(parent, create.at)
+            if backoff.attempt >= LOAD_ATTEMPTS:
+                raise TransientError(f"the log of {parent} cannot be read: {error}", code=DAMAGED) from error
+            await anyio.sleep(backoff.next_delay())
+
+
+def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
+    """Raise `UnprocessableError` (`exists`) unless nothing was ever applied here."""
+    name, branch = f"{key.workspace}/{key.change_set}", state.branch
+    if branch is not None and branch.origin:
+        about = f"created from {branch.origin}@{branch.origin_sequence}, {branch.status}"
+        raise UnprocessableError(f"{name} exists: {about}", code="exists")
+    if branch is not None or state.edited:
+        raise UnprocessableError(f"{name} exists", code="exists")
+    if len(state.outcomes) + len(state.redriven) > MAX_CARRIED:
+        raise UnprocessableError(
+            f"{name} has refused more than {MAX_CARRIED} requests; use another name", code="exists"
+        )
+
+
+def _status(create: Create) -> BranchStatus:
+    return BranchStatus.KEPT if create.closed else BranchStatus.OPEN
+
+
+class _Parent:
+    """One attempt to read the parent."""
+
+    def __init__(self, context: Context, parent: ChangeSetKey, create: Create, inline_max: int) -> None:
+        self._context = context
+        self._reader = context.reader
+        self._stream = context.subjects.commits_stream
+        self._subject = context.subjects.commits(parent)
+        self._parent = parent
+        self._create = create
+        self._inline_max = inline_max
+
+    async def read(self) -> Fork:
+        message, commit = await self._newest()
+        branch = read_branch(message.headers)
+        target, base = self._target(branch, commit.sequence)
+        sibling = target != self._parent.change_set
+        checkpoint = commit.checkpoint
+        if checkpoint is not None and checkpoint.changes is not None and not sibling:
+            checkpoint = replace(checkpoint, changes=None, size=checkpoint.size - checkpoint.changes.size)
+        copied = await self._tail(message, commit)
+        if copied is not None:
+            rows, blob, needed = copied
+            needed = await self._all_needed(checkpoint, needed)
+        else:
+            rows, blob = (), None
+            checkpoint, needed = await self._own_checkpoint(commit.sequence, sibling)
+        origin = Origin(self._parent.change_set, commit.sequence, target, base, rows, blob)
+        changes = branch.changes if sibling and branch is not None else 0
+        summary = BranchSummary(target, base, _status(self._create), changes, 0, origin.change_set, origin.sequence)
+        return Fork(summary, origin, checkpoint, commit.covers, commit.unknown, needed)
+
+    async def _newest(self) -> tuple[StoredMessage, Commit]:
+        """Return the newest commit at the position; raises `UnprocessableError` if there was none."""
+        reader, at = self._reader, self._create.at
+        message = await reader.newest(self._parent, at)
+        while message is not None:
+            commit = reader.decode(message.sequence, message.headers, message.data)
+            if commit is not None:
+                return message, commit
+            message = await reader.newest(self._parent, message.sequence - 1)  # it was no commit
+        name = f"{self._parent.workspace}/{self._parent.change_set}"
+        when = "" if at is None else f" at {at_text(at)}"
+        raise UnprocessableError(f"there is no change set {name}{when}", code="no_such_change_set")
+
+    def _target(self, branch: BranchSummary | None, sequence: int) -> tuple[str, int]:
+        """Return the target of the new change set, and its base."""
+        wanted, parent = self._create.target, self._parent.change_set
+        if wanted in (None, parent):
+            return parent, sequence
+        if branch is not None and branch.target == wanted:
+            return wanted, branch.base
+        other = f", and {branch.target} is" if branch is not None and branch.target else ""
+        raise UnprocessableError(f"{wanted} is not the target of {parent}{other}", code="not_its_target")
+
+    async def _tail(
+        self, message: StoredMessage, commit: Commit
+    ) -> tuple[tuple[TailRow, ...], BlobRef | None, tuple[str, ...]] | None:
+        """Return the commits behind the checkpoint, in the message or in a blob, and the blobs that they need.
+
+        Returns None if they are too large to be copied.
+        """
+        after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
+        messages = await self._messages(message, commit, after)
+        if messages is None:
+            return None
+        rows, needed = await self._rows(messages)
+        try:
+            await run_offloaded(sum(len(data) for _, _, data in messages), check_tail, rows, after, commit.sequence)
+        except UnprocessableError as error:
+            raise BrokenChain(error.message) from error
+        data = await run_offloaded(sum(len(data) for _, _, data in messages), encode_tail, rows)
+        if len(data) <= min(thresholds.now.inline_tail_max_bytes, self._inline_max):
+            return rows, None, needed
+        if len(data) > thresholds.now.tail_max_bytes:
+            return None
+        if decode_tail(data) != rows:
+            raise RuntimeError("a tail does not decode to what was encoded")
+        return (), BlobRef(await self._context.blobs.put(data), len(data)), needed
+
+    async def _messages(self, newest: StoredMessage, commit: Commit, after: int) -> Sequence[_Message] | None:
+        """Return the messages behind the checkpoint at `after`; None if they are too large to be copied."""
+        last: _Message = (newest.sequence, dict(newest.headers), newest.data)
+        if commit.kind is Kind.CREATE or (not commit.begin and commit.previous == after):
+            return [last]
+        messages: list[_Message] = []
+        room = thresholds.now.tail_max_bytes
+        start = commit.begin or after + 1
+        async with OrderedConsumer(self._context.js, self._stream, self._subject, start=start) as consumer:
+            async for message in consumer:
+                await cooperate()
+                room -= len(message.data)
+                if room < 0:
+                    return None
+                messages.append((message.stream_sequence, message.headers, message.data))
+                if message.stream_sequence >= newest.sequence:
+                    break
+        return messages
+
+    async def _rows(self, messages: Iterable[_Message]) -> tuple[tuple[TailRow, ...], tuple[str, ...]]:
+        """Return copies of `messages`, and the addresses of the blobs that they need.
+
+        What the parent itself had copied comes first, so that the result has one level however deep the forks are.
+        """
+        rows: list[TailRow] = []
+        needed: dict[str, None] = {}
+        for sequence, headers, data in messages:
+            await cooperate()
+            commit = self._reader.decode(sequence, headers, data)
+            if commit is None:
+                rows.append(TailRow(sequence))
+                continue
+            if commit.kind is Kind.CREATE:
+                origin = (await self._reader.with_tail(commit)).origin
+                rows += () if origin is None else origin.tail
+            rows.append(copy_row(sequence, headers, data))
+            needed |= dict.fromkeys(await self._named(headers))
+            blobs = (commit.delta_blob, commit.before_blob)  # older servers do not name them
+            needed |= dict.fromkeys([blob.address for blob in blobs if blob is not None])
+        return tuple(rows), tuple(needed)
+
+    async def _named(self, headers: dict[str, str]) -> tuple[str, ...]:
+        addresses = read_blobs(headers)
+        if len(addresses) == 1 and addresses[0].startswith(LIST):
+            return decode_addresses(await self._context.blobs.get(addresses[0][1:], max_bytes=MAX_BLOB))
+        return addresses
+
+    async def _all_needed(self, checkpoint: CheckpointRef | None, needed: tuple[str, ...]) -> tuple[str, ...]:
+        """Return `needed` with the blobs of the checkpoint, if no header named them: an older server wrote it."""
+        if checkpoint is None or checkpoint.address in needed:
+            return needed
+        newest = await self._context.blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
+        reader = await run_offloaded(len(newest), open_checkpoint, newest, checkpoint.address)
+        parts = [checkpoint.address, *(part.address for part in reader.before)]
+        parts += [] if checkpoint.changes is None else [checkpoint.changes.address]
+        return tuple(dict.fromkeys([*needed, *parts]))
+
+    async def _own_checkpoint(self, sequence: int, sibling: bool) -> tuple[CheckpointRef, tuple[str, ...]]:
+        """Store a checkpoint of the parent's state at `sequence`; it shares parts with the parent's checkpoint."""
+        loaded = await self._reader.load(self._parent, sequence)
+        if not sibling:
+            loaded.state.branch = None
+        with loaded.state.view() as view:
+            draft = CheckpointDraft(loaded.state, view, loaded.chain)
+            await run_offloaded(draft.rows * ROW, view.run, draft.copy)
+        written = await run_offloaded(draft.rows * ROW, draft.write)
+        return await put_all(self._context.blobs, written)

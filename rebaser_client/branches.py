@@ -1,0 +1,121 @@
+"""The operations of the client on branches: create one, list them, show what one changed."""
+
+from abc import abstractmethod
+from typing import Any, Literal
+
+from rebaser_client.errors import RequestRejected
+from rebaser_client.log.branches import BranchDiff, BranchInfo, BranchReader
+from rebaser_client.log.positions import At
+from rebaser_client.reads import ReadOperations
+from rebaser_client.requests.sender import translate_missing_stream
+from rebaser_core.branch import Create
+from rebaser_core.errors import TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey, check_token
+from rebaser_core.messages import EnqueueUpdatesResponse, Success
+
+
+class BranchOperations(ReadOperations):
+    """The operations of `RebaserClient`, its subclass, on branches."""
+
+    @abstractmethod
+    async def enqueue_updates_with_reply(self, *args: Any, **options: Any) -> EnqueueUpdatesResponse:
+        """Send a request, and wait for its answer."""
+
+    async def create_branch(
+        self,
+        workspace: str,
+        change_set: str,
+        parent: str | None = "main",
+        *,
+        at: At | None = None,
+        target: str | None = None,
+        closed: bool = False,
+        or_use: bool = False,
+        author: str | None = None,
+        message: str = "",
+        wait: Literal["applied", "derived"] = "applied",
+        timeout: float = 60.0,  # noqa: ASYNC109 - the error must carry the request id
+        request_id: str | None = None,
+    ) -> BranchInfo:
+        """Create a change set with all values of `parent`, and wait until it exists.
+
+        It takes the same time however many values there are. From then on, both are edited independently.
+
+        - `parent`: None for a change set without values.
+        - `at`: the position of the parent, a log sequence or a time with its time zone; None is now.
+        - `target`: what the new change set is compared with: the parent, which is the default, or the target of the
+          parent. In the second case it begins with all changes of the parent.
+        - `closed`: it accepts no edits, and so names a state of the parent.
+        - `or_use`: if the change set exists, and was created from the same parent, return it.
+        - `wait`: `derived` also waits for derived values that were not up to date in the parent.
+
+        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `exists`,
+        `no_such_change_set`, `not_its_target`, `no_such_position`, `purged` or `self`.
+        """
+        key = ChangeSetKey.of(workspace, change_set)
+        sequence = (
+            None if parent is None or at is None else await self._sequence(ChangeSetKey.of(workspace, parent), at)
+        )
+        asked = Create(parent, sequence, target, closed)
+        about = {"author": author, "message": message, "timeout": timeout, "request_id": request_id}
+        try:
+            response = await self.enqueue_updates_with_reply(workspace, change_set, (), action=asked, **about)
+        except RequestRejected as error:
+            if error.code != "exists" or not or_use:
+                raise
+            info = await self.branch(workspace, change_set)
+            same = info is not None and info.origin == parent and info.target == (target or parent)
+            if info is None or not same or (sequence is not None and info.origin_sequence > sequence):
+                raise
+            return info
+        assert isinstance(response.status, Success)  # noqa: S101 - the method raises everything else
+        created = response.status.commit
+        if wait == "derived" and await self._owes(key, created):
+            # Nobody works on a change set that was only created. A request without updates makes a server load it.
+            await self.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
+        info = await self.branch(workspace, change_set, at=created)
+        if info is None:
+            raise TransientError(f"commit {created} of {key} is gone", code="purged")
+        return info
+
+    async def branch(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchInfo | None:
+        """Return what the change set branches from, and its status; None if it has no commits."""
+        with translate_missing_stream():
+            return await self._branches().one(ChangeSetKey.of(workspace, change_set), at)
+
+    async def branches(self, workspace: str) -> list[BranchInfo]:
+        """Return all change sets of the workspace that have commits, by name. Reads one header for each."""
+        check_token(workspace, "workspace")
+        with translate_missing_stream():
+            return await self._branches().all(workspace)
+
+    async def changes(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchDiff:
+        """Return what the branch changed since its base, and what its target has at these ids now.
+
+        `at`: the position of the branch; None is now. The cost depends on the changes, and on the commits that the
+        branch and its target have made since; not on how many values there are.
+
+        Raises `UnprocessableError`: `no_such_change_set`, or `not_a_branch` for a change set without a target. Raises
+        `PositionPurged` as `state` does.
+        """
+        with translate_missing_stream():
+            return await self._branches().diff(ChangeSetKey.of(workspace, change_set), at)
+
+    def _branches(self) -> BranchReader:
+        return BranchReader(self._js, self._subjects, self._reader, self._state_reader)
+
+    async def _sequence(self, key: ChangeSetKey, at: At) -> int:
+        """Return the log sequence of the newest commit at `at`."""
+        if isinstance(at, int):
+            return at
+        with translate_missing_stream():
+            message = await self._reader.newest(key, at)
+        if message is None:
+            name = f"{key.workspace}/{key.change_set}"
+            raise UnprocessableError(f"{name} had no commit then", code="no_such_position")
+        return message.sequence
+
+    async def _owes(self, key: ChangeSetKey, created: int) -> bool:
+        """Return whether derived values were not up to date when the change set was created."""
+        commit = await self._reader.commit_at(key, created)
+        return commit is not None and commit.covers is not None and commit.covers < created

@@ -1,0 +1,311 @@
+"""Reads branches: an overview from the headers of their newest commits, and what they changed, from their commits.
+
+Invariant: the cost of a branch's changes depends on their number and on the commits that are read, not on the size of
+the change set. States, and so NumPy, are loaded only where commits do not suffice.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from rebaser_client.cooperative import cooperate
+from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.log.changes import Definition
+from rebaser_client.log.commits import DAMAGED, CommitReader
+from rebaser_client.log.positions import At
+from rebaser_core.commit import BranchStatus, BranchSummary, Commit, Kind
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.merge import same_definition
+from rebaser_core.messages import decode_changes, read_branch, read_edited, read_row
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import Remove
+
+if TYPE_CHECKING:
+    from rebaser_client.log.reader import LogReader
+
+SILENCE = 1.0  # seconds without a header until the reader asks NATS whether there are more
+CHUNK = 512  # headers that are read before other tasks run
+ATTEMPTS = 3  # to read a log that is purged meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """A change set as its newest commit describes it: at log sequence `sequence`, stored at `time`.
+
+    - `origin` and `origin_sequence`: the change set that it was created from, and the log sequence of it. `origin` is
+      None if it began empty.
+    - `target` and `base`: the change set that it branches from, and the log sequence up to which it contains the
+      commits of the target. `target` is None if it has none.
+    - `status`: `open`, or `kept` if it was closed when it was created.
+    - `changes`: how many values were edited since the base; some of them may have their definition of the base again.
+    - `behind`: whether the target was edited after the base.
+    """
+
+    workspace: str
+    change_set: str
+    sequence: int
+    time: datetime
+    status: str = BranchStatus.OPEN.value
+    origin: str | None = None
+    origin_sequence: int = 0
+    target: str | None = None
+    base: int = 0
+    changes: int = 0
+    behind: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChange:
+    """A value whose definition in a branch, `ours`, is not the one at the base of the branch, `base`.
+
+    `theirs`: the definition that the target has now. None in place of a definition means that the value does not exist.
+    """
+
+    id: str
+    base: Definition | None
+    ours: Definition | None
+    theirs: Definition | None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the target changed the definition, too."""
+        return not same_definition(self.base, self.theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchDiff:
+    """What a branch changed since its base, by id. `target_sequence`: the newest commit of the target that was read."""
+
+    info: BranchInfo
+    target_sequence: int
+    changes: tuple[BranchChange, ...]
+
+
+class BranchReader:
+    """Reads branches: commits through `commits`, states through the reader that `states` returns."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        commits: CommitReader,
+        states: Callable[[], Awaitable["LogReader"]],
+    ) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._commits = commits
+        self._states = states
+
+    async def all(self, workspace: str) -> list[BranchInfo]:
+        """Return all change sets of `workspace` that have a log, by name. Reads headers only."""
+        stream, pattern = self._subjects.commits_stream, f"{self._subjects.root}.commits.{workspace}.*"
+        last = await self._js.last(stream, pattern)
+        found: dict[str, BranchInfo] = {}
+        edited: dict[str, int] = {}
+        read = 0
+        if last is None:
+            return []
+        consumer = OrderedConsumer(self._js, stream, pattern, start="last_per_subject", headers_only=True)
+        async with consumer:
+            while read < last.sequence:
+                with anyio.move_on_after(SILENCE):
+                    await consumer.wait()
+                if not consumer.pending and await self._js.next(stream, pattern, read + 1) is None:
+                    break
+                for message in consumer.take(CHUNK):
+                    read = message.stream_sequence
+                    name = message.subject.rpartition(".")[2]
+                    time = datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC)
+                    found[name] = _info(workspace, name, read, time, message.headers)
+                    edited[name] = _edited(message.headers, read)
+                await cooperate()
+        return [_with_behind(found[name], edited) for name in sorted(found)]
+
+    async def one(self, key: ChangeSetKey, at: At | None = None) -> BranchInfo | None:
+        """Return the change set `key` as of the position `at` (None: now); None if it had no commit then."""
+        message = await self._commits.newest(key, at)
+        if message is None:
+            return None
+        time = datetime.fromisoformat(message.time)
+        info = _info(key.workspace, key.change_set, message.sequence, time, message.headers)
+        if info.target is None:
+            return info
+        target = await self._commits.newest(ChangeSetKey(key.workspace, info.target))
+        return _with_behind(info, {} if target is None else {info.target: _edited(target.headers, target.sequence)})
+
+    async def diff(self, key: ChangeSetKey, at: At | None = None) -> BranchDiff:
+        """Return what the branch `key` changed since its base, and what its target has at these ids now.
+
+        Raises `UnprocessableError`: `no_such_change_set`, and `not_a_branch` for a change set without a target. Raises
+        `PositionPurged` if `at` is no longer readable.
+        """
+        info = await self.one(key, at)
+        name = f"{key.workspace}/{key.change_set}"
+        if info is None:
+            raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
+        if info.target is None:
+            raise UnprocessableError(f"{name} is not a branch of another change set", code="not_a_branch")
+        changes = await self._changes(key, info.sequence)
+        differing = {id_: pair for id_, pair in changes.items() if not same_definition(*pair)}
+        target = ChangeSetKey(key.workspace, info.target)
+        newest, theirs = await self._theirs(target, info.base, differing) if info.behind else (info.base, {})
+        return BranchDiff(
+            info,
+            newest,
+            tuple(
+                BranchChange(id_, base, ours, theirs.get(id_, base)) for id_, (base, ours) in sorted(differing.items())
+            ),
+        )
+
+    async def _changes(self, key: ChangeSetKey, sequence: int) -> dict[str, tuple[Any, Any]]:
+        """Return the ids edited in the branch as of its commit `sequence`, each with its definition at the base and
+        now."""
+        for _ in range(ATTEMPTS):
+            try:
+                found = await self._folded(key, sequence)
+            except _GapError:  # it was purged meanwhile, or a commit does not say what it replaced
+                continue
+            if found is not None:
+                return found
+        state = (await (await self._states()).load(key, sequence)).state
+        changes = {} if state.branch is None else state.branch.changes
+        return {id_: (base, state.cells.update(id_)) for id_, base in changes.items()}
+
+    async def _folded(self, key: ChangeSetKey, sequence: int) -> dict[str, tuple[Any, Any]] | None:
+        commit = await self._commits.commit_at(key, sequence)
+        if commit is None:
+            raise _GapError
+        begin = commit.created_by
+        fold = _Fold(self._commits)
+        if begin:
+            created = await self._commits.commit_at(key, begin)
+            if created is None or created.sequence != begin:
+                raise _GapError
+            await self._inherit(fold, created)
+        elif commit.checkpoint is not None:
+            await self._start(fold, commit)
+        after = begin or (0 if commit.checkpoint is None else commit.checkpoint.sequence)
+        if commit.sequence > after:
+            async with aclosing(self._commits.follow(key, after)) as commits:
+                async for each in commits:
+                    if each.previous != after:
+                        raise _GapError
+                    await fold.add(each)
+                    after = each.sequence
+                    if after >= commit.sequence:
+                        break
+        return fold.changes
+
+    async def _start(self, fold: "_Fold", commit: Commit) -> None:
+        """Begin with the changes as of the checkpoint that `commit` names."""
+        changes = None if commit.checkpoint is None else commit.checkpoint.changes
+        if changes is None:
+            return
+        data = await self._commits.blob(changes.address)
+        try:
+            fold.changes = dict(decode_changes(data))
+        except UnprocessableError as error:
+            raise TransientError(f"the changes of commit {commit.sequence} are damaged", code=DAMAGED) from error
+
+    async def _inherit(self, fold: "_Fold", created: Commit) -> None:
+        """Begin with the changes of the parent, if both have the same target."""
+        origin = (await self._commits.with_tail(created)).origin
+        if origin is None or origin.target == origin.change_set:
+            return
+        await self._start(fold, created)
+        for row in origin.tail:
+            commit = read_row(row)
+            if commit is not None:
+                await fold.add(commit)
+
+    async def _theirs(
+        self, target: ChangeSetKey, base: int, ids: Mapping[str, object]
+    ) -> tuple[int, dict[str, Definition | None]]:
+        """Return the newest commit of `target`, and the definitions that it has there of those of `ids` that it edited
+        after `base`."""
+        theirs: dict[str, Definition | None] = {}
+        newest, oldest = 0, base + 1
+        async with aclosing(self._commits.back(target)) as commits:
+            async for commit in commits:
+                newest = newest or commit.sequence
+                if commit.sequence <= base:
+                    return newest, theirs
+                oldest = commit.previous
+                if commit.kind is Kind.REBASE and (commit.delta or commit.delta_blob):
+                    for update in reversed((await self._commits.with_delta(commit)).delta):
+                        if update.id in ids:
+                            gone = isinstance(update, Remove)
+                            theirs.setdefault(update.id, None if gone else update)  # type: ignore[arg-type] # no removal
+                await cooperate()
+        if oldest <= base:
+            return newest, theirs
+        state = (await (await self._states()).load(target)).state
+        return state.last, {id_: state.cells.update(id_) for id_ in ids}  # type: ignore[misc] # no removal either
+
+
+class _GapError(Exception):
+    """Commits do not suffice to tell what a branch changed."""
+
+
+class _Fold:
+    """Folds commits into the changes of a branch: by id, the definitions at the base and now."""
+
+    def __init__(self, commits: CommitReader) -> None:
+        self._commits = commits
+        self.changes: dict[str, tuple[Any, Any]] = {}
+
+    async def add(self, commit: Commit) -> None:
+        await cooperate()
+        if commit.kind is Kind.CREATE:
+            origin = commit.origin
+            if origin is None or origin.target == origin.change_set:
+                self.changes.clear()
+            return
+        if commit.kind is not Kind.REBASE or not (commit.delta or commit.delta_blob):
+            return
+        loaded = await self._commits.with_before(await self._commits.with_delta(commit))
+        if loaded.before is None:
+            raise _GapError
+        before = {update.id: update for update in loaded.before}
+        for update in loaded.delta:
+            base = self.changes[update.id][0] if update.id in self.changes else before.get(update.id)
+            self.changes[update.id] = base, None if isinstance(update, Remove) else update
+
+
+def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Mapping[str, str]) -> BranchInfo:
+    try:
+        branch: BranchSummary | None = read_branch(headers)
+    except RebaserError:  # damaged, or of a newer server: the others are shown all the same
+        branch = None
+    if branch is None:
+        return BranchInfo(workspace, name, sequence, time)
+    return BranchInfo(
+        workspace,
+        name,
+        sequence,
+        time,
+        branch.status.value,
+        branch.origin or None,
+        branch.origin_sequence,
+        branch.target or None,
+        branch.base,
+        branch.changes,
+    )
+
+
+def _edited(headers: Mapping[str, str], sequence: int) -> int:
+    try:
+        return read_edited(headers, sequence)
+    except UnprocessableError:
+        return sequence
+
+
+def _with_behind(info: BranchInfo, edited: Mapping[str, int]) -> BranchInfo:
+    if info.target is None or edited.get(info.target, 0) <= info.base:
+        return info
+    return replace(info, behind=True)

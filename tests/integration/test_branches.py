@@ -1,0 +1,303 @@
+"""Change sets are created from others: through real servers, with checkpoints, blobs and purges in between."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from rebaser.change_set.commit_log import CommitLog, EncodedCommit
+from rebaser.doctor.examination import Stores, examine
+from rebaser.doctor.repair import repair
+from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set, Update
+from rebaser_client.blobs import open_blobs
+from rebaser_client.jetstream import JetStream
+from rebaser_core.branch import differing
+from rebaser_core.commit import Kind
+from rebaser_core.errors import FencedError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.subjects import Subjects
+from rebaser_core.thresholds import Thresholds, forced
+from tests.support.history import check_history, commit_of, commits_of
+from tests.support.owners import Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+
+@pytest.fixture
+async def client(nats_url: str, subjects: Subjects) -> AsyncIterator[RebaserClient]:
+    async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as connected:
+        yield connected
+
+
+@pytest.fixture
+def engine() -> Engine:
+    engine = Engine()
+    engine.go.set()
+    return engine
+
+
+async def edit(client: RebaserClient, name: str, *updates: Update, expect_at: int | None = None) -> int:
+    return commit_of(await client.enqueue_updates_with_reply("ws", name, updates, expect_at=expect_at))
+
+
+async def stands(client: RebaserClient, name: str, at: int | None = None) -> dict[str, object]:
+    return {id_: value.value for id_, value in (await client.values("ws", name, at=at)).items()}
+
+
+async def refused(client: RebaserClient, name: str, parent: str | None = "main", **options: object) -> str:
+    with pytest.raises(RequestRejected) as caught:
+        await client.create_branch("ws", name, parent, **options)  # type: ignore[arg-type] # each has its own type
+    return caught.value.code
+
+
+WAYS = {
+    "usual": Thresholds(),
+    "blob": Thresholds(inline_tail_max_bytes=0),
+    "checkpoint": Thresholds(inline_tail_max_bytes=0, tail_max_bytes=0),
+    "few deltas": Thresholds(max_deltas=1, delta_changes_divisor=1),
+}
+
+
+@pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)
+async def test_a_branch_begins_as_its_parent_and_goes_its_own_way(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, limits: Thresholds
+) -> None:
+    with forced(limits):
+        async with serving(js, subjects, engine):
+            await edit(client, "main", Set("a", 1), Set("b", 2))
+            first = await edit(client, "main", Set("c", 3))
+            made = await client.create_branch("ws", "fix", author="ann", message="try it")
+            assert (made.origin, made.origin_sequence, made.target, made.base) == ("main", first, "main", first)
+            await edit(client, "main", Set("a", 10))
+            await edit(client, "fix", Set("b", 20), Remove("c"), Set("d", 4))
+            assert await stands(client, "main") == {"a": 10, "b": 2, "c": 3}
+            assert await stands(client, "fix") == {"a": 1, "b": 20, "d": 4}
+            assert await stands(client, "fix", made.sequence) == {"a": 1, "b": 2, "c": 3}
+            again = await client.create_branch("ws", "deep", "fix", target="main")
+            assert (again.origin, again.target, again.base, again.changes) == ("fix", "main", first, 3)
+            child = await client.create_branch("ws", "child", "fix")
+            assert (child.target, child.changes) == ("fix", 0)
+            await edit(client, "deep", Set("b", 2))
+            assert await stands(client, "deep") == {"a": 1, "b": 2, "d": 4}
+            found = await client.changes("ws", "deep")
+            assert {one.id for one in found.changes} == {"c", "d"}
+            found = await client.changes("ws", "fix")
+            assert [(one.id, one.base, one.ours, one.theirs, one.moved) for one in found.changes] == [
+                ("b", Set("b", 2), Set("b", 20), Set("b", 2), False),
+                ("c", Set("c", 3), None, Set("c", 3), False),
+                ("d", None, Set("d", 4), None, False),
+            ]
+            assert (await client.changes("ws", "child")).changes == ()
+            check_history(await commits_of(client, "ws", "fix"))
+            shown = {one.change_set: one for one in await client.branches("ws")}
+            assert list(shown) == ["child", "deep", "fix", "main"]
+            assert (shown["fix"].changes, shown["fix"].behind, shown["main"].target) == (3, True, None)
+            assert shown["deep"].changes == 3
+
+
+@pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)
+async def test_checkpoints_of_parent_and_child_form_one_chain(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, limits: Thresholds
+) -> None:
+    with forced(limits):
+        async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
+            books: dict[str, dict[str, object]] = {"main": {}}
+            name = "main"
+            for number in range(40):
+                if number % 9 == 8:
+                    books[f"b{number}"] = dict(books[name])
+                    target = {17: "main", 35: "b17"}.get(number)
+                    await client.create_branch("ws", f"b{number}", name, target=target)
+                    name = f"b{number}"
+                id_ = f"id{number % 7}"
+                books[name][id_] = number
+                await edit(client, name, Set(id_, number))
+                if number % 4 == 3:
+                    await edit(client, "main", Set("m", number))
+                    books["main"]["m"] = number
+        for name, book in books.items():
+            assert await stands(client, name) == book
+        for name in list(books)[1:]:
+            state = await client.state("ws", name)
+            assert state.branch is not None
+            patch = {one.id: one.base for one in differing(state.branch.changes.items(), state.cells.update)}
+            assert {one.id: one.base for one in (await client.changes("ws", name)).changes} == patch
+
+
+async def test_what_cannot_be_created_is_refused_and_says_why(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        assert await refused(client, "fix") == "no_such_change_set"
+        first = await edit(client, "main", Set("a", 1))
+        assert await refused(client, "main") == "self"
+        assert await refused(client, "fix", at=first + 100) == "no_such_position"
+        assert await refused(client, "fix", at=0) == "no_such_change_set"
+        assert await refused(client, "fix", target="other") == "not_its_target"
+        made = await client.create_branch("ws", "fix")  # although requests were refused here
+        assert await refused(client, "fix") == "exists"
+        assert await client.create_branch("ws", "fix", or_use=True) == await client.branch("ws", "fix")
+        assert await refused(client, "fix", None, or_use=True) == "exists"
+        assert await refused(client, "main", "fix") == "exists"
+        with pytest.raises(RequestRejected, match="created this change set"):
+            await client.revert("ws", "fix", made.sequence)
+        with pytest.raises(RequestRejected, match="defined or removed"):
+            await edit(client, "fix", Set("a", 2), expect_at=first)
+        await edit(client, "fix", Set("a", 2), expect_at=made.sequence)
+    async with serving(js, subjects, engine, history_for=0):
+        assert await refused(client, "other") == "unsupported"
+        await edit(client, "fix", Set("a", 3))  # a branch keeps what branches need
+    assert [one.id for one in (await client.changes("ws", "fix")).changes] == ["a"]
+
+
+async def test_the_answer_to_a_create_is_repeated_and_so_are_those_before_it(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        with pytest.raises(RequestRejected) as first:
+            await client.create_branch("ws", "fix", "none", request_id="one")
+        made = await client.create_branch("ws", "fix", request_id="two")
+        assert await client.create_branch("ws", "fix", request_id="two") == made
+        with pytest.raises(RequestRejected) as again:
+            await client.create_branch("ws", "fix", "none", request_id="one")
+        assert first.value.response == again.value.response
+
+
+async def test_a_closed_change_set_keeps_what_it_has(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1), Derive("b", "sum", {"of": ["a", "a"]}))
+        made = await client.create_branch("ws", "v1", closed=True, wait="derived")
+        assert made.status == "kept"
+        with pytest.raises(RequestRejected) as caught:
+            await edit(client, "v1", Set("a", 2))
+        assert caught.value.code == "closed"
+        assert await stands(client, "v1") == {"a": 1, "b": 2}
+        assert await stands(client, "v1", made.sequence) in ({"a": 1, "b": 2}, {"a": 1, "b": None})
+
+
+async def test_inherited_debt_is_worked_off_when_the_branch_is_used(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    slow = Engine()
+    async with serving(js, subjects, slow):
+        await edit(client, "main", Set("a", 1), Derive("b", "sum", {"of": ["a", "a"]}))
+        await client.create_branch("ws", "fix")
+        (overview,) = [one for one in (await client.status("ws")).change_sets if one.change_set == "fix"]
+        assert not overview.debt
+        slow.go.set()
+        await client.create_branch("ws", "other", wait="derived")
+        assert await stands(client, "other") == {"a": 1, "b": 2}
+        await client.enqueue_updates_with_reply("ws", "fix", [Set("c", 3)], wait="derived")
+        assert await stands(client, "fix") == {"a": 1, "b": 2, "c": 3}
+
+
+async def test_blame_finds_who_defined_an_inherited_value(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await client.enqueue_updates_with_reply("ws", "main", [Set("a", 1), Set("b", 1)], author="ann")
+        await client.create_branch("ws", "fix")
+        await client.create_branch("ws", "deep", "fix")
+        await client.enqueue_updates_with_reply("ws", "deep", [Set("b", 2)], author="ben")
+    found = await client.blame("ws", "deep", "a", "b")
+    assert {id_: one.request and one.request[1].author for id_, one in found.items()} == {"a": "ann", "b": "ben"}
+    assert [entry.kind for entry in [one async for one in client.log("ws", "fix")]] == ["create"]
+    shown = await client.show("ws", "fix")
+    assert shown.requests[0].changes == ()
+    compared = await client.diff("ws", "main", "deep")
+    assert [(one.id, one.before, one.after) for one in compared.changes] == [("b", Set("b", 1), Set("b", 2))]
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+async def test_the_doctor_examines_a_branch_and_repairs_it(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, checkpoints: bool
+) -> None:
+    small = {"checkpoint_bytes": 1024, "history_for": 0.001} if checkpoints else {}
+    with forced(Thresholds(inline_tail_max_bytes=0)):
+        async with serving(js, subjects, engine, **small):
+            await edit(client, "main", Set("a", 1))
+            await refused_once(client)
+            made = await client.create_branch("ws", "fix")
+            for number in range(5):
+                await edit(client, "fix", Set("b", number))
+    stores = Stores(js, subjects, open_blobs(None, js, subjects.blobs_bucket))
+    found = await examine(stores, ChangeSetKey("ws", "fix"))
+    assert not found.damaged
+    assert {id_: value.value for id_, value in found.state.values().items()} == {"a": 1, "b": 4}
+    await js.delete_message(subjects.commits_stream, made.sequence + 1)
+    found = await examine(stores, ChangeSetKey("ws", "fix"))
+    if not found.damaged:  # it was purged before
+        return
+    await repair(stores, found, "doctor")
+    assert await stands(client, "fix") == {"a": 1, "b": 4}
+    state = await client.state("ws", "fix")
+    assert state.branch is not None
+    assert state.branch.target == "main"
+
+
+async def refused_once(client: RebaserClient) -> None:
+    assert await refused(client, "fix", "nobody") == "no_such_change_set"
+
+
+@pytest.mark.parametrize("landed", [False, True])
+async def test_an_owner_that_ends_around_its_append_creates_it_once(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    landed: bool,
+) -> None:
+    append = CommitLog.publish
+    failures = [True]
+
+    async def publish(commits: CommitLog, encoded: EncodedCommit) -> int:
+        if encoded.commit.kind is not Kind.CREATE or not failures:
+            return await append(commits, encoded)
+        failures.clear()
+        if landed:
+            await append(commits, encoded)
+        raise FencedError("as if another owner had appended")
+
+    async with serving(js, subjects, engine):
+        first = await edit(client, "main", Set("a", 1))
+        monkeypatch.setattr(CommitLog, "publish", publish)
+        made = await client.create_branch("ws", "fix")
+        assert (made.origin_sequence, not failures) == (first, True)
+        assert [one.kind async for one in client.log("ws", "fix")].count(Kind.CREATE) == 1
+        await edit(client, "fix", Set("b", 1))
+    assert await stands(client, "fix") == {"a": 1, "b": 1}
+
+
+async def test_of_two_creates_and_an_edit_the_first_in_the_queue_wins(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+    outcomes: dict[str, str] = {}
+    done = anyio.Event()
+
+    async def create(name: str, id_: str) -> None:
+        try:
+            await client.create_branch("ws", name, request_id=id_)
+            outcomes[id_] = "created"
+        except RequestRejected as error:
+            outcomes[id_] = error.code
+        if len(outcomes) == 3:
+            done.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(create, "fix", "one")
+        await anyio.sleep(0.2)
+        group.start_soon(create, "fix", "two")
+        await client.enqueue_updates("ws", "edited", [Set("b", 1)])
+        await anyio.sleep(0.2)
+        group.start_soon(create, "edited", "three")
+        async with serving(js, subjects, engine):
+            with anyio.fail_after(30):
+                await done.wait()
+    assert outcomes == {"one": "created", "two": "exists", "three": "exists"}
+    assert await stands(client, "edited") == {"b": 1}
