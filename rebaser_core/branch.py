@@ -51,8 +51,8 @@ class Fork:
 class Branch:
     """The state of a change set that a `create` commit began, at log sequence `birth`.
 
-    `origin` and `origin_sequence`: its parent (empty if it began empty), as of this log sequence. `target` and `base`:
-    what it branches from (empty for none), as of this log sequence. `changes`: by id, the definitions at the base of
+    `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target`: what it branches
+    from (empty for none), as of log sequence `base`. `changes`: by id, the definitions at the base of
     the ids that were edited here.
     """
 

@@ -163,7 +163,7 @@ class BranchSummary:
 
 @record
 class TailRow:
-    """A message that a `create` copied from the log of its parent: its sequence there, and its content.
+    """A message of the parent's log that a `create` commit contains: its sequence there, and its content.
 
     `body` is the wire map of a commit in `version`, without what folding does not need. It is None if the message was
     not a commit.

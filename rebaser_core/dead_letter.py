@@ -1,7 +1,7 @@
 """Dead letters: copies of requests that could not be processed, with the reason in their headers.
 
 Invariant: no header of a request can be mistaken for a header that Rebaser adds, and no header of a copy means anything
-to NATS. Headers of the request with such names get the prefix `X-Original-`, and lose it when they are redriven.
+to NATS. Headers of the request with such names get the prefix `X-Original-`, and lose it when the request is redriven.
 """
 
 import re
@@ -156,7 +156,7 @@ def redriven_headers(letter: DeadLetter) -> dict[str, str]:
         for name, value in letter.headers.items()
         if not name.lower().startswith("nats-") and name.lower() not in (REPLY_INBOX.lower(), REDRIVE.lower())
     }
-    # Another dead letter may have the same request id, and even the same request sequence if its stream was recreated.
+    # Another dead letter may have the same request id, and even the same request sequence if that stream was recreated.
     suffix = f"#{number}@{letter.sequence}"
     return headers | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{suffix}"}
 

@@ -38,8 +38,8 @@ class QueuedRequest:
 
     `author`, `message` and `expect_at` are those of the request, `reverts` is its `revert`. A revert is decided alone.
     It comes with the `patch` that takes the edits back, `merged` into the state that is passed to `decide`, or with the
-    reason for its `refusal`: unlike an `error`, that leaves no dead letter. The same holds for a request to `create`
-    the change set, which comes with its `fork` or a `refusal`.
+    reason for its `refusal`: unlike an `error`, a refusal leaves no dead letter. A request to `create` the change set
+    comes with its `fork`, or with a `refusal` too.
     """
 
     sequence: int
@@ -141,7 +141,7 @@ def decide(state: ChangeSetState, epoch: Applied, requests: Sequence[QueuedReque
             highest = max(highest, request.sequence)
         decisions.append(decision)
         if request.author or request.message:
-            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # those of the requests in front of it
+            authors += [Authorship()] * (len(decisions) - 1 - len(authors))  # none for the requests before it
             authors.append(Authorship(request.author, request.message))
         decided_here[request.request_id] = decision
         answers.append((decision, None))

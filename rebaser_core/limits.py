@@ -14,7 +14,7 @@ class Limits:
     max_updates: int = 100_000  # updates of one request
     max_inputs: int = 1_000_000  # input ids of one derived value
     max_matches: int = 100  # patterns among the inputs of one derived value; 0: none are accepted
-    max_request_bytes: int = 16 * 1024 * 1024  # one request with its blob; decoding a hostile one takes 70 times that
+    max_request_bytes: int = 16 * 1024 * 1024  # one request with its blob; a hostile one takes 70 times that memory
 
     @property
     def without_matches(self) -> "Limits":

@@ -18,7 +18,7 @@ class Success:
 
 @record
 class Sides:
-    """The definitions that conflict at one id: `base`, which both sides replaced, `ours` (in the change set), `theirs`.
+    """The definitions that conflict at one id: `base`, which both replaced, `ours` (here) and `theirs` (of the edit).
 
     A definition is the update that recreates a value; None if the value does not exist.
     """

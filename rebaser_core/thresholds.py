@@ -1,7 +1,7 @@
 """Thresholds: sizes at which a program switches to another method of computing the same result.
 
 Invariant: no result depends on a threshold. So tests can force them: all to their lowest meaningful value, so that
-every other method is used at once; all to their highest, so that it is never used; or each to a random value.
+each alternative method is used at once; all to their highest, so that none is ever used; or each to a random value.
 
 Code reads `now` at the moment when it chooses a method. `forced` replaces `now` in this process;
 `rebaser.runtime.forced_thresholds` replaces it from an environment variable, for processes that a test starts.
@@ -53,7 +53,7 @@ class Thresholds:
     interpreted_max: int = _from(300, -1)
     """Maximum number of positions that Python plans; compiled code plans more than that."""
     interpreted_max_during_start: int = _from(100_000, -1)
-    """The same while Spark starts: loading or creating compiled code would delay the start by seconds."""
+    """`interpreted_max` while Spark starts: loading or creating compiled code would delay the start by seconds."""
     verify_edge_max_inputs: int = _from(16)
     """While some edges are dead, an edge is verified if the value it leads to has at most this many inputs. A value
     with more inputs counts as reached."""
@@ -115,7 +115,7 @@ class Thresholds:
     file_transfer_min_bytes: int = _from(128 * 1024, 1)
     """Bytes from which a packet or its results are passed in a file, if the server and the worker share a machine."""
     shared_job_max_bytes: int = _from(512 * 1024)
-    """Maximum bytes of packets, or of results, of a small call, which may share a job."""
+    """Maximum bytes of the packet, and of the results, of a call that may share a job."""
     shared_job_max_calls: int = _from(256, 1)
     """Maximum calls that share a job."""
     local_relation_max_bytes: int = _from(512 * 1024, 0, 64 * 1024 * 1024)
@@ -137,7 +137,7 @@ class Thresholds:
     overlay_merge_step: int = _from(500, 1)
     """Values of the overlay that are merged in one step before and after a view."""
     on_loop_max_bytes: int = _from(32 * 1024)
-    """Maximum bytes of any other work that is done on the event loop instead of in a thread."""
+    """Maximum bytes of work on the event loop, instead of in a thread, that has no threshold of its own."""
     updates_on_loop_max_bytes: int = _from(256 * 1024)
     """Maximum bytes of a blob of updates that is decoded on the event loop instead of in a thread."""
     hash_on_loop_max_bytes: int = _from(256 * 1024)
@@ -206,12 +206,12 @@ class Thresholds:
 
     @classmethod
     def lowest(cls) -> "Thresholds":
-        """Thresholds at which every other method is used at once."""
+        """Thresholds at which each alternative method is used at once."""
         return cls(**{field_.name: field_.metadata["lowest"] for field_ in fields(cls)})
 
     @classmethod
     def highest(cls) -> "Thresholds":
-        """Thresholds at which no other method is ever used."""
+        """Thresholds at which no alternative method is ever used."""
         return cls(**{field_.name: field_.metadata["highest"] for field_ in fields(cls)})
 
     @classmethod
@@ -246,7 +246,7 @@ def _drawn(rng: RandomSource, lowest: Any, highest: Any, default: Any) -> Any:
 @contextmanager
 def forced(thresholds: Thresholds) -> Iterator[Thresholds]:
     """Use `thresholds` in this process inside the `with` block; for tests."""
-    global now  # noqa: PLW0603 - the only variable, and the only place that replaces it
+    global now  # noqa: PLW0603 - the only variable of this module
     before, now = now, thresholds
     try:
         yield thresholds

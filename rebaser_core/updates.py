@@ -67,7 +67,7 @@ class Derive:
     inputs: Inputs = field(default_factory=dict)
     params: Mapping[str, Json] = field(default_factory=dict)
 
-    if TYPE_CHECKING:  # as above
+    if TYPE_CHECKING:  # callers may pass more types than readers get, as in `Set`
 
         def __init__(
             self,

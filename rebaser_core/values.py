@@ -97,12 +97,12 @@ def _is_plain(value: object, limits: Limits) -> bool:
     return type(value) is dict and not value and limits.max_depth > 0 and limits.max_value_bytes >= 2
 
 
-class _Foreign(UnprocessableError):  # noqa: N818 - what it is
+class _Foreign(UnprocessableError):  # noqa: N818 - named after the object
     """The type is not a JSON type, but may be convertible to one."""
 
 
 class _Converter:
-    """Converts objects to JSON types, at most as many as fit in a value. Leaves those that it cannot convert."""
+    """Converts objects to JSON types, at most as many as fit in a value. Other objects stay as they are."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -138,7 +138,7 @@ def _check_nested(value: object, limits: Limits) -> None:
         room -= len(item) + 2 if type(item) is str and item.isascii() else _check_one(item)
         if isinstance(item, (list, dict)):
             if depth >= limits.max_depth:
-                raise UnprocessableError(f"value is nested deeper than {limits.max_depth}", code="too_deep")
+                raise UnprocessableError(f"value is nested deeper than {limits.max_depth} levels", code="too_deep")
             if isinstance(item, dict):
                 for key in item:
                     if type(key) is not str:

@@ -1,7 +1,7 @@
 """Defines the commands and their help, and turns the result of every command into an exit code.
 
 Invariant: this module and the modules it imports at the top are quick to import. The module of a command is imported
-when the command is chosen, or its help is wanted; it imports what it needs when it runs.
+when the command is chosen or its help is wanted, and imports the rest when the command runs.
 """
 
 import os
@@ -219,7 +219,7 @@ def _revert() -> Function:
 
 @LazyGroup.command(
     "undo",
-    "Take back your newest request: each value that it edited gets the definition that it had before.",
+    "Take back your newest request: each value it edited gets its earlier definition back.",
     examples(
         "rebaser undo shop draft --author ann",
         "REBASER_AUTHOR=ann rebaser undo shop draft --yes",

@@ -54,7 +54,7 @@ def prepare_streams() -> None:
 
     Files and pipes get UTF-8, as JSON requires (RFC 8259). On a terminal, a character that it cannot show is written as
     an escape. A closed stream is opened on the null device in the wrong direction. So no socket or file can get its
-    descriptor, and using the stream still fails.
+    descriptor, and using stdin or stdout still fails.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:

@@ -140,7 +140,7 @@ class ChainReader:
         for mask in valid.values():
             values += mask
         if values.max() > 1:
-            raise malformed("a row has two values")
+            raise malformed("a row has more than one value")
         integers, doubles, booleans = valid["integer"], valid["double"], valid["boolean"]
         if integers.any():
             kinds[integers] = INT
@@ -235,7 +235,7 @@ class _Head:
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
         self.weight, self.marks = _history(raw.get("history"))
         self.branch = read_branch(raw.get("branch"))
-        self.edited = self.untracked = self.last  # as far as an older format tells
+        self.edited = self.untracked = self.last  # older formats record neither: no value was defined later
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))
 

@@ -66,7 +66,7 @@ class V1Reader:
             raise UnsupportedVersion(f"a checkpoint of format {version}; this program reads up to {VERSION}")
         state, applied = self._state, header.get("applied")
         state.last, state.covers = _natural(header.get("last")), _natural(header.get("covers"))
-        state.edited = state.untracked = state.last  # as far as this format tells
+        state.edited = state.untracked = state.last  # this format records neither: no value was defined later
         if applied is not None:
             stream, sequence = _list(applied, exactly=2)
             state.applied = Applied(_text(stream), _natural(sequence))
@@ -75,7 +75,7 @@ class V1Reader:
         ids, letters, values, faults, definitions = _list(columns, exactly=5)
         ids = _texts(ids, self._texts)
         if len(_text(letters)) != len(ids) or len(_list(values)) != len(ids) or not _STATES.keys() >= set(letters):
-            raise malformed("columns of cells differ in length")
+            raise malformed("columns of cells differ in length, or a state is unknown")
         check_tree(values)
         fault_at = dict(self._read_fault(row) for row in _list(faults))
         derived_at = dict(self._read_definition(row, ids) for row in _list(definitions))

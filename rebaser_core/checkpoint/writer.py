@@ -35,7 +35,7 @@ class WrittenCheckpoint:
 
 
 class CheckpointDraft:
-    """The checkpoint of `state` at `view`, following `chain`. Make it before anything is folded after `view`.
+    """The checkpoint of `state` at `view`, following `chain`. Make it before the next commit is folded.
 
     The constructor copies everything except the cells. Then call `copy`, while the view is open, then `write`; each may
     run in another thread. If the checkpoint cannot be stored, `discard` it. `rows`: about how many rows it has.
@@ -108,7 +108,7 @@ class CheckpointDraft:
                 return WrittenCheckpoint(parts, chain, changes)
 
     def _select(self) -> tuple[NDArray[Any], list[str], NDArray[Any]]:
-        """The rows to write, removed ids without a row, and rows that others only refer to."""
+        """The rows to write, removed ids that have no row, and other rows to which the written ones refer."""
         view = self._view
         columns = view.columns
         count = columns.count
@@ -124,7 +124,7 @@ class CheckpointDraft:
             else:
                 gone.append(id_)
         rows = np.flatnonzero(touched[:count])
-        rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # otherwise it is free
+        rows = rows[(columns.state[rows] != 0) | (columns.uses[rows] != 0)]  # the others are free
         named = np.unique(columns.refs[columns.input_places(rows[columns.template[rows] >= 0])[0]])
         return rows, gone, named[~np.isin(named, rows)]
 

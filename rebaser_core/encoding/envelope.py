@@ -118,7 +118,7 @@ class MessageType(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """Content type, type and version of a message, from its headers. This program can read it."""
+    """Content type, type and version, from the headers of a message that this program can read."""
 
     content_type: ContentType
     type: str

@@ -50,7 +50,9 @@ def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LI
     `max_depth` + `FRAME_DEPTH` nested containers) or `malformed`.
     """
     if len(payload) > limits.max_request_bytes:
-        raise UnprocessableError(f"{len(payload)} bytes; at most {limits.max_request_bytes}", code="too_large")
+        raise UnprocessableError(
+            f"a payload of {len(payload)} bytes; at most {limits.max_request_bytes}", code="too_large"
+        )
     if content_type is CBOR:
         source = BytesIO(payload)
         value = read_item(source, limits)
@@ -142,7 +144,7 @@ def read_unchecked(source: BytesIO, limits: Limits) -> object:
         )
     except cbor2.CBORDecodeError as error:
         if "nesting depth" in str(error):
-            raise UnprocessableError(f"nested deeper than {depth}", code="too_deep") from None
+            raise UnprocessableError(f"the payload is nested deeper than {depth} levels", code="too_deep") from None
         raise malformed(f"cannot read the CBOR: {str(error.__cause__ or error)[:200]}") from None
 
 
@@ -220,7 +222,7 @@ def _check_json_depth(payload: bytes, depth: int) -> None:
         for char in outside:
             level += 1 if char in b"[{" else -1
             if level > depth:
-                raise UnprocessableError(f"nested deeper than {depth}", code="too_deep")
+                raise UnprocessableError(f"the payload is nested deeper than {depth} levels", code="too_deep")
 
 
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))

@@ -118,12 +118,12 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
             after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
             check_tail(commit.origin.tail, after, commit.origin.sequence)
     if decode_commit(headers, payload) != expected:
-        raise malformed("it decodes to another commit")
+        raise malformed("the message decodes to another commit")
     if read_sweep_headers(headers) != (commit.applied, commit.debt):
-        raise malformed("its headers do not match the commit")
+        raise malformed("the headers do not match the commit")
     told = read_edited(headers, 0), read_branch(headers), read_blobs(headers)
     if told != (commit.edited, commit.branch, commit.blobs):
-        raise malformed("its headers do not match the commit")
+        raise malformed("the headers do not match the commit")
 
 
 def decode_commit(headers: Headers | None, payload: bytes, limits: Limits = COMMIT_LIMITS) -> Commit:

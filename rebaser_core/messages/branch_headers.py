@@ -1,4 +1,4 @@
-"""The headers of a commit that overviews of branches and the collection of garbage read.
+"""The headers of commits for overviews of branches and for the collection of garbage.
 
 A reader of these headers does not need the payload. Most commits have none of them:
 
@@ -72,7 +72,7 @@ def encode_addresses(addresses: Iterable[str]) -> bytes:
 
 
 def decode_addresses(data: bytes) -> tuple[str, ...]:
-    """Decode `encode_addresses`; raises `UnprocessableError`."""
+    """Decode a blob of `encode_addresses`; raises `UnprocessableError`."""
     raw = loads(CBOR, data, COMMIT_LIMITS)
     body = raw.get("v1") if type(raw) is dict and len(raw) == 1 else None
     addresses = body.get("addresses") if type(body) is dict and len(body) == 1 else None

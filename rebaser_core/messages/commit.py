@@ -269,7 +269,7 @@ def _read_before(
 
 def _read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
     if rows and len(rows) != requests:
-        raise malformed("there are not as many authors as requests")
+        raise malformed("the numbers of authors and of requests differ")
     return tuple([_read_author(row) for row in rows])
 
 
@@ -363,7 +363,7 @@ def _write_attempt(attempt: Attempt) -> dict[str, int]:
 
 
 def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
-    if commit.delta_blob is not None:  # if `delta` is not empty, it is the loaded copy
+    if commit.delta_blob is not None:  # `delta`, if not empty, is the content of the blob
         return write_blob(commit.delta_blob)
     if version < MATCHES and _has_match(commit):
         raise UnprocessableError("version 1 of a commit has no inputs by pattern", code="invalid_commit")
@@ -379,4 +379,4 @@ def check_is_commit(headers: Headers | None) -> None:
     """Raise `UnprocessableError` with code `foreign` for a message that does not claim to be a commit."""
     name = (headers or {}).get(MESSAGE_TYPE)
     if name != COMMIT.name:
-        raise UnprocessableError(f"a message of type {str(name)[:80]!r} on the log", code="foreign")
+        raise UnprocessableError(f"the log has a message of type {str(name)[:80]!r}", code="foreign")

@@ -56,13 +56,13 @@ def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
     The ids are not compared: those of `table` may come from the same text as those in `data`.
     """
     if len(data) > limits.max_request_bytes:
-        raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
+        raise UnprocessableError(f"a blob of {len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
     _, decoded = _open(data, limits)
     numbers = is_number(table.kinds)
     if not np.array_equal(decoded.kinds, table.kinds) or not np.array_equal(decoded.bits[numbers], table.bits[numbers]):
-        raise malformed("it decodes to another table")
+        raise malformed("the blob decodes to another table")
     if decoded.others != table.others or decoded.faults != table.faults:
-        raise malformed("it decodes to another table")
+        raise malformed("the blob decodes to another table")
 
 
 def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:

@@ -85,7 +85,7 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
     """Read the wire map of the delta of a commit of `kind`; raises `UnprocessableError`."""
     field = "computed" if kind is Kind.DVU else "updates"
     if len(raw) != 1 or field not in raw:
-        raise malformed(f"the delta of a {kind} commit must be {field}")
+        raise malformed(f"the delta of a {kind} commit must be a map with the single key {field}")
     return read_computed_list(raw[field], limits) if kind is Kind.DVU else parse_updates(raw[field], limits)
 
 
@@ -106,7 +106,7 @@ def encode_updates_blob(updates: Sequence[Update]) -> bytes:
 
 
 def decode_updates_blob(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Decode `encode_updates_blob`; raises `UnprocessableError` as an inline request would, or `UnsupportedVersion`."""
+    """Decode a blob of updates; raises `UnprocessableError` as for an inline request, or `UnsupportedVersion`."""
     return _decode("updates", data, limits, parse_update)
 
 
@@ -135,8 +135,8 @@ def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes)
     Raises `UnprocessableError` with code `too_large` for updates that take more than about `max_bytes`.
     """
     if not isinstance(delta, _ITEMS):
-        from rebaser_core.messages.computed_blob import encode_table  # noqa: PLC0415 - see above
-        from rebaser_core.state.computed_table import ComputedTable  # noqa: PLC0415 - see above
+        from rebaser_core.messages.computed_blob import encode_table  # noqa: PLC0415 - needs NumPy
+        from rebaser_core.state.computed_table import ComputedTable  # noqa: PLC0415 - needs NumPy
 
         if isinstance(delta, ComputedTable):
             return encode_table(delta)
@@ -150,7 +150,7 @@ def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes)
         slices.append(write_items(list(map(write, delta[start : start + some]))))
         room -= len(slices[-1])
         if room < 0:
-            raise UnprocessableError(f"more than {max_bytes} bytes", code="too_large")
+            raise UnprocessableError(f"the blob takes more than {max_bytes} bytes", code="too_large")
     return b"".join(slices)
 
 
@@ -159,8 +159,10 @@ def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Del
     if kind is Kind.DVU:
         if data[:4] == _V2:
             if len(data) > limits.max_request_bytes:
-                raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
-            from rebaser_core.messages.computed_blob import decode_table  # noqa: PLC0415 - see above
+                raise UnprocessableError(
+                    f"a blob of {len(data)} bytes; at most {limits.max_request_bytes}", code="too_large"
+                )
+            from rebaser_core.messages.computed_blob import decode_table  # noqa: PLC0415 - needs NumPy
 
             return decode_table(data, limits)
         return _decode("computed", data, limits, read_computed)
@@ -170,19 +172,19 @@ def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Del
 def check_delta(kind: Kind, data: bytes, delta: Delta) -> None:
     """Check that the blob `data` decodes to `delta` of a commit of `kind`; raises `UnprocessableError` otherwise."""
     if not isinstance(delta, _ITEMS):
-        from rebaser_core.messages.computed_blob import check_table  # noqa: PLC0415 - see above
-        from rebaser_core.state.computed_table import ComputedTable  # noqa: PLC0415 - see above
+        from rebaser_core.messages.computed_blob import check_table  # noqa: PLC0415 - needs NumPy
+        from rebaser_core.state.computed_table import ComputedTable  # noqa: PLC0415 - needs NumPy
 
         if isinstance(delta, ComputedTable):
             check_table(data, delta, COMMIT_LIMITS)
             return
     if decode_delta(kind, data) != tuple(delta):
-        raise malformed("it decodes to another delta")
+        raise malformed("the blob decodes to another delta")
 
 
 def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Limits], T]) -> tuple[T, ...]:
     if len(data) > limits.max_request_bytes:
-        raise UnprocessableError(f"{len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
+        raise UnprocessableError(f"a blob of {len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
     source = BytesIO(data)
     newest = 2 if field == "updates" else 1
     tag = _open_map(source, lambda tag: check_version(tag, newest))

@@ -2,8 +2,8 @@
 
 Invariant: the check returns True only if `decode_commit` would return an equal commit, and `read_sweep_headers` its
 `applied` and `debt`. False means that the answer is unknown. The check runs for every commit before it is stored, while
-the caches of the processor are cold. So it compares the fields of the message with the commit, builds no objects, and
-calls as little as possible.
+the CPU caches are cold. So it compares the fields of the message with the commit, builds no objects, and calls few
+functions.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
 
 
 def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool:
-    """Compare all fields except `requests` and `delta`, and the headers that repeat `applied` and `debt`."""
+    """Compare the fields of `USUAL` except `requests` and `delta`, and the headers that repeat `applied` and `debt`."""
     get = body.get
     id_, kind, owner, applied, covers = get("id"), get("kind"), get("owner"), get("applied"), get("covers")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)

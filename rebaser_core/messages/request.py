@@ -113,7 +113,7 @@ def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesReques
         raise malformed("a request that creates a change set must ask for nothing else")
     if body.revert is not None or body.create is not None:
         if (body.updates, body.updates_address, body.from_change_set_id, body.recompute) != (None,) * 4:
-            raise malformed("a request to revert or to create must have no updates, and recompute nothing")
+            raise malformed("a request to revert or to create must not have updates, fromChangeSetId or recompute")
     elif (body.updates is None) == (body.updates_address is None):
         raise malformed("a request must have either updates or updatesAddress")
     return EnqueueUpdatesRequest(

@@ -49,7 +49,7 @@ def encode_tail(rows: tuple[TailRow, ...]) -> bytes:
 
 
 def decode_tail(data: bytes) -> tuple[TailRow, ...]:
-    """Decode `encode_tail`; raises `UnprocessableError`, or `UnsupportedVersion`."""
+    """Decode a blob of `encode_tail`; raises `UnprocessableError`, or `UnsupportedVersion`."""
     raw = loads(CBOR, data, COMMIT_LIMITS)
     if type(raw) is not dict or len(raw) != 1:
         raise malformed("a tail must be a map with one version")
@@ -69,7 +69,7 @@ def encode_changes(changes: Iterable[tuple[str, Definition, Definition]]) -> byt
 
 
 def decode_changes(data: bytes) -> dict[str, tuple[Definition, Definition]]:
-    """Decode `encode_changes`: by id, the definitions at the base and here. Raises `UnprocessableError`."""
+    """Decode a blob of `encode_changes`: by id, the definitions at the base and here. Raises `UnprocessableError`."""
     updates: Sequence[Any] = decode_delta(Kind.REBASE, data)
     bases, heres = updates[::2], updates[1::2]
     if len(bases) != len(heres) or any(base.id != here.id for base, here in zip(bases, heres, strict=True)):

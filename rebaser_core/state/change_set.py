@@ -134,8 +134,8 @@ class ChangeSetState:
     def wakes(self, updates: Iterable[Update]) -> bool:
         """Whether applying `updates` makes a DVU due.
 
-        As in `fold`, removing a value that does not exist touches nothing. Inputs that only other `updates` define need
-        no check: defining a value makes a DVU due.
+        As in `fold`, removing a value that does not exist touches nothing. The inputs of a
+        `Derive` among `updates` need no check: the `Derive` itself makes a DVU due.
         """
         cells = self.cells
         return any(
@@ -156,7 +156,7 @@ class ChangeSetState:
         return self.cells.pins > 0
 
     def merge_overlay(self, at_most: int) -> bool:
-        """Merge up to `at_most` values of the overlay into the columns. Returns whether there are more."""
+        """Merge up to `at_most` values of the overlay into the columns, as `Cells.merge_overlay` does."""
         return self.cells.merge_overlay(at_most)
 
     def stale(self) -> set[str]:
@@ -254,7 +254,7 @@ class ChangeSetState:
         compute = self.cells.compute
         for item in commit.delta:
             assert type(item) is Computed  # noqa: S101 - the decoder gives a DVU nothing else
-            compute(item.id, item.value, item.fault)  # ignores ids that no longer exist: no reader may create a value
+            compute(item.id, item.value, item.fault)  # ignores ids that no longer exist: a result creates no value
 
     def _merge_all(self) -> None:
         while self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit):
@@ -342,7 +342,7 @@ class View:
             self._cells.pins -= 1
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Call `function(*args)` in another thread. Raises `RuntimeError` if the view is closed already."""
+        """Call `function(*args)` in a thread that reads the columns. Raises `RuntimeError` if the view is closed."""
         self._users.append(None)
         try:
             if not self._open:  # read only now: this thread is counted, and `close` clears the flag before it counts

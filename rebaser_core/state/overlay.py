@@ -44,7 +44,7 @@ UNSET_CELL = Cell(None, State.UNSET)
 
 
 class Cells(Mapping[str, Cell]):
-    """A mapping from id to `Cell`, made on access. `pins`: how many views need `columns` to stay unchanged."""
+    """A mapping from id to a `Cell` made on access. `pins`: how many views need `columns` to stay unchanged."""
 
     def __init__(self) -> None:
         self.columns = Columns()
@@ -264,7 +264,7 @@ class Cells(Mapping[str, Cell]):
     def merge_overlay(self, at_most: int) -> bool:
         """Move up to `at_most` cells from the overlay into the columns. Returns whether there are more.
 
-        Moves none while the columns are pinned.
+        While the columns are pinned, it moves none and returns False.
         """
         if self.pins:
             return False
@@ -279,7 +279,7 @@ class Cells(Mapping[str, Cell]):
         return bool(overlay)
 
     def _merge_cell(self, id_: str, cell: Cell | None) -> None:
-        """Write one cell of the overlay into the columns, which count its inputs and its size from then on."""
+        """Write one cell of the overlay into the columns, which count it and its inputs from then on."""
         columns = self.columns
         size = columns.size
         row = columns.find(id_)

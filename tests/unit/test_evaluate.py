@@ -220,7 +220,7 @@ for _ in range(100):
         (lambda *_: {1, 2}, "failed", "the result cannot be stored: set is not a JSON value"),
         (lambda *_: {1: 2}, "failed", "the result cannot be stored: a map key is not text"),
         (lambda *_: "\ud800", "failed", "the result cannot be stored: text holds a lone surrogate"),
-        (lambda *_: DEEP, "failed", "the result cannot be stored: value is nested deeper than 64"),
+        (lambda *_: DEEP, "failed", "the result cannot be stored: value is nested deeper than 64 levels"),
     ],
 )
 def test_what_goes_wrong_in_a_function_is_its_value_s_fault(

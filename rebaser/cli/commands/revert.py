@@ -128,7 +128,7 @@ def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
 
 
 def show_conflicts(error: "RequestConflicts", json: bool) -> None:
-    """Show the definitions that were edited again, so that nothing was taken back."""
+    """Show the definitions that were edited again, which is why nothing was taken back."""
     from rebaser.cli.change_format import definition_json, definition_text
 
     sides = [(one.id, one.sides) for one in error.conflicts if one.sides is not None]
@@ -139,5 +139,5 @@ def show_conflicts(error: "RequestConflicts", json: bool) -> None:
                 {"id": id_} | {name: definition_json(part) for name, part in parts.items()}  # type: ignore[arg-type] # no removals
             )
         return
-    rows = [(id_, *map(definition_text, (side.base, side.ours, side.theirs))) for id_, side in sides]  # type: ignore[arg-type] # as above
+    rows = [(id_, *map(definition_text, (side.base, side.ours, side.theirs))) for id_, side in sides]  # type: ignore[arg-type] # no removals
     console.table(("id", "base", "ours", "theirs"), rows, styles=STYLES)

@@ -1,7 +1,7 @@
 """`rebaser undo` and `rebaser redo`: take back one's own newest request, or the newest undo.
 
-Invariant: the request is shown before it is taken back. Exactly that one is taken back, even if there is a newer one
-by then.
+Invariant: unless `--yes` is given, the request is shown before it is taken back. Exactly that request is taken back,
+even if there is a newer one by then.
 """
 
 import sys
@@ -49,12 +49,13 @@ def undo(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Take back your newest request: each value that it edited gets the definition that it had before.
+    """Take back your newest request: each value it edited gets its earlier definition back.
 
     Your requests are those of the given author, or, without one, those that name no author. The command shows the
-    request and asks before it takes it back. Requests that are reverts, or reverted already, do not count: so the next
-    undo takes back the request before. `rebaser redo` takes an undo back. If one of the values has been edited again
-    since, nothing is taken back; the command shows the conflicts as `rebaser revert` does, and the exit code is 1.
+    request and asks for confirmation. Requests that are reverts, or that are already reverted, are passed over, so the
+    next undo takes back an earlier request. `rebaser redo` takes an undo back. If one of the values has been edited
+    again since, nothing is taken back; the command shows the conflicts as `rebaser revert` does, and the exit code
+    is 1.
     """
     return _TakeBack("undo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
 
@@ -74,7 +75,7 @@ def redo(
     """Take back your newest undo: the request that it took back is applied again.
 
     Your undos are those of the given author, or, without one, those that name no author. The command shows the undo and
-    asks before it takes it back. Once you have sent another edit, there is nothing to redo.
+    asks for confirmation. Once you have sent another edit, there is nothing to redo.
     """
     return _TakeBack("redo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
 

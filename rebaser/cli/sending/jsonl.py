@@ -1,7 +1,8 @@
 """Parses updates from JSON Lines (one object a line, as `rebaser get --updates` writes them) and from CSV.
 
 Invariant: memory is bounded by one line and one chunk, whatever the size of the input. Every line becomes an update, or
-causes an error with its number; nothing after a bad line is parsed. There is no I/O here: callers pass bytes to `feed`.
+causes an error with its number, except blank lines and the header of CSV. No update after a bad line is returned.
+There is no I/O here: callers pass bytes to `feed`.
 """
 
 import csv

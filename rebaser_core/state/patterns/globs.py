@@ -136,7 +136,7 @@ class GlobSet:
             path.append((node, part))
             node = node.starred.get(part) if "*" in part else node.literal[part]
         else:
-            assert node is not None  # noqa: S101 - as above
+            assert node is not None  # noqa: S101 - the glob was added
             node.glob = None
         self._count -= 1
         while path and node is not None and node.empty:
