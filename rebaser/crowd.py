@@ -1,6 +1,6 @@
 """Chooses the owners that yield when tasks wait and all slots of the server are taken.
 
-Invariant: an owner that decides requests, or began its turn a short time ago, is not asked to yield.
+Invariant: only an owner that is idle, or whose turn is over, is asked to yield.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ MAX_SEARCH = 1000  # owners that are looked at to find an idle one
 
 
 def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | None:
-    """Return an owner that has been idle for a long time; None if none is found.
+    """Return, of the owners looked at, the one that has been idle for the longest time; None if none of them is idle.
 
     Looking at all of ten thousand owners would take too long. So a search looks at the first `SAMPLE` owners, and at
     more only while all of them are busy, up to `MAX_SEARCH`. It moves those that it has looked at to the end.
@@ -45,5 +45,5 @@ def yielding(holders: Sequence[Owner], now: float, turn: float) -> list[Owner]:
 
 
 def is_idle(owner: Owner, now: float) -> bool:
-    """Return whether `owner` holds a slot and has had no work for `IDLE_AFTER` seconds."""
+    """Return whether `owner` holds a slot, is not stopping, and has had no work for `IDLE_AFTER` seconds."""
     return owner.state.holds_slot and owner.state.stopping is None and owner.idle_for(now) > IDLE_AFTER

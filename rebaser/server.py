@@ -245,7 +245,7 @@ class Server:
                 owner.stop(Reason.TRANSIENT)
 
     def streams_recreated(self, streams: frozenset[str]) -> None:
-        """Have the owners store again what the streams lost and the owners still hold."""
+        """If the stream of blobs was recreated, have the owners write full checkpoints: it held the old ones."""
         context = self._context
         if context.settings.blobs is None and f"OBJ_{context.subjects.blobs_bucket}" in streams:
             for owner in self._owners.values():

@@ -104,7 +104,8 @@ class Settings(BaseModel):
     turn: float = Field(
         5.0, gt=0, description="While change sets wait and all slots are taken, a busy owner yields after this time."
     )
-    # The change sets of a killed server are taken over within 10 s: this time, the load, and delays of the machine.
+    # Other servers take over the change sets of a killed server within 10 s. That is this time, the time to load a
+    # change set, and a reserve for delays of the machine.
     ack_wait: float = Field(
         6.0,
         ge=0.5,
@@ -154,7 +155,7 @@ class Settings(BaseModel):
     history_bytes: int = Field(
         256 * 1024 * 1024,
         ge=0,
-        description="Maximum size of the history of a change set, in bytes; the oldest part of a longer log is purged.",
+        description="Maximum size of the history of a change set, in bytes; the oldest part of a larger one is purged.",
     )
     dvu_timeout: float = Field(
         600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."

@@ -19,7 +19,7 @@ OVERFLOW = "overflow"
 TOO_LARGE = "too_large"
 CRASHED = "crashed"
 
-# Faults whose message names another value. The others come from the function of the value itself.
+# Faults whose message names other values. The message of any other fault concerns only the value itself.
 FROM_INPUTS = frozenset({CYCLE, MISSING_INPUT, FAILED_INPUT})
 
 _NAMED_MEMBERS = 32
@@ -34,7 +34,7 @@ def quote(id_: str) -> str:
 
 
 def cycle(members: Iterable[str]) -> Fault:
-    """The one fault that all members of a cycle share; its origin is the smallest of them."""
+    """The one fault that all members of a cycle share; its origin is the smallest of their ids."""
     names = sorted(members)
     if len(names) == 1:
         return Fault(CYCLE, f"{quote(names[0])} depends on itself", names[0])

@@ -33,7 +33,7 @@ from rebaser_core.thresholds import NEVER, Thresholds
 
 T = TypeVar("T")
 
-# The thread of a cancelled update may still be refreshing the indexes of its change set.
+# One lock per change set, because the thread of a cancelled update may still be refreshing the indexes.
 _refreshing: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
 
 
@@ -45,7 +45,7 @@ class PacketEngine(Protocol):
         packets: Sequence[bytes],
         *,
         label: str,
-        timeout: float | None = None,  # noqa: ASYNC109 - a late job is the engine's to end, its callers' work to split
+        timeout: float | None = None,  # noqa: ASYNC109 - the engine interrupts a late job, and may repeat its calls
         arrived: Callable[[int, int], None] | None = None,
     ) -> Sequence[Sequence[Encoded]]:
         """The results of each packet, in the order of the packets. Raises `DvuError`.
@@ -110,7 +110,8 @@ def _start(
 def _next_wave(
     made: PacketPlan | FullGraphPlan, results: Sequence[Encoded] | None = None
 ) -> tuple[list[bytes], ComputedTable | None]:
-    """The packets of the next wave, once the `results` of the last are absorbed. If there are none: what changed."""
+    """Absorb the `results` of the last wave, if given. Return the packets of the next wave; if there are none, also
+    what changed."""
     if results is not None:
         made.absorb(results)
     packets = made.next_wave()
@@ -143,7 +144,7 @@ def _is_small(view: View) -> bool:
         and all(
             type(value) is str and len(value) <= limits.plan_on_loop_max_text_chars for value in columns.other.values()
         )
-        and registry.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # loaded by the first plan
+        and registry.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # both are loaded
     )
 
 

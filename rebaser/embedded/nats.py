@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 START_TIMEOUT = 30.0  # seconds; recovery of large streams takes time
 STOP_TIMEOUT = 5.0  # seconds from SIGTERM to SIGKILL
-MAX_LINE_BYTES = 64 * 1024  # at most, read of one line of the log
+MAX_LINE_BYTES = 64 * 1024  # how much of an unfinished line of the log is kept until the rest of it is read
 
 _LISTENING = re.compile(rb"Listening for client connections on [^ ]*:(\d+)")
 _READY = b"Server is ready"

@@ -337,7 +337,7 @@ def _import_session() -> None:
 
 def _start_server(gateway_info: Path) -> int:
     """Have the JVM behind the gateway start Spark with its Connect server; return the port of that server."""
-    from py4j.clientserver import (  # type: ignore[import-untyped] # noqa: PLC0415 - as above
+    from py4j.clientserver import (  # type: ignore[import-untyped] # noqa: PLC0415 - only the embedded Spark needs it
         ClientServer,
         JavaParameters,
         PythonParameters,

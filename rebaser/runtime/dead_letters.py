@@ -1,8 +1,8 @@
 """Publishes dead letters: copies of requests that cannot be processed, with the reason in their headers.
 
 Invariant: the copy is confirmed before the original is answered and deleted, so a dead request is always in at least
-one of the two streams. The copy has the `Nats-*` headers of the original under other names, because they would make the
-stream refuse it.
+one of the two streams. The copy has the `Nats-*` headers of the original under other names, because the stream could
+refuse a copy that has them under their own names.
 """
 
 import anyio

@@ -2,8 +2,9 @@
 
 An owner consists of some two hundred objects, and a full collection visits all objects. With ten thousand owners it
 would block the event loop for a second. So an object that survived two collections is frozen: no collection visits it
-again. An owner that ends breaks its reference cycles, so that its memory is freed at once. Other cycles that end after
-they were frozen, such as those of errors, are collected by `FrozenGarbage` while the server has few owners.
+again. An owner that ends breaks its reference cycles, so that its memory is freed at once. Other cycles that become
+garbage after they were frozen, such as those of errors, are collected by `FrozenGarbage`, more often while the server
+has few owners.
 """
 
 import gc
@@ -32,13 +33,16 @@ def short_collections() -> Iterator[None]:
 
 
 class FrozenGarbage:
-    """Collects frozen objects now and then. `owners_ended`: how many owners have ended since the last time."""
+    """Collects frozen objects now and then. `owners_ended`: how many owners have ended since the last collection."""
 
     def __init__(self) -> None:
         self.owners_ended = 0
 
     def collect_if_due(self, owned: int) -> None:
-        """Collect all objects if enough owners have ended. `owned`: how many there are now; the more, the slower."""
+        """Collect all objects if enough owners have ended. `owned`: the number of owners now.
+
+        The more owners there are, the longer a collection takes, so it is done less often.
+        """
         if self.owners_ended >= (COLLECT_WITH_FEW if owned <= FEW_OWNERS else COLLECT_WITH_MANY):
             self.owners_ended = 0
             gc.unfreeze()
@@ -48,4 +52,4 @@ class FrozenGarbage:
 
 def _freeze(phase: str, info: Mapping[str, int]) -> None:
     if phase == "stop" and info["generation"] == 1:
-        gc.freeze()  # the two younger generations are empty now
+        gc.freeze()  # the two younger generations are empty now, so this freezes only survivors of two collections

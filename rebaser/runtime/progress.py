@@ -1,6 +1,6 @@
 """Reports the progress of slow updates: in the log, to `rebaser status`, and to clients that watch.
 
-Invariant: an update that ends within `progress_every` causes no work here. Reporting is best effort and does not delay
+Invariant: an update that ends within `progress_every` is not reported. Reporting is best effort and does not delay
 updates.
 """
 

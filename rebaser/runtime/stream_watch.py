@@ -50,7 +50,7 @@ class StreamLossListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """A stream as seen by a check at `time` (UTC): when it was created, its messages, its last sequence."""
+    """A stream as seen by a check at `time` (UTC): when it was created, its number of messages, its last sequence."""
 
     created: str
     messages: int
@@ -158,8 +158,8 @@ class StreamWatch:
         for name in sorted(lost):
             seen = self._seen.get(name, NEVER)
             log.error("stream_lost", stream=name, messages=seen.messages, last=seen.last, seen=seen.time)
-            contents = f"{seen.messages:,} messages, the newest was {seen.last}"
-            self.losses.append(f"{_now()} stream {name} was lost with its contents (at {seen.time}: {contents})")
+            contents = f"{seen.messages:,} messages, last sequence {seen.last}"
+            self.losses.append(f"{_now()} stream {name} was lost with its contents (as of {seen.time}: {contents})")
 
     def _set_problem(self, problem: str) -> None:
         if problem and problem != self.problem:

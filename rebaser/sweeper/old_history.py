@@ -48,7 +48,7 @@ class OldHistory:
         self._history_for = history_for
         self._interval = min(timedelta(seconds=min(history_for, 1e6)) / SHARE, MAX_INTERVAL) or MAX_INTERVAL
         self._created = ""
-        self._crowded = False  # in the current round
+        self._crowded = False  # whether the current round is one for a crowded stream
         self._warned = False  # that the stream is crowded, and no history is left
         self._queue: deque[tuple[str, int]] = deque()  # logs that this round has yet to examine: `ws.cs`, messages
         self._next_round: datetime | None = None
@@ -127,7 +127,7 @@ class OldHistory:
         newest = self._commit(key, await self._js.last(stream, subject))
         if newest is None or newest.checkpoint is None:
             return 0, True
-        # The newest commit whose state is in a checkpoint names the checkpoint before.
+        # The commit whose state is in the newest checkpoint names the checkpoint before that one.
         covered = self._commit(key, await self._js.get(stream, newest.checkpoint.sequence))
         if covered is None or covered.checkpoint is None:
             return 0, True
@@ -143,7 +143,8 @@ class OldHistory:
     async def _needed_since(self, key: ChangeSetKey, begin: datetime) -> int:
         """Return the log sequence of the checkpoint from which the state at `begin` is read.
 
-        It is 0 if that is unknown, and that of the newest checkpoint or more if no commit was stored since `begin`.
+        Return 0 if that checkpoint is unknown, so that nothing is purged. Return `MAX_SEQUENCE` if no commit was stored
+        since `begin`, because the newest checkpoint suffices then.
         """
         stream = self._subjects.commits_stream
         following = await self._js.next_since(stream, self._subjects.commits(key), begin)

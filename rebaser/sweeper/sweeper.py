@@ -35,8 +35,6 @@ from rebaser_core.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP_GROUP
 log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT = 32  # tasks published at once
-
-
 GIVE_BACK_TIMEOUT = 2.0  # seconds for giving the message or the pin back
 
 

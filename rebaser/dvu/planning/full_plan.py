@@ -35,7 +35,7 @@ from rebaser_core.values import Fault, same
 # packet.
 _CACHED, _UNSENT, _SHARED, _ATTACHED = range(4)
 _PACKET_NUMBER = 1
-_REACHED, _READ = 1, 2  # marks by slot: it is computed; it is only an input of computed slots
+_REACHED, _READ = 1, 2  # marks of slots: the slot is computed; the slot is only an input of computed ones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +103,7 @@ class FullGraphPlan:
         known = functions.functions
         self._by_python = [translate(used, known.get(used.function)) is None for used in structure.templates]
         # The nodes to compute (None: all), and the slots whose values are sent (None: those before the nodes). If most
-        # nodes are reached and compiled code computes them, finding out which takes longer than computing all.
+        # nodes are reached and compiled code computes them, selecting them takes longer than computing all nodes.
         self._nodes: subgraph.Mask | None = None
         self._given: subgraph.Mask | None = None
         self._rows = layout.rows[:base]
@@ -118,7 +118,7 @@ class FullGraphPlan:
         self._done = False
         self._in_flight = False
         self._changes = _Changes(np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.int64))
-        self._changed = 0  # how much of that room is filled
+        self._changed = 0  # how many rows of `_changes` are filled
         self._changed_faults: dict[int, Fault] = {}  # by row
         self._faults: dict[int, Fault] = {}  # by slot, changed or not
 

@@ -53,7 +53,7 @@ def load() -> Any:
 def deferred_loading() -> Iterator[Callable[[], bool]]:
     """Within this context, only graphs above `interpreted_max_during_start` load the compiled loops.
 
-    The context yields a function that returns whether another graph would have loaded them.
+    The context yields a function that returns whether a smaller graph would otherwise have loaded them.
     """
     _deferral.active, _deferral.missed = True, False
     try:
@@ -69,7 +69,7 @@ def _interpreted() -> Any:
 
 
 def _on_memoryviews(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with each array passed as a memoryview: Python reads items of it several times as fast."""
+    """`function` with each array passed as a memoryview, whose items Python reads several times as fast."""
     return lambda *args: function(*map(_view, args))
 
 

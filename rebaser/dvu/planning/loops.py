@@ -37,12 +37,12 @@ def reach(roots, given, columns, edges, links, checked, limit, mark, out):
     """Write the derived rows that `roots` are or reach into `out`, and mark them.
 
     The caller has written and marked the first `given` rows of `out`; the rows that they reach are found as well. A
-    derived root counts as a direct dependent. Returns two numbers: the given rows and direct dependents of roots, and
-    all rows in `out`. As soon as there are more than `limit` rows, the first number is -1.
+    derived root counts as a direct dependent. Returns the number of given rows and direct dependents of roots, and the
+    number of all rows in `out`. As soon as there are more than `limit` rows, the first number is -1.
 
     `columns` are `state, template, first_input, arity, refs`. `edges` are those of `rebaser_core.state.dependents`:
-    offsets and targets of the sorted edges, head, next and target of those appended since. An edge may be dead:
-    one to a row of up to `checked` inputs is followed only if it is still one of them. `links` are the arrays of
+    offsets and targets of the sorted edges, head, next and target of those appended since. An edge may be dead: an edge
+    to a row of up to `checked` inputs is followed only if its source is still one of them. `links` are the arrays of
     `rebaser_core.state.patterns.links`, the first of them empty if there is no pattern; the rows of patterns that were
     followed are marked as well.
     """
@@ -85,7 +85,7 @@ def reach(roots, given, columns, edges, links, checked, limit, mark, out):
                 out[found] = dependent
                 found += 1
             row = -1
-            if link > 0:  # dependents also name patterns that match the row
+            if link > 0:  # definitions that name a pattern that matches the row depend on the row, too
                 row, link = _next_pattern(link, pattern, before, pattern_row, mark)
         step += 1
         if step == len(roots):
@@ -197,8 +197,8 @@ def islands(order, ptr, idx, alive, parent, label, begin, parts):
     """Cut `order` into weakly connected parts, each still in order, and write them into `parts` and where they begin
     into `begin`. Returns how many parts there are.
 
-    Positions that are not `alive` connect nothing. `parent` is scratch for union-find: position `i` has `i`. `label`
-    is all -1, `begin` all zero.
+    Positions that are not `alive` connect nothing. `parent` is scratch for union-find. Before the call, `parent[i]` is
+    `i`, `label` is all -1, and `begin` all zero.
     """
     for position in order:
         root = position

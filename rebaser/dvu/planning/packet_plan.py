@@ -4,9 +4,9 @@ Usually there is one wave of one packet. If an island (a weakly connected part o
 packet, packets are filled with it level by level; nodes that have to wait for a packet of this wave go into the next
 wave.
 
-Invariant: pure, over one `View`; the cost grows with the affected part. A packet needs nothing from another packet of
-its wave; it holds the results of earlier waves that it needs as constants. `computed()` has only values that differ
-from the stored ones, and does not depend on how the work was divided.
+Invariants: a plan reads one `View` and does no I/O, and its cost grows with the affected part. A packet needs nothing
+from another packet of its wave; it holds the results of earlier waves that it needs as constants. `computed()` has only
+values that differ from the stored ones, and does not depend on how the work was divided.
 """
 
 from collections.abc import Sequence
@@ -64,10 +64,10 @@ class PacketPlan:
         self._sizes: Any = None
         self._templates, self._template = _distinct(graph.template, limits.interpreted_max)
         self._template_seen = np.zeros(len(self._templates), np.int32)
-        self._last_number = 0  # of a packet
+        self._last_number = 0  # the number of the last packet
         self._in_flight: dict[int, _InFlight] = {}
         self._parts, self._begin = graph.order, np.array([0, len(graph.order)], np.int32)
-        self._are_islands = False  # of `_parts`
+        self._are_islands = False  # whether `_parts` are islands
         for members in graph.cycles:
             ids = self._columns.ids
             fault = faults.cycle(ids[graph.rows[position]] for position in members)
@@ -128,7 +128,7 @@ class PacketPlan:
         return self._fill(work, enough, one_only=False) or []
 
     def _work_left(self) -> int:
-        """The nodes and edges of `_parts`."""
+        """The number of nodes and edges of `_parts`."""
         ptr, parts = self._graph.ptr, self._parts
         if len(parts) == self.size:
             return len(parts) + len(self._graph.idx)
@@ -306,7 +306,7 @@ class PacketPlan:
             self._mark_dependents(np.array([position], np.int32))
 
     def _mark_dependents(self, changed: subgraph.Ints) -> None:
-        if len(self._parts):  # otherwise all of them are in packets, and workers follow the changes
+        if len(self._parts):  # otherwise all dependents are in packets, and workers follow the changes
             self._loops.mark_dependents(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 

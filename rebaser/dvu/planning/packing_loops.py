@@ -9,7 +9,7 @@ Both modules are compiled in the same way; `rebaser.dvu.planning.loop_loader` of
 
 
 def _work_of(positions, start, end, ptr):
-    """The nodes and edges of `positions[start:end]`."""
+    """The number of nodes and edges of `positions[start:end]`."""
     work = 0
     for index in range(start, end):
         work += 1 + ptr[positions[index] + 1] - ptr[positions[index]]
@@ -17,8 +17,8 @@ def _work_of(positions, start, end, ptr):
 
 
 def _measure_inputs(node, packet, ptr, idx, where, constant_weight, weight, constant_seen, seen, counted):
-    """What `node` adds to `packet`: whether all its inputs are settled or in the packet, whether one of them is in the
-    packet, and bytes.
+    """Whether all inputs of `node` are settled or in `packet`, whether one of them is in `packet`, and how many bytes
+    the node adds to it.
 
     A settled input counts once in a packet: `constant_seen` and `seen` have the number of the last packet it counted
     in. The inputs counted for this node are written into `counted`; their number is returned last.

@@ -52,7 +52,7 @@ class Expansion:
 def input_counts(columns: Columns, rows: Ints, loops: Any) -> tuple[Longs, Ints]:
     """How many inputs each of the derived `rows` has, with all that patterns match, and how many patterns. `columns`
     must have patterns."""
-    assert columns.patterns is not None  # noqa: S101 - see above
+    assert columns.patterns is not None  # noqa: S101 - the caller has checked it
     links = columns.patterns.links()
     counts, patterns = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
     definitions = (columns.template, columns.first_input, columns.templates.arity, columns.refs)
@@ -66,7 +66,7 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
     Raises `DvuError` if they stand for too many inputs in all.
     """
     patterns = columns.patterns
-    assert patterns is not None  # noqa: S101 - see above
+    assert patterns is not None  # noqa: S101 - the caller has checked it
     counts, pattern_counts = input_counts(columns, rows, loops)
     links = patterns.links()
     pattern_of, size = links.first_link, links.match_count

@@ -14,7 +14,7 @@ from rebaser_core.thresholds import Thresholds
 def plan(
     view: View, limits: Thresholds | None = None, functions: FunctionRegistry | None = None
 ) -> PacketPlan | FullGraphPlan:
-    """Plan the update that `view` is due. The view must stay open until the plan is done. Raises `DvuError`."""
+    """Plan the update that is due for `view`. The view must stay open until the plan is done. Raises `DvuError`."""
     limits = limits or thresholds.now
     functions = functions or registry()
     columns = view.columns

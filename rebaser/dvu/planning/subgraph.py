@@ -60,9 +60,9 @@ class Subgraph:
 
 @dataclass(slots=True)
 class Reached:
-    """The derived rows among the roots, and all that depend on roots. The first `direct` are roots or depend directly.
+    """The derived rows among the roots, and all rows that depend on roots. `mark[row]` is 1 for each.
 
-    `mark[row]` is 1 for each.
+    The first `direct` of them are roots, depend directly on a root, or are rows that a recompute asks for.
     """
 
     rows: Ints
@@ -235,7 +235,7 @@ def _topological_order(loops: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tup
 
 
 def _cycles(rest: list[int], successors: dict[int, list[int]]) -> list[list[int]]:
-    """Strongly connected components of two or more, and self-references (Tarjan 1972, with a stack of its own)."""
+    """Strongly connected components of two or more, and self-references (Tarjan 1972, without recursion)."""
     number: dict[int, int] = {}
     low: dict[int, int] = {}
     path: list[int] = []

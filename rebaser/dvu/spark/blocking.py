@@ -17,7 +17,7 @@ class DeadlineExceeded(Exception):  # noqa: N818 - an event; the caller decides 
 
 
 async def run_shielded(call: Callable[[], object]) -> None:
-    """Run `call()`, which blocks for a moment, in a thread that is always free, even if this task is cancelled."""
+    """Run `call()`, which blocks for a moment, in a thread of its own, even if this task is cancelled."""
     with anyio.CancelScope(shield=True):
         await to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
 

@@ -141,7 +141,7 @@ def _evaluator(name: str, wanted: str, modules: frozenset[str]) -> Callable[[Ite
 
     def evaluate(batches: Iterable[Any]) -> Iterator[Any]:
         if not loaded():
-            from pyspark import SparkFiles  # noqa: PLC0415 - workers have it, a server with the client only need not
+            from pyspark import SparkFiles  # noqa: PLC0415 - a server that has only the Spark client may lack it
 
             for module in [known for known in sys.modules if known.partition(".")[0] in modules]:
                 del sys.modules[module]

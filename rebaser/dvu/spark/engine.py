@@ -33,8 +33,8 @@ __all__ = ["Engine", "EngineSettings"]
 _log = structlog.get_logger(__name__)
 
 _GRACE = 5.0  # seconds that an interrupted job has before its connection is closed
-_INTERRUPT_AGAIN = 0.5  # seconds
-_POLL_EVERY = 1.0  # seconds
+_INTERRUPT_AGAIN = 0.5  # seconds between attempts to interrupt a job
+_POLL_EVERY = 1.0  # seconds between looks at the progress of long jobs
 _SHARED, _SHARED_EACH = 5.0, 0.05  # seconds, and seconds per caller, after which a shared job is split
 
 
@@ -192,7 +192,7 @@ class Engine:
                         call.fail(_stopping())
 
     async def _poll_progress(self) -> None:
-        """Report the progress of long jobs to their callers. The progress of a shared job belongs to none of them."""
+        """Report the progress of long jobs to their callers. A shared job is not reported: it has several callers."""
         while True:
             await anyio.sleep(_POLL_EVERY)
             started_before = anyio.current_time() - _POLL_EVERY

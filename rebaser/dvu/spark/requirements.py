@@ -30,7 +30,7 @@ class WorkerPackages:
 def probe(names: Iterable[str]) -> Callable[[int], str]:
     """A function for a worker that looks up the packages `names`; `parse_reply` reads what it returns.
 
-    It is defined inside this one, so that it is pickled by value.
+    The returned function is defined inside this one, so that it is pickled by value.
     """
     wanted = list(names)
 
@@ -65,7 +65,7 @@ def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
 
 
 def plugin_requirements(bundle: Bundle) -> list[Requirement]:
-    """What plug-ins require on workers: what each of them declares, and those that the bundle does not contain."""
+    """What plug-ins require on workers: the plug-ins that the bundle does not contain, and what each plug-in needs."""
     requirements = [Requirement(f"{plugin.name}=={plugin.version}") for plugin in bundle.not_sent]
     for plugin in (*bundle.sent, *bundle.not_sent):
         requirements += (declared for declared in _applicable(plugin.requires) if declared.name != "rebaser")

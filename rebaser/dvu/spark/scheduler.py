@@ -1,9 +1,9 @@
 """Decides which calls share the next Spark job, and when it may start. Pure: no clock, no I/O.
 
 Invariants: a call that is large, or whose label was slow, never shares a job and never takes the place of a small one.
-A small job may start while fewer than two small jobs are fast (not slow yet), whatever else runs. Calls of a split job
-never share a job with others again. Large jobs leave one of Spark's task slots to small ones, if there are at least
-two.
+While fewer than `MAX_CONCURRENT_JOBS` jobs run, a small job waits for no running jobs except small ones that are not
+slow yet. Calls of a split job never share a job with others again. Large jobs leave one of Spark's task slots to small
+ones, if there are at least two.
 
 A job costs Spark as much as a hundred small calls. So when many calls arrive, those that arrive while a job runs wait
 for its end and share the next one: the busier the engine, the more calls share a job.

@@ -57,8 +57,9 @@ class WorkerDied(DvuError):  # noqa: N818 - an event; the caller decides whether
 class Session:
     """A session at `url` (sc://…). It may be used from several threads at once.
 
-    `mailboxes`: the server is a child of this process, so a broken connection is not worth waiting for; this folder is
-    for large messages between its workers and this process. `task_slots`: how many tasks Spark runs at once, if known.
+    `mailboxes`, given if the server is a child of this process, is a folder for large messages between its workers and
+    this process. A broken connection to such a server is not worth waiting for. `task_slots`: how many tasks Spark runs
+    at once, if known.
     """
 
     def __init__(self, url: str, *, mailboxes: Path | None = None, task_slots: int | None = None) -> None:

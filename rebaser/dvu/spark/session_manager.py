@@ -111,7 +111,7 @@ class SessionManager:
         """Raise `ConfigError` if Spark can never be available: no usable Java, no PySpark, or an invalid URL."""
         if find_spec("pyspark") is None:
             raise ConfigError(
-                "PySpark is not installed: pip install 'rebaser[spark]' (spark-client, for a remote Spark)"
+                "PySpark is not installed: pip install 'rebaser[spark]' ('rebaser[spark-client]' for a remote Spark)"
             )
         await to_thread.run_sync(check_java if self._embedded else lambda: Session(self._remote).disconnect())
 
@@ -155,9 +155,10 @@ class SessionManager:
             await self._end(active)
 
     async def compile(self) -> None:
-        """Compile the code for this machine unless it is cached, and load the part for planning.
+        """Compile the code for this machine unless it is cached. Load the part for planning if a graph was planned
+        without it.
 
-        It waits until Spark is up, because compiling would delay that. The workers of a remote Spark compile when they
+        Compiling waits until Spark is up, because it would delay that. The workers of a remote Spark compile when they
         first need it.
         """
         if not self._embedded:
@@ -249,7 +250,7 @@ class SessionManager:
 
 
 def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
-    """Send the workers our code and plug-ins, and check for packages that cannot be sent.
+    """Send the workers our code and plug-ins, and check that they have the packages that cannot be sent.
 
     Raises `DvuError` with all missing packages that every update requires; logs a warning with the others.
     """

@@ -191,7 +191,7 @@ class Results:
         meta, row = unpack(data, "results")
         try:
             return cls._read(meta, row, node_limit)
-        except Exception as error:  # noqa: BLE001 - as in `unpack`
+        except Exception as error:  # noqa: BLE001 - whatever malformed results cause
             raise DvuError(f"unreadable results: {type(error).__name__}: {str(error)[:200]}") from None
 
     @classmethod

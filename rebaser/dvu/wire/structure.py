@@ -1,7 +1,7 @@
 """The graph of a whole change set as a message: it travels once, and later packets refer to it by its hash.
 
-An update of it is a `StructurePacket`: which nodes to compute, and the values to start from. So an update of most of a
-large graph sends the inputs of the nodes, not the edges.
+An update of the graph is a `StructurePacket`: which nodes to compute, and the values to start from. So an update of
+most of a large graph sends the inputs of the nodes, not the edges.
 Invariant: a `Structure` never changes. It holds no values, and no ids except those of inputs that are part of a result
 (`by_id`).
 """
@@ -155,7 +155,7 @@ def decode(meta: dict[str, Any], row: dict[str, Any]) -> Packet | StructurePacke
     inconsistent."""
     try:
         return StructurePacket.of_columns(meta, row) if "structure" in meta else Packet.of_columns(meta, row)
-    except Exception as error:  # noqa: BLE001 - as in `unpack`
+    except Exception as error:  # noqa: BLE001 - whatever a malformed packet causes
         raise DvuError(f"unreadable packet: {type(error).__name__}: {str(error)[:200]}") from None
 
 

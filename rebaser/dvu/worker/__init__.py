@@ -1,6 +1,7 @@
 """What runs on Spark's executors: computes the nodes of a packet and returns those that changed.
 
-Only `rebaser.dvu.spark` imports from here, to run it on the workers. It also uses `structure_cache` on the owner, which
-shares a folder with the workers of an embedded Spark. This package imports `rebaser.dvu.wire`, `functions`, `compiled`
-and `rebaser_core`. Imports must stay light, because each worker process pays for them.
+`rebaser.dvu.spark` imports this package, to run it on the workers; it also uses `structure_cache` on the owner, which
+shares a folder with the workers of an embedded Spark. `rebaser.dvu.planning` imports the limit on the inputs of a value
+and, for `warm_up`, `evaluate_packet`. This package imports `rebaser.dvu.wire`, `functions`, `compiled` and
+`rebaser_core`. Imports must stay light, because each worker process pays for them.
 """

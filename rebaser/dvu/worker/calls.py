@@ -34,14 +34,17 @@ def make_caller(template: Template, function: Function | None) -> Caller | tuple
 
 
 def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], CallOutcome]:
-    """What a child process does with a call: it uses a copy of `callers`, made now, and checks the result."""
+    """What a child process does with a call: it makes the call with one of `callers`, and checks the result.
+
+    The list is copied now, because callers of the child process will replace some of its entries.
+    """
     callers = [*callers]
 
     def handle(number: int, values: list[Json]) -> CallOutcome:
         caller: Any = callers[number]
         try:
             value = storable(caller(values))
-        except Exception as error:  # noqa: BLE001 - as in `Evaluator`
+        except Exception as error:  # noqa: BLE001 - whatever a function raises is its value's fault
             return list(fault_of(error))
         return [value]
 

@@ -24,7 +24,7 @@ from rebaser_core.errors import DvuError
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The function for `mapInArrow`: from rows (slot int32, packet binary, folder string, isolate bool) to rows (slot
-    int32, result binary), several for each packet.
+    int32, result binary), one or more for each packet.
 
     A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`): a packet is named by its slot, a
     result by slot and number. Rows are yielded whenever they reach `result_bytes`, and at the end.
@@ -72,7 +72,7 @@ def evaluate_packet(
 
     `report_progress` is called with the number of nodes visited since the last call. `isolate`: plug-ins are called in
     a child process, so that a plug-in that ends its process fails its value only. Raises `DvuError` if this process
-    runs other code than the planner; that fails the job and no value.
+    runs other code than the planner; that fails the job, and no value gets a fault.
     """
     packet = decode(*read_packet(data))
     functions = functions or registry()

@@ -7,7 +7,7 @@ Two exceptions, both safe. A fault that names another value always counts as cha
 compares it. A skipped node is computed after all if another node needs its value and only a digest is at hand.
 
 Compiled code (`rebaser.dvu.compiled.kernel`) computes numbers where that pays. It runs over the same arrays, stops at a
-node that it cannot compute to the bit, and continues after that node. Other nodes of one definition that do not depend
+node that it cannot compute bit for bit, and continues after that node. Other nodes of one definition that do not depend
 on each other are computed together (`rebaser.dvu.worker.batching`). This module alone decides what a call's result or
 exception means, and produces every fault.
 """
@@ -36,7 +36,7 @@ from rebaser_core.values import Json
 MAX_INPUT_BYTES = 64 * 1024 * 1024  # all inputs of one value together
 _MANY_INPUTS = MAX_INPUT_BYTES // DEFAULT_LIMITS.max_value_bytes  # fewer inputs cannot exceed MAX_INPUT_BYTES
 
-_PACKET_ORDER = np.empty(0, np.int32)
+_PACKET_ORDER = np.empty(0, np.int32)  # stands for the nodes in the order of the packet
 
 ReportProgress = Callable[[int], None]
 

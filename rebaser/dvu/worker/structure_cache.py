@@ -1,7 +1,7 @@
 """A cache of structures: in the memory of a worker, and in a folder that the workers of a machine share.
 
-Invariant: a structure that the cache returns for an address has the hash in it. A faulty folder costs only time,
-because the owner sends the structure again.
+Invariant: a structure that the cache returns for an address has the hash that the address names. A faulty folder costs
+only time, because the owner sends the structure again.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from rebaser.dvu.worker.blob_fetch import open_store
 from rebaser_core.blob_address import address_of
 from rebaser_core.errors import DvuError
 
-# Environment: the folder. By default it is one of this user's in the system's temporary folder.
+# The environment variable that names the folder. The default is a folder of this user in the system's temporary folder.
 FOLDER_VARIABLE = "REBASER_STRUCTURES"
 _IN_MEMORY = 4  # structures that a worker keeps mapped
 _FOLDER_BYTES = 4 * 1024**3
