@@ -167,7 +167,9 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    if title:  # a title of the table itself would be wrapped to the width of the table
+        out().print(Text(safe(title), style="italic"), soft_wrap=True)
+    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
     for position, name in enumerate(titles):
         style = (styles or {}).get(position, "")
         grid.add_column(name, justify="right" if position in right else "left", overflow="fold", style=style)

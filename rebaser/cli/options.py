@@ -37,6 +37,7 @@ Message = Annotated[
         "--message", "-m", metavar="TEXT", help="Why the edits are made, for the log.", allow_from_autoenv=False
     ),
 ]
+NoPager = Annotated[bool, typer.Option("--no-pager", help="On a terminal, do not show long output in a pager.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_NATS = "nats://127.0.0.1:4222"

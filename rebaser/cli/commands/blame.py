@@ -6,7 +6,7 @@ import typer
 
 from rebaser.cli import console
 from rebaser.cli.errors import CommandFailed
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Position, Prefix, Workspace, checked_position
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 
 if TYPE_CHECKING:
     from rebaser_client.log.changes import Blame
@@ -17,6 +17,7 @@ def blame(
     change_set: Position,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of values.")],
     *,
+    no_pager: NoPager = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -47,7 +48,10 @@ def blame(
     else:
         rows = [_row(one) for one in known]
         titles = ("id", "position", "time", "by", "request", "definition")
-        console.table(titles, rows, right=(1,), styles={1: "yellow", 3: "cyan"})
+        from rebaser.cli.pager import paged
+
+        with paged(not no_pager):
+            console.table(titles, rows, right=(1,), styles={1: "yellow", 3: "cyan"})
     missing = [id_ for id_ in ids if id_ not in found]
     if missing:
         raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {', '.join(missing[:5])}")

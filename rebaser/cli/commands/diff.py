@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Position, Prefix, Workspace, checked_position
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 
 if TYPE_CHECKING:
     from rebaser_client.log.changes import Diff
@@ -28,6 +28,7 @@ def diff(
     derived: Annotated[
         bool, typer.Option("--derived", help="Also show derived values that differ. This loads both states.")
     ] = False,
+    no_pager: NoPager = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -58,11 +59,13 @@ def diff(
         _write_objects(found)
         return 0
     from rebaser.cli.change_format import change_row
+    from rebaser.cli.pager import paged
 
     names = f"{one.change_set}@{found.first}", f"{two.change_set}@{found.last}"
     rows = [change_row(change) for change in found.changes]
     rows += [(id_, _value_text(before), _value_text(after)) for id_, before, after in found.derived]
-    console.table(("id", *names), rows, styles=STYLES)
+    with paged(not no_pager and bool(rows)):
+        console.table(("id", *names), rows, styles=STYLES)
     if not rows:
         console.note(f"{names[0]} and {names[1]} are the same")
     return 0

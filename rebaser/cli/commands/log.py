@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli import console
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Position, Prefix, Workspace, checked_position
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 
 if TYPE_CHECKING:
     from rebaser_client.log.changes import LogEntry
@@ -40,6 +40,7 @@ def log(
         bool,
         typer.Option("--all", help="Show each commit without requests on a line of its own.", allow_from_autoenv=False),
     ] = False,
+    no_pager: NoPager = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -63,9 +64,12 @@ def log(
         for row in query.rows:
             console.write_json(row.to_object())
     else:
-        console.table(
-            ("position", "time", "by", "what"), [row.cells() for row in query.rows], styles={0: "yellow", 2: "cyan"}
-        )
+        from rebaser.cli.pager import paged
+
+        with paged(not no_pager):
+            console.table(
+                ("position", "time", "by", "what"), [row.cells() for row in query.rows], styles={0: "yellow", 2: "cyan"}
+            )
     _say_rest(key, query, id_, all_)
     return 0
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rebaser.cli import console
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Position, Prefix, Workspace, checked_position
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 
 if TYPE_CHECKING:
     from rebaser_client.log.changes import ShownCommit
@@ -18,6 +18,7 @@ def show(
     workspace: Workspace,
     change_set: Position,
     *,
+    no_pager: NoPager = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -38,7 +39,10 @@ def show(
     if json:
         console.write_json(_object(loaded[0]))
     else:
-        _show(key, loaded[0])
+        from rebaser.cli.pager import paged
+
+        with paged(not no_pager):
+            _show(key, loaded[0])
     return 0
 
 
@@ -89,7 +93,7 @@ def _show(key: "ChangeSetKey", shown: "ShownCommit") -> None:
         message = f": {one.author.message}" if one.author.message else ""
         reason = f", {decision.code}: {decision.message}" if decision.code else ""
         title = f"{decision.request_id} ({decision.outcome.value}{reason}){message}"
-        console.table(("id", "before", "after"), map(change_row, one.changes), title=console.safe(title), styles=STYLES)
+        console.table(("id", "before", "after"), map(change_row, one.changes), title=title, styles=STYLES)
     if shown.computed:
         console.table(("id", "result"), _results(shown))
 

@@ -89,6 +89,7 @@ class _TakeBack:
     message: str
     timeout: float
     json: bool
+    step: "UndoStep | None" = None
     response: "EnqueueUpdatesResponse | None" = None
     conflicts: "RequestConflicts | None" = None
 
@@ -98,7 +99,11 @@ class _TakeBack:
 
         if not self.yes and not sys.stdin.isatty():
             raise usage_error(f"add --yes to {self.verb} without a question, because stdin is not a terminal")
-        code = run_async(partial(self._take_back, nats, prefix))
+        code = run_async(partial(self._find, nats, prefix))
+        # Asked between two connections, because in a thread beside the event loop Ctrl-C would not end the question.
+        if not code and not self.yes and not typer.confirm("take it back?", err=True):
+            raise CommandFailed("not confirmed: nothing was taken back")
+        code = code or run_async(partial(self._take_back, nats, prefix))
         if code:
             return code
         if self.conflicts is not None:
@@ -108,24 +113,33 @@ class _TakeBack:
         show_success(self.response, self.json)
         return 0
 
+    async def _find(self, nats: str, prefix: str) -> None:
+        """Find the request, and show it."""
+        from rebaser.cli.connect import connect_client
+
+        async with connect_client(nats, prefix) as client:
+            find = client.undoable if self.verb == "undo" else client.redoable
+            self.step = await find(self.key.workspace, self.key.change_set, author=self.author)
+            if self.step is None:
+                raise CommandFailed(self._nothing())
+            if not self.yes or console.is_terminal():
+                await self._show(client, self.step)
+
     async def _take_back(self, nats: str, prefix: str) -> None:
         from rebaser.cli.connect import connect_client
         from rebaser_client import RequestConflicts
 
-        names = self.key.workspace, self.key.change_set
+        assert self.step is not None  # noqa: S101 - `_find` raises
+        place, request = self.step.entry.sequence, self.step.decision.request_id
         async with connect_client(nats, prefix) as client:
-            find = client.undoable if self.verb == "undo" else client.redoable
-            step = await find(*names, author=self.author)
-            if step is None:
-                raise CommandFailed(self._nothing())
-            if not self.yes or console.is_terminal():
-                await self._show(client, step)
-            if not self.yes:
-                await self._confirm()
-            options = {"author": self.author, "message": self.message, "timeout": self.timeout}
-            place = (step.entry.sequence, step.decision.request_id)
             try:
-                self.response = await client.revert(*names, place[0], request=place[1], **options)  # type: ignore[arg-type] # each has its own type
+                self.response = await client.revert(
+                    *(self.key.workspace, self.key.change_set, place),
+                    request=request,
+                    author=self.author,
+                    message=self.message,
+                    timeout=self.timeout,
+                )
             except RequestConflicts as error:
                 self.conflicts = error
 
@@ -161,17 +175,10 @@ class _TakeBack:
         ]
         more = f"and {len(changes) - SHOWN:,} more" if len(changes) > SHOWN else ""
         if console.is_terminal() and not self.json:
-            console.table(("id", "now", f"after the {self.verb}"), rows, title=console.safe(title), styles=STYLES)
+            console.table(("id", "now", f"after the {self.verb}"), rows, title=title, styles=STYLES)
         else:
             console.note(title)
             for id_, now, then in rows:
                 console.note(f"  {id_}: {now} becomes {then}")
         if more:
             console.note(more)
-
-    async def _confirm(self) -> None:
-        from anyio import to_thread
-
-        ask = partial(typer.confirm, "take it back?", err=True)
-        if not await to_thread.run_sync(ask, abandon_on_cancel=True):
-            raise CommandFailed("not confirmed: nothing was taken back")

@@ -1,0 +1,142 @@
+"""What commands about history show on a terminal: in a pager or without, coloured or not, and questions."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from rebaser_client import RebaserClient, Set
+from rebaser_client.jetstream import JetStream
+from rebaser_core.subjects import Subjects
+from tests.support.owners import Engine, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+ROOT = Path(__file__).parents[2]
+OnTerminal: TypeAlias = Callable[..., Awaitable[tuple[int, str]]]
+
+
+@pytest.fixture
+async def client(js: JetStream, subjects: Subjects, nats_url: str) -> AsyncIterator[RebaserClient]:
+    async with serving(js, subjects, Engine()), RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
+        for number in range(3):
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("price", number)], author="ann", message="why")
+        yield client
+
+
+def run_on_terminal(command: list[str], answer: bytes | None, environment: dict[str, str]) -> tuple[int, str]:
+    """The exit code and all output. `answer` is typed when the command asks; None: it gets a SIGINT then."""
+    master, terminal = os.openpty()
+    with subprocess.Popen(
+        *(command,),
+        **dict.fromkeys(("stdin", "stdout", "stderr"), terminal),  # type: ignore[call-overload] # descriptors
+        cwd=ROOT,
+        env=os.environ | environment,
+    ) as process:
+        os.close(terminal)
+        shown, asked = b"", False
+        with suppress(OSError):  # raised when all that had the terminal open have ended
+            while data := os.read(master, 65536):
+                shown += data
+                if not asked and b"[y/N]" in shown:
+                    asked = True
+                    if answer is None:
+                        process.send_signal(signal.SIGINT)
+                    else:
+                        os.write(master, answer)
+        code = process.wait(60)
+    os.close(master)
+    return code, shown.decode()
+
+
+@pytest.fixture
+def on_terminal(nats_url: str, subjects: Subjects) -> OnTerminal:
+    where = {"REBASER_NATS_URL": nats_url, "REBASER_PREFIX": subjects.prefix, "TERM": "xterm", "COLUMNS": "120"}
+
+    async def run(*arguments: str, answer: bytes | None = b"", **environment: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "rebaser", *arguments]
+        with anyio.fail_after(60):
+            return await to_thread.run_sync(run_on_terminal, command, answer, where | environment)
+
+    return run
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize(
+    "arguments", [("log", "ws", "cs"), ("show", "ws", "cs"), ("diff", "ws", "cs@1"), ("blame", "ws", "cs", "price")]
+)
+async def test_a_pager_shows_it_unless_nobody_wants_it(
+    on_terminal: OnTerminal, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text('#!/bin/sh\necho "paged with $LESS"\ncat\n')
+    pager.chmod(0o700)
+    code, plain = await on_terminal(*arguments, "--no-pager", PAGER=str(pager))
+    assert (code, "paged" in plain, "\x1b[" in plain) == (0, False, True)
+    code, paged = await on_terminal(*arguments, PAGER=str(pager))
+    assert (code, paged) == (0, f"paged with FRX\r\n{plain}")
+    for none in ("", "cat", "no-such-program", "'"):
+        assert await on_terminal(*arguments, PAGER=none) == (0, plain)
+    code, json = await on_terminal(*arguments, "--json", PAGER=str(pager))
+    assert (code, json[0], "paged" in json, "\x1b" in json) == (0, "{", False, False)
+    _, colourless = await on_terminal(*arguments, "--no-pager", NO_COLOR="1")
+    assert not {f"\x1b[{number}m" for number in range(31, 37)} & set(colourless.split("m")), "no colours"
+    assert "\x1b[3" not in colourless.replace("\x1b[3m", "")
+
+
+@pytest.mark.usefixtures("client")
+async def test_a_pager_that_ends_early_is_no_failure(on_terminal: OnTerminal) -> None:
+    assert await on_terminal("log", "ws", "cs", PAGER="true") == (0, "")
+
+
+async def test_undo_shows_what_it_does_and_asks(client: RebaserClient, on_terminal: OnTerminal) -> None:
+    undo = ("undo", "ws", "cs", "--author", "ann")
+    code, shown = await on_terminal(*undo, answer=b"n\n", NO_COLOR="1")
+    assert code == 1
+    assert "by ann, commit 3" in shown
+    assert "after the undo" in shown
+    assert "not confirmed: nothing was taken back" in shown
+    code, shown = await on_terminal(*undo, answer=None)
+    assert code == 130
+    assert "Traceback" not in shown
+    code, shown = await on_terminal(*undo, answer=b"y\n")
+    assert (code, "commit 4: 1 update" in shown) == (0, True)
+    value = await client.value("ws", "cs", "price")
+    assert value is not None
+    assert value.value == 1
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("log", "ws", "cs", "--all"),
+        ("show", "ws", "cs"),
+        ("diff", "ws", "cs@1"),
+        ("blame", "ws", "cs", "price"),
+        ("log", "ws", "cs", "--json"),
+    ],
+)
+async def test_a_reader_that_goes_away_ends_it_quietly(
+    nats_url: str, subjects: Subjects, arguments: tuple[str, ...]
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rebaser", *arguments, "--nats", nats_url, "--prefix", subjects.prefix),
+        stdout=write,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    os.close(write)
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (1, b"")
