@@ -8,7 +8,7 @@ from typing import Any
 PREFIX = "REBASER_"
 _OURS = frozenset(
     {"REBASER_TEST_THRESHOLDS", "REBASER_STRUCTURES", "REBASER_SEED"}  # read by tests and by Spark's workers
-    | {"REBASER_AUTHOR"}  # an option that people set for good: the modules of all commands need not be imported for it
+    | {"REBASER_AUTHOR"}  # an option, listed here so that no modules of commands are imported to recognize it
 )
 _KUBERNETES = re.compile(
     r"REBASER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\w+)?)"

@@ -19,7 +19,7 @@ MAX_LENGTH = 8192  # characters of a formula; the parser itself refuses more tha
 MAX_ITERATIONS = 10_000  # of all macros in one evaluation; the library enforces it
 CACHED = 4096  # parsed formulas that stay in memory
 
-NO_FORMULA = "params need expr, a formula"
+NO_FORMULA = "the parameter expr must be a formula"
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _RESERVED = re.compile(  # cel-spec, langdef.md, "Syntax"
     "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void|"
@@ -100,7 +100,7 @@ def is_name(text: str) -> bool:
 def reason(text: str) -> str:
     """An error message of the library without its status words and source excerpts."""
     if "recursion" in text:
-        return "the formula is nested deeper than 32 levels (a chain of operators counts, use sum)"
+        return "the formula is nested deeper than 32 levels (each operator of a chain adds a level; use sum)"
     if "Iteration budget" in text:
         return f"the formula needs more than {MAX_ITERATIONS} iterations"
     where = _WHERE.search(text)

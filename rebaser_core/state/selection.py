@@ -8,7 +8,7 @@ from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.updates import Derive
 from rebaser_core.values import Value
 
-if TYPE_CHECKING:  # it imports NumPy
+if TYPE_CHECKING:  # the module imports NumPy
     from rebaser_core.state.change_set import ChangeSetState
 
 

@@ -29,7 +29,7 @@ class Template:
 class Templates:
     """All templates of a change set by position, each once. None is ever removed.
 
-    `arity` (int32): the arity of each; the array is longer than their number. `functions`: the functions they name.
+    `arity` (int32): the arity of each; the array may be longer than their number. `functions`: the functions they name.
     """
 
     def __init__(self) -> None:

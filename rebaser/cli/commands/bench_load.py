@@ -97,7 +97,8 @@ class LoadedChangeSet:
     """One change set under load.
 
     `counters` and `sent`: by worker, the value of its counter and the ids of its requests. `decided`: request ids in
-    the order of the log, complete up to log sequence `read`. `complete` is set when it contains `last_commit`.
+    the order of the log, complete up to log sequence `read`. `complete` is set when `read` reaches `last_commit`, once
+    no more requests are sent (`closing`).
     """
 
     name: str
@@ -216,8 +217,8 @@ class LoadRun:
             decided = [request_id for request_id in change_set.decided if request_id in own]
             report.checked += len(sent)
             if decided != sent:
-                counts = f"{len(sent)} requests were sent, the log has {len(decided)} of them"
-                report.wrong.append(f"{change_set.name} worker {worker}: {counts}, or in another order")
+                counts = f"{len(sent)} requests were sent; the log has {len(decided)} of them"
+                report.wrong.append(f"{change_set.name} worker {worker}: {counts}, or has them in another order")
         await self._client.wait_covered(workspace, change_set.name, change_set.last_commit, timeout=REPLY_TIMEOUT)
         values = await self._client.values(workspace, change_set.name)
         expected = {f"counter/{worker}": count for worker, count in change_set.counters.items()}

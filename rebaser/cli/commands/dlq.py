@@ -1,6 +1,7 @@
 """`rebaser dlq`: lists dead letters, shows them, sends them again (redrives them) or drops them.
 
-Invariant: redrive and drop ask for confirmation if they apply to more than one dead letter, and say what they did.
+Invariant: without --yes, redrive and drop ask for confirmation if they apply to more than one dead letter. They say
+what they did.
 """
 
 import sys

@@ -46,7 +46,7 @@ def ping(
     return 0
 
 
-async def _ping(nats: str, prefix: str, server: str | None, timeout: float, servers: list["ServerInfo"]) -> None:  # noqa: ASYNC109 - see ping_servers
+async def _ping(nats: str, prefix: str, server: str | None, timeout: float, servers: list["ServerInfo"]) -> None:  # noqa: ASYNC109 - no answer within `timeout` is a result
     from rebaser.cli.connect import ping_servers
 
     servers += await ping_servers(nats, prefix, server, timeout)

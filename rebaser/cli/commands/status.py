@@ -274,7 +274,7 @@ def _note_problems(overview: "Overview") -> None:
 
 
 def _show_streams(streams: list["StreamStatus"]) -> None:
-    """Columns: `average` is the mean size of a message; `newest (payload)`, that of the newest and of its payload."""
+    """Column `newest (payload)` has the sizes of the newest message and its payload; `average` is the mean size."""
     console.table(
         ("stream", "storage", "messages", "size", "limit", "full", "average", "newest (payload)"),
         [

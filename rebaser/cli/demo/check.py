@@ -165,7 +165,7 @@ def differences(values: Mapping[str, Value], facts: Facts) -> list[str]:
 
 
 def _unnamed_members(values: Mapping[str, Value], facts: Facts) -> list[str]:
-    """Return a line for each cycle error that does not name the members of its cycle, or the first ten."""
+    """Return a line for each cycle error that does not name the members of its cycle (at most the first ten)."""
     lines: list[str] = []
     for name in facts.sizes:
         reach = facts.reachable(name)

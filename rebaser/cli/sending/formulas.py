@@ -54,7 +54,7 @@ class TypedFormula:
 
     @classmethod
     def read(cls, text: str, named_inputs: NamedInputs) -> "TypedFormula":
-        """Parse `text`. Each id in backticks gets a name that occurs nowhere else in it."""
+        """Parse `text`. Each id in backticks gets a name that does not occur in `text`."""
         ids = list(dict.fromkeys(match[1] for match in _QUOTED_ID.finditer(text) if match[1] is not None))
         taken = {*_WORD.findall(_QUOTED_ID.sub(_blank, text)), *named_inputs}
         names: dict[str, str] = {}

@@ -63,7 +63,7 @@ class UpdateSource:
             raise CommandFailed(f"{self.name}, {error.message}{hint}; nothing was sent") from None
 
     async def batches(self, max_updates: int) -> AsyncGenerator["EncodedBatch", None]:
-        """Yield all updates, in order. Raises `UnprocessableError` for a bad line, unless `check` has found none."""
+        """Yield all updates, in order. Raises `UnprocessableError` for a bad line that `check` did not read."""
         if self._spool is not None:
             for batch in self._spool:
                 yield batch

@@ -1,7 +1,7 @@
 """Glob patterns: matches an id against one glob, and finds which globs of a set match an id.
 
 Invariant: the time depends on the globs that match and on those that share segments (the parts between slashes) with
-the id, not on the number of globs. No glob takes more than about the square of the length of an id.
+the id, not on the number of globs. No glob takes more time than about the square of the length of an id.
 """
 
 import re
