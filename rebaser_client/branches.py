@@ -15,7 +15,7 @@ from rebaser_core.messages import EnqueueUpdatesResponse, Success
 
 
 class BranchOperations(ReadOperations):
-    """The operations of `RebaserClient`, its subclass, on branches."""
+    """The operations on branches. `RebaserClient` inherits them."""
 
     @abstractmethod
     async def enqueue_updates_with_reply(self, *args: Any, **options: Any) -> EnqueueUpdatesResponse:
@@ -39,14 +39,15 @@ class BranchOperations(ReadOperations):
     ) -> BranchInfo:
         """Create a change set with all values of `parent`, and wait until it exists.
 
-        It takes the same time however many values there are. From then on, both are edited independently.
+        This takes the same time however many values there are. From then on, both change sets are edited independently.
 
         - `parent`: None for a change set without values.
         - `at`: the position of the parent, a log sequence or a time with its time zone; None is now.
         - `target`: what the new change set is compared with: the parent, which is the default, or the target of the
           parent. In the second case it begins with all changes of the parent.
-        - `closed`: it accepts no edits, and so names a state of the parent.
-        - `or_use`: if the change set exists, and was created from the same parent, return it.
+        - `closed`: the change set accepts no edits, so that it names one state of the parent.
+        - `or_use`: if the change set exists, return it, provided that it was created from the same parent, with the same
+          target, and not from a position after `at`.
         - `wait`: `derived` also waits for derived values that were not up to date in the parent.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `exists`,
@@ -68,10 +69,10 @@ class BranchOperations(ReadOperations):
             if info is None or not same or (sequence is not None and info.origin_sequence > sequence):
                 raise
             return info
-        assert isinstance(response.status, Success)  # noqa: S101 - the method raises everything else
+        assert isinstance(response.status, Success)  # noqa: S101 - any other status is raised as an error
         created = response.status.commit
         if wait == "derived" and await self._owes(key, created):
-            # Nobody works on a change set that was only created. A request without updates makes a server load it.
+            # No server works on a change set that was only created. A request without updates makes a server load it.
             await self.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
         info = await self.branch(workspace, change_set, at=created)
         if info is None:

@@ -172,7 +172,7 @@ class RebaserClient(RevertOperations, BranchOperations):
     ) -> RequestId:
         """Store a request durably, publish a task for its change set, and return the request id.
 
-        - `request_id`: sends a request again that may or may not have arrived. By default, the id is new.
+        - `request_id`: sends a request again that may or may not have arrived. By default, a new id is created.
         - `from_change_set`: the change set that the updates come from. They are checked for conflicts.
         - `recompute`: computes derived values again after the updates, all or those of one function, even if their
           inputs did not change.
@@ -232,7 +232,7 @@ class RebaserClient(RevertOperations, BranchOperations):
     ) -> EnqueueUpdatesResponse:
         """Send a request, and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
-        Always returns a success. `action`: see `revert`. Raises the errors of `enqueue_updates`, and those below.
+        Always returns a success. `action`: what `revert` and `create_branch` send. Raises the errors of `enqueue_updates`, and those below.
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.
@@ -314,7 +314,7 @@ class RebaserClient(RevertOperations, BranchOperations):
         - `on_outcome`: called with each outcome, as soon as it is known.
 
         The errors of outcomes are those of `enqueue_updates_with_reply`. Raises only what `requests` and `on_outcome`
-        raise, and `UnprocessableError` for other arguments. If the call ends early, some of the requests may be
+        raise, and `UnprocessableError` for an invalid `wait`. If the call ends early, some of the requests may be
         applied later.
         """
         if wait not in MANY_WAITS:
@@ -357,7 +357,7 @@ class RebaserClient(RevertOperations, BranchOperations):
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
-    async def _enter(self, id_: RequestId, timeout: float) -> None:  # noqa: ASYNC109 - as above
+    async def _enter(self, id_: RequestId, timeout: float) -> None:  # noqa: ASYNC109 - the error must carry the request id
         """Wait until the request counts as in flight. The caller releases it from `_in_flight`."""
         try:
             await self._in_flight.enter(self._loop.time() + timeout)

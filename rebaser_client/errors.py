@@ -21,13 +21,13 @@ class NotAuthorized(NotConnectedError):  # noqa: N818 - a state of the connectio
     default_code = "not_authorized"
 
 
-class NotSecure(NotConnectedError):  # noqa: N818 - as above
+class NotSecure(NotConnectedError):  # noqa: N818 - a state of the connection
     """The NATS server does not offer TLS as required, or its certificate is not trusted."""
 
     default_code = "not_secure"
 
 
-class NotAllowed(RebaserError):  # noqa: N818 - as above
+class NotAllowed(RebaserError):  # noqa: N818 - a state of the connection
     """NATS accepted the credentials, but they do not allow `operation` on `subject`. Nothing was sent."""
 
     default_code = "not_allowed"
@@ -66,7 +66,7 @@ Scope: TypeAlias = Literal["change set", "all"]
 class QueueFull(TransientError):  # noqa: N818 - a state of the queue
     """The queue of the change set (`scope` is "change set") or of the installation ("all") is full. Nothing was stored.
 
-    Try again after `retry_after` seconds. It grows for as long as the queue stays full, and has jitter, so that callers
+    Try again after `retry_after` seconds. This delay grows for as long as the queue stays full, and has jitter, so that callers
     do not all return at once.
     """
 
@@ -95,7 +95,7 @@ class TooLarge(UnprocessableError):  # noqa: N818 - a state of the request
         self.limit = limit
 
 
-class RequestTimeout(TransientError):  # noqa: N818 - as above
+class RequestTimeout(TransientError):  # noqa: N818 - a state of the request
     """The request did not complete within the timeout.
 
     `commit` is None if no answer arrived. The request may still be applied; to find out, send it again with the same
@@ -116,7 +116,7 @@ class RequestTimeout(TransientError):  # noqa: N818 - as above
         self.commit = commit
 
 
-class RequestRejected(RebaserError):  # noqa: N818 - as above
+class RequestRejected(RebaserError):  # noqa: N818 - a state of the request
     """The request was rejected, and nothing was applied. Sending it again does not help; `response` says why."""
 
     disposition: ClassVar[Disposition] = Disposition.REJECT

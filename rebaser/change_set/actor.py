@@ -74,7 +74,7 @@ class Actor:
                 if self.state.holds_slot is not self._holds_slot:
                     self._holds_slot = not self._holds_slot
                     self._changed(self._holds_slot)
-        except Exception as error:  # noqa: BLE001 - the poster is not at fault: `run` raises it
+        except Exception as error:  # noqa: BLE001 - the poster is not at fault: `run` raises the error
             self._failure = error
         finally:
             self._stepping = False

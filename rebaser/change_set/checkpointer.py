@@ -39,7 +39,7 @@ async def write(context: Context, commits: CommitLog, *, full: bool = False) -> 
 
 
 async def _purge_through(context: Context, commits: CommitLog) -> int:
-    """Return the log sequence up to which the log is to be purged, 0 for not at all."""
+    """Return the log sequence of the last message to purge; 0 if nothing is to be purged."""
     marks, weight, retention = commits.state.marks, commits.state.weight, context.settings.retention()
     through, at_most = (purge_through(marks, weight, retention, crowded=crowded) for crowded in (False, True))
     if through < at_most and is_crowded(await context.js.stream_info(context.subjects.commits_stream)):

@@ -116,11 +116,11 @@ class CommitLog:
         self._viewing = anyio.Lock()
         self._settling = anyio.CancelScope(shield=True)
         self._abandoned = False
-        self.handed_over = False  # a `create` commit was appended, and nothing can be appended after it here
+        self.handed_over = False  # this owner appended a `create` commit, and must not append anything after it
 
     @property
     def tail_max(self) -> int:
-        """Bytes above which the copied commits of a `create` commit go to a blob, whatever the thresholds are."""
+        """Bytes above which a `create` commit's copied commits, or the addresses in a header, always go to a blob."""
         return self._inline_max // 4
 
     def append_lock(self) -> asyncio.Lock:
@@ -173,7 +173,7 @@ class CommitLog:
         )
 
     def _about_branch(self, kind: Kind, delta: Any, checkpoint: CheckpointRef | None) -> dict[str, Any]:
-        """Return the fields of a commit that say in which branch it is, and what its headers tell of history."""
+        """Return those fields of a commit that are only in headers and describe its branch and its history."""
         state, branch = self.state, self.state.branch
         if not self.history or kind is Kind.CREATE:
             return {}
@@ -292,7 +292,7 @@ class CommitLog:
     async def _settle(self, encoded: EncodedCommit) -> int:
         """Repeat an append whose answer was given up because the caller is cancelled.
 
-        Only a cancelled append enters a shield, because a shield costs a twentieth of a request.
+        Only a cancelled append enters a shield, because entering one takes a twentieth of the time of a request.
         """
         with anyio.CancelScope(shield=True) as self._settling:
             return await self._publish(encoded, may_have_landed=True)
@@ -340,7 +340,7 @@ class CommitLog:
     async def _find_landed(self, commit_id: str) -> int:
         """Return the sequence of our commit, which can only be the first message after the expected sequence.
 
-        Raises `FencedError` if that message is another one.
+        Raises `FencedError` if that message is not our commit.
         """
         while True:
             self._check_abandoned()

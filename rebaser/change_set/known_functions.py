@@ -6,7 +6,7 @@ from rebaser.dvu.functions.registry import registry
 from rebaser_core.state.change_set import ChangeSetState
 
 MAX_NAMED = 20  # functions in one header
-MAX_NAMED_CHARACTERS = 2000
+MAX_NAMED_CHARACTERS = 2000  # of all these names together
 
 
 async def load_functions() -> None:
@@ -16,7 +16,7 @@ async def load_functions() -> None:
 
 
 def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
-    """Return the functions of values in `state` that this server lacks, at most `MAX_NAMED`."""
+    """Return the functions of values in `state` that this server lacks, as many as a header may name."""
     room = MAX_NAMED_CHARACTERS
     names: list[str] = []
     for name in sorted(state.cells.unknown_functions(registry().functions)):

@@ -120,7 +120,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The server asks the owner to end: for a shutdown, to yield, or because its lease ran out (`FENCED`)."""
+    """The owner has to end: for a shutdown, to yield, or because it no longer holds its task (`FENCED`)."""
 
     reason: Reason
 

@@ -10,13 +10,14 @@ from rebaser_core.commit import Commit
 from rebaser_core.messages import encode_addresses
 from rebaser_core.messages.branch_headers import LIST, MAX_ADDRESSES
 
-ADDRESS_BYTES = 72  # of an address in a header
+ADDRESS_BYTES = 72  # bytes that one address takes in a header
 
 
 async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> Commit:
     """Return `commit` with the addresses of the blobs that hold its parts, besides those that it names already.
 
-    Above `max_bytes` in a header, they are listed in a blob. Raises `TransientError` if that cannot be stored.
+    If they are too many for a header, or would take more than `max_bytes` there, they are listed in a blob, and the
+    header names that blob. Raises `TransientError` if the blob cannot be stored.
     """
     parts = (commit.delta_blob, commit.before_blob, commit.origin.tail_blob if commit.origin else None)
     addresses = dict.fromkeys([*commit.blobs, *(part.address for part in parts if part is not None)])

@@ -1,4 +1,4 @@
-"""Reads what a new change set is created from: the newest commit of the parent, and the commits behind its checkpoint.
+"""Reads what a new change set is created from: a commit of the parent, its checkpoint, and the commits after that.
 
 Invariant: what is read is one position of the parent's log, without a gap. The parent's owner is not asked, and its log
 is not pinned: from then on, the new change set needs the blobs that its first commit names, and nothing else.
@@ -46,12 +46,12 @@ _Message: TypeAlias = tuple[int, dict[str, str], bytes]
 async def read_fork(
     context: Context, key: ChangeSetKey, create: Create, state: ChangeSetState, inline_max: int
 ) -> Fork:
-    """Return what the `create` commit of `key` has to say. `state`: what its log says so far.
+    """Return what the `create` commit of `key` must contain. `state`: the state of `key` before that commit.
 
     Above `inline_max` (bytes), copied commits go to a blob.
 
-    Raises `UnprocessableError`: `exists`, `self`, `no_such_change_set`, `not_its_target`, `no_such_position`, and
-    `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob cannot be read, and
+    Raises `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`, `no_such_position`,
+    or `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob cannot be read, and
     `UnsupportedVersion` for a commit of a newer version.
     """
     if create.parent == key.change_set:
@@ -73,7 +73,7 @@ async def read_fork(
 
 
 def _check_new(key: ChangeSetKey, state: ChangeSetState) -> None:
-    """Raise `UnprocessableError` (`exists`) unless nothing was ever applied here."""
+    """Raise `UnprocessableError` (`exists`) if `key` has had edits, was created, or has refused too many requests."""
     name, branch = f"{key.workspace}/{key.change_set}", state.branch
     if branch is not None and branch.origin:
         about = f"created from {branch.origin}@{branch.origin_sequence}, {branch.status}"
@@ -130,7 +130,7 @@ class _Parent:
             commit = reader.decode(message.sequence, message.headers, message.data)
             if commit is not None:
                 return message, commit
-            message = await reader.newest(self._parent, message.sequence - 1)  # it was no commit
+            message = await reader.newest(self._parent, message.sequence - 1)  # the message is not a commit
         name = f"{self._parent.workspace}/{self._parent.change_set}"
         when = "" if at is None else f" at {at_text(at)}"
         raise UnprocessableError(f"there is no change set {name}{when}", code="no_such_change_set")
@@ -142,15 +142,15 @@ class _Parent:
             return parent, sequence
         if branch is not None and branch.target == wanted:
             return wanted, branch.base
-        other = f", and {branch.target} is" if branch is not None and branch.target else ""
+        other = f"; its target is {branch.target}" if branch is not None and branch.target else ""
         raise UnprocessableError(f"{wanted} is not the target of {parent}{other}", code="not_its_target")
 
     async def _tail(
         self, message: StoredMessage, commit: Commit
     ) -> tuple[tuple[TailRow, ...], BlobRef | None, tuple[str, ...]] | None:
-        """Return the commits behind the checkpoint, in the message or in a blob, and the blobs that they need.
+        """Return copies of the commits after the checkpoint, as rows or as a blob, and the blobs that the copies need.
 
-        Returns None if they are too large to be copied.
+        Returns None if the commits are too large to be copied.
         """
         after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
         messages = await self._messages(message, commit, after)
@@ -171,7 +171,7 @@ class _Parent:
         return (), BlobRef(await self._context.blobs.put(data), len(data)), needed
 
     async def _messages(self, newest: StoredMessage, commit: Commit, after: int) -> Sequence[_Message] | None:
-        """Return the messages behind the checkpoint at `after`; None if they are too large to be copied."""
+        """Return the messages after the checkpoint at `after`; None if they are too large to be copied."""
         last: _Message = (newest.sequence, dict(newest.headers), newest.data)
         if commit.kind is Kind.CREATE or (not commit.begin and commit.previous == after):
             return [last]
@@ -207,7 +207,7 @@ class _Parent:
                 rows += () if origin is None else origin.tail
             rows.append(copy_row(sequence, headers, data))
             needed |= dict.fromkeys(await self._named(headers))
-            blobs = (commit.delta_blob, commit.before_blob)  # older servers do not name them
+            blobs = (commit.delta_blob, commit.before_blob)  # older servers do not name them in headers
             needed |= dict.fromkeys([blob.address for blob in blobs if blob is not None])
         return tuple(rows), tuple(needed)
 
@@ -218,7 +218,7 @@ class _Parent:
         return addresses
 
     async def _all_needed(self, checkpoint: CheckpointRef | None, needed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `needed` with the blobs of the checkpoint, if no header named them: an older server wrote it."""
+        """Return `needed` with the blobs of the checkpoint, which the headers of older servers do not name."""
         if checkpoint is None or checkpoint.address in needed:
             return needed
         newest = await self._context.blobs.get(checkpoint.address, max_bytes=MAX_BLOB)

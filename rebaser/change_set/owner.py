@@ -58,7 +58,7 @@ RETRY_LOAD = 0.5  # seconds until a task that failed twice is redelivered; doubl
 RETRY_LOAD_MAX = 5.0  # seconds
 DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that could not be stored is sent again; doubled each time
 DEAD_LETTER_RETRY_MAX = 5.0  # seconds
-LARGE = 100_000  # values of a change set
+LARGE = 100_000  # values; a change set with more of them is kept out of garbage collections
 
 T = TypeVar("T")
 
@@ -259,7 +259,7 @@ class Owner(Actor):
 
     async def _decide(self) -> Event:
         consumer, processor, commits = self._consumer, self._processor, self._commits
-        assert consumer is not None  # noqa: S101 - set by `_load`, which ran first, as the others are
+        assert consumer is not None  # noqa: S101 - `_load` ran first, and sets all three
         assert processor is not None  # noqa: S101
         assert commits is not None  # noqa: S101
         settings = self._context.settings
@@ -285,7 +285,7 @@ class Owner(Actor):
 
     async def _run_dvu(self) -> None:
         commits, dvu = self._commits, self._dvu
-        assert commits is not None  # noqa: S101 - as above
+        assert commits is not None  # noqa: S101 - `_load` ran first, and sets both
         assert dvu is not None  # noqa: S101
         event: Event = DvuFailed()
         try:
@@ -332,7 +332,7 @@ class Owner(Actor):
             self._start_job(self._write_checkpoint, commits)
 
     def _start_job(self, run: Callable[[T], Coroutine[Any, Any, None]], argument: T) -> None:
-        assert self.group is not None  # noqa: S101 - as above
+        assert self.group is not None  # noqa: S101 - set by `run`
         self.post(JobStarted())
         self.group.start_soon(run, argument)
 

@@ -52,7 +52,7 @@ class PoisonDetector:
     """Decides for one owner which requests are attempted alone, and which ones are rejected.
 
     `redelivered`: the task had an owner before, which may have died. `after`: the highest request sequence that is
-    decided. `until`: the last one that was queued when this owner loaded. `hung` returns whether this owner stalled and
+    decided. `until`: the last sequence of the request stream when this owner loaded. `hung` returns whether this owner stalled and
     lost its lease.
     """
 

@@ -90,8 +90,8 @@ class Processor:
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order, as many as one commit may hold.
 
-        Raises `QueueBlocked`, after everything in front of the blocking request is done. Raises `FencedError`. Raises
-        `TransientError`, with nothing decided.
+        Raises `QueueBlocked`, after everything in front of the blocking request is done. Raises `FencedError` if
+        another owner has taken over, and `TransientError` in an outage, with nothing decided.
         """
         count = self._detector.batchable_prefix(messages)
         if count:
@@ -150,7 +150,7 @@ class Processor:
         return requests, None
 
     async def _with_sources(self, request: QueuedRequest) -> QueuedRequest:
-        """Return a request that is decided alone with what it needs of logs, unless it is decided already."""
+        """Add to a revert or creation what it needs from logs, unless the request is decided already."""
         state = self._commits.state
         recorded = recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive)
         if recorded is not None or request.sequence <= self.epoch.sequence:
@@ -283,9 +283,9 @@ class Processor:
         return Attempt(message.stream_sequence, 0, waiting_since)
 
     def _expired(self, deferred: DeferredRequest, message: Message) -> QueuedRequest | None:
-        """Return the request, to be decided dead, if it has blocked the queue for too long; None if it may still wait.
+        """Return the request if it is decided already, or is to be decided dead because it blocked the queue for too long.
 
-        No request is given up because of an outage or a deployment.
+        None if it may still wait. No request is given up because of an outage or a deployment.
         """
         state, settings, error, request = self._commits.state, self._context.settings, deferred.error, deferred.request
         if recorded_outcome(state, self.epoch, request.request_id, request.sequence, request.redrive) is not None:
@@ -303,7 +303,10 @@ class Processor:
     async def _block(
         self, deferred: DeferredRequest, message: Message, suspicion: Suspicion, dead: list[PendingDeadLetter]
     ) -> QueueBlocked:
-        """Record one more attempt, so that the time for which a request blocks is bounded across owners."""
+        """Record one more attempt, so that the time for which a request blocks is bounded across owners.
+
+        Return the error to raise.
+        """
         commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
         first = self._first_attempt(deferred, message)
         # If this clock is behind that of the owner that recorded the first attempt, the wait begins now.

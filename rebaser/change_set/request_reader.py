@@ -118,9 +118,9 @@ class RequestReader:
         )
 
     async def with_sources(self, request: QueuedRequest, state: ChangeSetState, inline_max: int) -> QueuedRequest:
-        """Return a request that is decided alone with what it needs of logs, or with the reason for its refusal.
+        """Return a revert or creation with what it needs from logs, or with the reason why it is refused.
 
-        `state`: that of the change set. Above `inline_max` (bytes), copied commits go to a blob. Raises
+        `state`: the state of the change set. Above `inline_max` (bytes), copied commits go to a blob. Raises
         `DeferredRequest`, or `TransientError` in an outage.
         """
         settings = self._context.settings
@@ -132,7 +132,7 @@ class RequestReader:
                 if request.create is not None:
                     fork = await read_fork(self._context, self._key, request.create, state, inline_max)
                     return replace(request, fork=fork)
-                assert request.reverts is not None  # noqa: S101 - the other of the two
+                assert request.reverts is not None  # noqa: S101 - it is a revert if it is no creation
                 _check_own(request.reverts, state)
                 patch = await read_patch(self._context, self._key, request.reverts, state.last)
                 return replace(request, patch=patch)
@@ -169,9 +169,9 @@ def _check_own(reverts: Reverts, state: ChangeSetState) -> None:
     branch = state.branch
     if branch is not None and reverts.first <= branch.birth:
         raise UnprocessableError(
-            f"commit {branch.birth} created this change set; what is older can only be taken back in {branch.origin}"
+            f"commit {branch.birth} created this change set; older commits can only be taken back in {branch.origin}"
             if branch.origin
-            else f"commit {branch.birth} created this change set",
+            else f"commit {branch.birth} created this change set, and cannot be taken back",
             code="purged",
         )
 

@@ -1,6 +1,7 @@
-"""Reads the commits that a revert takes back, and builds the patch that does so.
+"""Reads the commits that a revert takes back, and builds the patch that undoes them.
 
-Invariant: the patch is complete or there is none. Each commit follows the one before it, and says what it replaced.
+Invariant: the patch is complete, or there is none. It is built only if each commit follows the one before it and says
+what it replaced.
 """
 
 from rebaser.runtime.context import Context
@@ -18,12 +19,15 @@ MAX_BYTES = 128 * 1024 * 1024  # bytes of the commits that one request may take 
 async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
     """Return the patch that takes back the edits of `reverts`. `newest`: log sequence of the newest commit of `key`.
 
-    Raises `UnprocessableError`: `no_such_position` for a commit that the log has not reached, `no_such_request`,
-    `purged` if a commit is gone or does not say what it replaced, and `too_large`. Raises `TransientError` if the log
+    Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`,
+    `no_such_request` if no commit decided the request, `purged` if a commit is gone or does not say what it replaced,
+    and `too_large`. Raises `TransientError` if the log
     or a blob cannot be read.
     """
     if reverts.last > newest:
-        raise UnprocessableError(f"the log ends at {newest}, before {reverts.last}", code="no_such_position")
+        raise UnprocessableError(
+            f"the log ends at commit {newest}, before commit {reverts.last}", code="no_such_position"
+        )
     reader, limits, subjects = context.reader, context.settings.limits, context.subjects
     effect, room, previous = NetEffect(), MAX_BYTES, None
     async with OrderedConsumer(

@@ -49,7 +49,7 @@ class SerialDvu:
         self._records_attempts = redelivered or DVU_ATTEMPT in commits.state.attempts
 
     def deferral(self) -> float:
-        """Return the seconds until the first update may start; report a deferral in the log and the status."""
+        """Return the seconds until the first update may start. A deferral is logged, and shown in the status."""
         context, attempt = self._context, self._last_attempt()
         excess = attempt.deaths - context.settings.max_deaths
         if excess < 0 or not self._commits.state.owes:

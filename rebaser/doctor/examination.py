@@ -195,7 +195,7 @@ class _Examiner:
         except TransientError as error:
             if error.code not in (*LASTING_CODES, BrokenChain.default_code):
                 raise
-            problem = f"creates the change set from what cannot be read: {error.message}"
+            problem = f"creates the change set from commits that cannot be read: {error.message}"
             self._examination.findings.append(
                 Finding(message.sequence, problem, Cost.EDITS, summarize_commit(created), message.time_ns)
             )
@@ -204,7 +204,7 @@ class _Examiner:
         return state
 
     async def _fold(self, messages: list[LogMessage], queue: Applied, contained: int) -> None:
-        """Fold the messages behind log sequence `contained`, which the state contains already."""
+        """Fold the messages after log sequence `contained`, which the state contains already."""
         examination = self._examination
         known = {
             commit_identity(message.commit): message.sequence

@@ -37,10 +37,10 @@ ATTEMPTS = 3  # to read a log that is purged meanwhile
 class BranchInfo:
     """A change set as its newest commit describes it: at log sequence `sequence`, stored at `time`.
 
-    - `origin` and `origin_sequence`: the change set that it was created from, and the log sequence of it. `origin` is
-      None if it began empty.
-    - `target` and `base`: the change set that it branches from, and the log sequence up to which it contains the
-      commits of the target. `target` is None if it has none.
+    - `origin` and `origin_sequence`: the change set that this one was created from, and at which of its log sequences.
+      `origin` is None if this one began empty.
+    - `target` and `base`: the change set that this one branches from, and the log sequence up to which it contains the
+      commits of the target. `target` is None if it branches from none.
     - `status`: `open`, or `kept` if it was closed when it was created.
     - `changes`: how many values were edited since the base; some of them may have their definition of the base again.
     - `behind`: whether the target was edited after the base.
@@ -79,7 +79,7 @@ class BranchChange:
 
 @dataclass(frozen=True, slots=True)
 class BranchDiff:
-    """What a branch changed since its base, by id. `target_sequence`: the newest commit of the target that was read."""
+    """What a branch changed since its base, by id. `target_sequence`: where `theirs` was read in the target."""
 
     info: BranchInfo
     target_sequence: int
@@ -163,12 +163,12 @@ class BranchReader:
         )
 
     async def _changes(self, key: ChangeSetKey, sequence: int) -> dict[str, tuple[Any, Any]]:
-        """Return the ids edited in the branch as of its commit `sequence`, each with its definition at the base and
-        now."""
+        """Return the ids edited in the branch as of its commit `sequence`, each with its definitions at the base
+        and at that commit."""
         for _ in range(ATTEMPTS):
             try:
                 found = await self._folded(key, sequence)
-            except _GapError:  # it was purged meanwhile, or a commit does not say what it replaced
+            except _GapError:  # the log was purged meanwhile, or a commit does not say what it replaced
                 continue
             if found is not None:
                 return found
@@ -226,8 +226,10 @@ class BranchReader:
     async def _theirs(
         self, target: ChangeSetKey, base: int, ids: Mapping[str, object]
     ) -> tuple[int, dict[str, Definition | None]]:
-        """Return the newest commit of `target`, and the definitions that it has there of those of `ids` that it edited
-        after `base`."""
+        """Return the newest log sequence of `target`, and its definitions of those `ids` that it edited after `base`.
+
+        If its commits do not suffice, the definitions of all `ids` are returned.
+        """
         theirs: dict[str, Definition | None] = {}
         newest, oldest = 0, base + 1
         async with aclosing(self._commits.back(target)) as commits:
@@ -245,7 +247,7 @@ class BranchReader:
         if oldest <= base:
             return newest, theirs
         state = (await (await self._states()).load(target)).state
-        return state.last, {id_: state.cells.update(id_) for id_ in ids}  # type: ignore[misc] # no removal either
+        return state.last, {id_: state.cells.update(id_) for id_ in ids}  # type: ignore[misc] # none is a removal
 
 
 class _GapError(Exception):
@@ -280,7 +282,7 @@ class _Fold:
 def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Mapping[str, str]) -> BranchInfo:
     try:
         branch: BranchSummary | None = read_branch(headers)
-    except RebaserError:  # damaged, or of a newer server: the others are shown all the same
+    except RebaserError:  # the headers are damaged, or from a newer server: the change set is listed all the same
         branch = None
     if branch is None:
         return BranchInfo(workspace, name, sequence, time)

@@ -73,7 +73,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a request, or all that lies between two positions, did to the definition of `id`.
+    """What a request, or all commits between two positions, did to the definition of `id`.
 
     `known`: whether `before` is known. None in `before` or `after` means that the value did not exist.
     """
@@ -189,7 +189,7 @@ class LogHistory:
         try:
             inherited = state.branch is not None and sequence < state.branch.birth
             shown = await self.show(await self._commits.key_of(key, sequence) if inherited else key, sequence)
-        except UnprocessableError:  # it is gone, or cannot be found
+        except UnprocessableError:  # the commit is gone, or cannot be found
             return found
         mine = [one for one in shown.requests if any(change.id == id_ for change in one.changes)]
         request = (mine[-1].decision, mine[-1].author) if mine else None
@@ -250,7 +250,7 @@ class LogHistory:
                         before[id_] = stood.get(id_)  # type: ignore[assignment] # nothing in it is a removal
                 await cooperate()
             else:
-                if low:  # the log begins after it
+                if low:  # the log begins after `low`
                     return None
         if first > last:
             before, after = after, before
