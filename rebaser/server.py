@@ -66,9 +66,9 @@ class Server:
         self._slots = SlotCount(context.settings.concurrency, context.memory)
         self._garbage = FrozenGarbage()
         self._slots_taken = 0
-        self._started = 0  # owners in this slice
+        self._started = 0  # owners that were started in this slice
         self._slice_full = anyio.Event()
-        self._tasks_requested = 0  # and not delivered yet
+        self._tasks_requested = 0  # tasks that were requested and not delivered yet
         self._overbooked = 0  # how many tasks to request beyond the free slots
         self._stopping = False
         self._ended = anyio.Event()  # set when an owner ends

@@ -1,4 +1,4 @@
-"""Delays between retries: exponential backoff with jitter. The only one in Rebaser.
+"""Delays between retries: exponential backoff with jitter.
 
 Jitter keeps clients apart that failed at the same moment, for example when a server restarted: without it they would
 all return at the same moment, too.

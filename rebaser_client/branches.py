@@ -46,8 +46,8 @@ class BranchOperations(ReadOperations):
         - `target`: what the new change set is compared with: the parent, which is the default, or the target of the
           parent. In the second case it begins with all changes of the parent.
         - `closed`: the change set accepts no edits, so that it names one state of the parent.
-        - `or_use`: if the change set exists, return it, provided that it was created from the same parent, with the same
-          target, and not from a position after `at`.
+        - `or_use`: if the change set exists, return it, provided that it was created from the same parent, with the
+          same target, and not from a position after `at`.
         - `wait`: `derived` also waits for derived values that were not up to date in the parent.
 
         Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `exists`,

@@ -232,7 +232,8 @@ class RebaserClient(RevertOperations, BranchOperations):
     ) -> EnqueueUpdatesResponse:
         """Send a request, and wait until its commit is durable (`applied`) or covered by a DVU (`derived`).
 
-        Always returns a success. `action`: what `revert` and `create_branch` send. Raises the errors of `enqueue_updates`, and those below.
+        Always returns a success. `action`: what `revert` and `create_branch` send. Raises the errors of
+        `enqueue_updates`, and those below.
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.

@@ -66,8 +66,8 @@ Scope: TypeAlias = Literal["change set", "all"]
 class QueueFull(TransientError):  # noqa: N818 - a state of the queue
     """The queue of the change set (`scope` is "change set") or of the installation ("all") is full. Nothing was stored.
 
-    Try again after `retry_after` seconds. This delay grows for as long as the queue stays full, and has jitter, so that callers
-    do not all return at once.
+    Try again after `retry_after` seconds. This delay grows for as long as the queue stays full, and has jitter, so that
+    callers do not all return at once.
     """
 
     default_code = "queue_full"

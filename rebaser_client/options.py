@@ -63,5 +63,5 @@ def author_option(options: ClientOptions) -> str:
     """Return the author of requests that name none. Raises `ConfigError` for one that no request can have."""
     author = options.get("author", "")
     if not isinstance(author, str) or len(author) > MAX_AUTHOR:
-        raise ConfigError(f"author must be a text of up to {MAX_AUTHOR} characters")
+        raise ConfigError(f"author must be a string of up to {MAX_AUTHOR} characters")
     return author

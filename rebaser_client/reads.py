@@ -40,7 +40,7 @@ STATES = "rebaser_client.log.reader"  # the module that loads states
 
 
 class ReadOperations:
-    """The read-only operations of `RebaserClient`, its subclass."""
+    """The read-only operations. `RebaserClient` inherits them."""
 
     def __init__(
         self, connection: Connection, subjects: Subjects, blobs: BlobStore, limits: Limits, group: TaskGroup

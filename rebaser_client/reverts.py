@@ -27,9 +27,9 @@ class RevertOptions(TypedDict, total=False):
 
 
 class RevertOperations(ReadOperations):
-    """The operations of `RebaserClient`, its subclass, that take edits back."""
+    """The operations that take edits back. `RebaserClient` inherits them."""
 
-    _author = ""  # of requests that name none
+    _author = ""  # the author of requests that name none
 
     @abstractmethod
     async def _send_revert(

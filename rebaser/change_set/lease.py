@@ -66,8 +66,8 @@ class Lease:
     async def release(self) -> None:
         """Ack the task; return when NATS has confirmed it and the stream's leader reports that the message is gone.
 
-        Gives up after `ACK_ATTEMPTS` attempts. Once the task is acked, this waits even if the lease is lost meanwhile: no other task can be published while the
-        message is there.
+        Gives up after `ACK_ATTEMPTS` attempts. Once the task is acked, this waits even if the lease is lost meanwhile:
+        no other task can be published while the message is there.
         """
         task, subjects, acked = self.task, self._subjects, False
         backoff = Backoff(ACK_RETRY)

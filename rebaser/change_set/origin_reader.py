@@ -50,9 +50,9 @@ async def read_fork(
 
     Above `inline_max` (bytes), copied commits go to a blob.
 
-    Raises `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`, `no_such_position`,
-    or `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob cannot be read, and
-    `UnsupportedVersion` for a commit of a newer version.
+    Raises `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`,
+    `no_such_position`, or `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob
+    cannot be read, and `UnsupportedVersion` for a commit of a newer version.
     """
     if create.parent == key.change_set:
         raise UnprocessableError("a change set cannot be created from itself", code="self")

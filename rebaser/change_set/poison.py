@@ -52,8 +52,8 @@ class PoisonDetector:
     """Decides for one owner which requests are attempted alone, and which ones are rejected.
 
     `redelivered`: the task had an owner before, which may have died. `after`: the highest request sequence that is
-    decided. `until`: the last sequence of the request stream when this owner loaded. `hung` returns whether this owner stalled and
-    lost its lease.
+    decided. `until`: the last sequence of the request stream when this owner loaded. `hung` returns whether this owner
+    stalled and lost its lease.
     """
 
     def __init__(

@@ -283,7 +283,7 @@ class Processor:
         return Attempt(message.stream_sequence, 0, waiting_since)
 
     def _expired(self, deferred: DeferredRequest, message: Message) -> QueuedRequest | None:
-        """Return the request if it is decided already, or is to be decided dead because it blocked the queue for too long.
+        """Return the request if it is decided already, or has blocked the queue for too long and is to be decided dead.
 
         None if it may still wait. No request is given up because of an outage or a deployment.
         """

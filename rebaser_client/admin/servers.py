@@ -36,7 +36,7 @@ class Signature:
 class ServerInfo:
     """A live server.
 
-    - `owned`, `slots`: how many change sets it owns, and how many it can own.
+    - `owned`, `slots`: how many change sets it owns, and on how many it can work at once.
     - `dvu`: the state of its DVU engine. `updates`: its long DVUs.
     - `sweeper`: whether it is the sweeper. `durability`: its setting, or None.
     - `trouble`: the latest problem that stopped one of its change sets, or empty.

@@ -39,7 +39,8 @@ class StreamStatus:
     - `copies_behind`: copies that are offline or have not caught up.
     - `percent_full`: how much is used of the limit that is closest to being reached; None without limits.
     - `newest`: the cost of its newest message.
-    - `retention`, `discard`: its NATS policies: when messages are removed, and which are removed when it is full.
+    - `retention`, `discard`: its NATS policies: when messages are removed, and whether a full stream removes old ones
+      or refuses new ones.
     - `max_age`, `duplicate_window`: seconds. 0 means that messages do not expire, and no duplicate window.
     """
 

@@ -31,7 +31,7 @@ ROLLUP = {"Nats-Rollup": "sub"}
 MAX_DESCRIPTION = 64 * 1024  # bytes; ours have a few hundred
 TRIES = 5
 PUT_RETRY = 0.05  # seconds before the second attempt; doubled each time
-DESCRIPTION_RETRY = 0.1  # the same, for the description
+DESCRIPTION_RETRY = 0.1  # the same for an attempt to publish the description
 SILENCE = 10.0  # seconds without a chunk after which it counts as missing
 
 _NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")

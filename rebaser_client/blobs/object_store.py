@@ -37,7 +37,7 @@ class ObjectStoreBlobs:
         try:
             parts = urlsplit(url)
         except ValueError:
-            raise ConfigError("the blob store is not a valid URL") from None  # not shown: it may contain a secret
+            raise ConfigError("the URL of the blob store is not valid") from None  # not shown: it may contain a secret
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         if parts.scheme not in SCHEMES:
             raise ConfigError(

@@ -18,8 +18,8 @@ class BlobMissing(TransientError):  # noqa: N818 - a state of the store
     default_code = "blob_missing"
 
 
-class BlobCorrupt(TransientError):  # noqa: N818 - as above
-    """The content stored at the address does not have its hash. Another attempt may read it intact."""
+class BlobCorrupt(TransientError):  # noqa: N818 - a state of the blob
+    """The content stored at the address does not match the hash in the address. Another attempt may read it intact."""
 
     default_code = "blob_corrupt"
 
@@ -43,7 +43,7 @@ class BlobStore(Protocol):
 def verify(address: str, data: bytes) -> bytes:
     """Return `data` if it has the hash in `address`; otherwise raise `BlobCorrupt`."""
     if address_of(data) != address:
-        raise BlobCorrupt(f"blob {address} does not have its hash")
+        raise BlobCorrupt(f"the content of blob {address} does not match its hash")
     return data
 
 

@@ -1,6 +1,6 @@
 """Reads the commits of a change set: the newest one, the newest at a position and those before it, or new ones.
 
-Invariant: a damaged commit is never skipped. This module needs no state, and so not NumPy: `reader` folds the commits.
+Invariant: a damaged commit is never skipped. This module needs no state, and so no NumPy: `reader` folds the commits.
 """
 
 from collections import deque
@@ -28,8 +28,8 @@ MAX_BLOB = 2**31  # bytes
 FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
 DAMAGED = "damaged_commit"
 SINGLY = 2  # commits that are read one by one, because many callers take no more
-FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits that a page is meant to have: each has `GROWTH` times more
-MAX_SPREAD = 64  # sequences of the stream for one commit of the log, at most, when the span of a page is estimated
+FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits per page: the first one, the largest, growth
+MAX_SPREAD = 64  # stream sequences per commit of the log; a higher estimate is not used to choose the span of a page
 PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # of the times that people and programs give
 
@@ -115,7 +115,7 @@ class CommitReader:
             if taken < SINGLY:
                 page = await self._page(key, previous, previous)
                 continue
-            # The server sends everything after the beginning of a page, also what is newer than the page, until it
+            # The server sends everything after the beginning of a page, including what is newer than the page, until it
             # is told to stop. So few large pages are better than many small ones.
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
@@ -139,7 +139,7 @@ class CommitReader:
     async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
         """Return the oldest position whose state can be read, and when its commit was stored; None for an empty log.
 
-        Reads the log from its beginning up to there. That position comes after the commits appended while the oldest
+        Reads the log from its beginning up to that position, which comes after the commits appended while the oldest
         checkpoint in use was being written.
         """
         newest = await self.newest(key)
@@ -163,7 +163,7 @@ class CommitReader:
         return PositionPurged(key, at, await self.oldest_readable(key))
 
     async def check_readable(self, key: ChangeSetKey, at: At) -> None:
-        """Raise `PositionPurged` if the log that the state at `at` needs is gone."""
+        """Raise `PositionPurged` if the part of the log that the state at `at` needs is gone."""
         message = await self.newest(key, at)
         oldest = await self._js.next(self._subjects.commits_stream, self._subjects.commits(key), 1)
         if message is None or oldest is None:
@@ -198,7 +198,7 @@ class CommitReader:
         return await self._scan_previous(key, message.sequence)
 
     async def _scan_previous(self, key: ChangeSetKey, sequence: int) -> int:
-        """Return the sequence of the message before `sequence`, at which there is one; reads the log."""
+        """Return the sequence of the message before the one at `sequence`, 0 if there is none in the log; reads the log."""
         previous = 0
         async with aclosing(self._messages(key, sequence)) as messages:
             async for earlier in messages:
@@ -231,7 +231,7 @@ class CommitReader:
         return page
 
     async def _messages(self, key: ChangeSetKey, last: int) -> AsyncGenerator[Message, None]:
-        """Yield the messages of the log of `key` from its beginning up to sequence `last`, at which there is one."""
+        """Yield the messages of the log of `key` from its beginning up to the one at sequence `last`, which must exist."""
         async with self._consumer(key, 1) as consumer:
             async for message in consumer:
                 await cooperate()

@@ -39,7 +39,8 @@ LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt") 
 class LoadedState:
     """A loaded state.
 
-    `weight`: bytes of the log after its checkpoint, with `COMMIT_OVERHEAD`. `chain`: the parts of the checkpoint.
+    `weight`: bytes of the log after its checkpoint, plus `COMMIT_OVERHEAD` for each commit. `chain`: the parts of the
+    checkpoint.
     """
 
     state: ChangeSetState
@@ -203,6 +204,6 @@ class LogReader(CommitReader):
 
 
 def _weight(commit: Commit, data: bytes) -> int:
-    """Return what a message with the payload `data`, and the blob it names, add to the weight of a log, in bytes."""
+    """Return what a message with the payload `data`, and the blobs of its commit, add to the weight of a log, in bytes."""
     tail = None if commit.origin is None else commit.origin.tail_blob
     return len(data) + COMMIT_OVERHEAD + sum(blob.size for blob in (commit.delta_blob, tail) if blob)

@@ -90,7 +90,7 @@ async def find_redo(
                 try:
                     taken_back = await commit_at(entry.reverts.first)
                 except PositionPurged:
-                    continue  # nobody can tell whether it was an undo
+                    continue  # nobody can tell whether this revert was an undo or a redo
                 if taken_back is not None and taken_back.reverts is None:
                     return UndoStep(entry, decision, who)
     return None
