@@ -198,7 +198,7 @@ class CommitReader:
         return await self._scan_previous(key, message.sequence)
 
     async def _scan_previous(self, key: ChangeSetKey, sequence: int) -> int:
-        """Return the sequence of the message before the one at `sequence`, 0 if there is none in the log; reads the log."""
+        """Return the sequence of the message before the one at `sequence`, 0 if the log has none; reads the log."""
         previous = 0
         async with aclosing(self._messages(key, sequence)) as messages:
             async for earlier in messages:
@@ -231,7 +231,7 @@ class CommitReader:
         return page
 
     async def _messages(self, key: ChangeSetKey, last: int) -> AsyncGenerator[Message, None]:
-        """Yield the messages of the log of `key` from its beginning up to the one at sequence `last`, which must exist."""
+        """Yield the messages of the log of `key` from its beginning up to the one at `last`, which must exist."""
         async with self._consumer(key, 1) as consumer:
             async for message in consumer:
                 await cooperate()

@@ -204,6 +204,6 @@ class LogReader(CommitReader):
 
 
 def _weight(commit: Commit, data: bytes) -> int:
-    """Return what a message with the payload `data`, and the blobs of its commit, add to the weight of a log, in bytes."""
+    """Return the bytes that a message with payload `data`, and the blobs of its commit, add to the weight of a log."""
     tail = None if commit.origin is None else commit.origin.tail_blob
     return len(data) + COMMIT_OVERHEAD + sum(blob.size for blob in (commit.delta_blob, tail) if blob)

@@ -68,7 +68,7 @@ class RequestOutcome:
 
 
 class RequestServices(NamedTuple):
-    """The parts of a client that send requests. `new_id` checks an id, or makes one. `author`: of requests without."""
+    """The parts of a client that send requests. `new_id` checks or makes an id; `author` is for requests without one."""
 
     connection: Connection
     sender: RequestSender
@@ -205,7 +205,7 @@ class ManyRequests:
             return
         item = self._open[index] = _Item(self, index, request, key, id_)
         item.deadline = self._loop.time() + self._timeout
-        self._admission = None  # from now on, the item has it
+        self._admission = None  # from now on, the item holds the admission
         inbox = ""
         if self._replies:
             item.reply = services.connection.open_reply()

@@ -128,7 +128,7 @@ class RequestSender:
 
         Raises `UnprocessableError` for invalid updates, `TooLarge`, and `TimeoutError` at `deadline` (loop time).
         """
-        if not REGISTRY.is_built:  # decoding the reply needs a model
+        if not REGISTRY.is_built:  # decoding the reply needs the models that this builds
             await anyio.to_thread.run_sync(REGISTRY.build)
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
@@ -172,7 +172,7 @@ class RequestSender:
             check()
 
     async def start(self, request: OutgoingRequest, deadline: float) -> PendingRequest:
-        """Publish the request without waiting for the confirmation. The caller passes the outcome to `store`."""
+        """Publish the request without awaiting the confirmation. Pass the ack on to `accept`, or the failure to `store`."""
         now = self._loop.time()
         request.repeat_until = request.repeat_until or now + REPEAT_FOR
         timeout = max(min(deadline - now, PUBLISH_TIMEOUT), 0.0)

@@ -86,7 +86,8 @@ class Logs:
     ) -> list[tuple[ChangeSetKey, Commit]]:
         """Return the commits after log sequence `after` up to `until`, with their deltas, of `keys` or the workspace.
 
-        Raises `TransientError` if a commit cannot be read. If `after` is not 0, also if commits after it were purged.
+        Raises `TransientError` if a commit cannot be read, or if commits after `after` were purged. The second does not
+        apply if `after` is 0 or the option `failOnDataLoss` is false.
         """
         commits: list[tuple[ChangeSetKey, Commit]] = []
         for name in [None] if keys is None else [key.change_set for key in keys]:
@@ -107,7 +108,7 @@ class Logs:
     def _commit(self, entry: Entry, previous: int, after: int) -> Commit | None:
         """Return the commit in `entry`, or None if it is not a commit.
 
-        `previous` is the log sequence of the message before it in its change set. Raises `TransientError` if commits
+        `previous` is the log sequence of the message before `entry` in the same log. Raises `TransientError` if commits
         between them were purged.
         """
         if not isinstance(entry.content, Commit):

@@ -34,8 +34,9 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     - `nats`: the URL.
     - `start`, for commits: `all` (default), `new` (streams only), or the log sequence after which to start.
     - `partitions`: at most this many (default 32). A change set is never split.
-    - `failOnDataLoss`: whether a stream fails if commits were purged before it read them (default true).
-    - `credentials`: a NATS credentials file on Spark's machines. Or `token`.
+    - `failOnDataLoss`: whether a stream, or a table of commits with `start`, fails if commits were purged before it
+      read them (default true).
+    - `credentials` or `token`: a NATS credentials file on Spark's machines, or a NATS token.
     - `prefix`, `blobs`, `inboxPrefix`: as for the servers.
 
     Columns of values: `workspace`, `change_set`, `sequence` (the log sequence as of which they are read, the same for

@@ -185,7 +185,7 @@ async def test_a_client_has_an_author(client: RebaserClient, nats_url: str, subj
         await ann.undo("ws", "cs", message="no")
         said = [(who.author, who.message) async for entry in ann.log("ws", "cs") for _, who in entry.requests]
     assert said == [("ann", "no"), ("ann", "many"), ("ann", "many"), ("ann", "why"), ("bob", ""), ("ann", "")]
-    with pytest.raises(ConfigError, match="author must be a text of up to 128"):
+    with pytest.raises(ConfigError, match="author must be a string of up to 128"):
         await RebaserClient.open(nats_url, author="x" * 129)
 
 

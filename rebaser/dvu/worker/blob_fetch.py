@@ -47,7 +47,7 @@ def open_store(url: str) -> Callable[[str], bytes]:
         except (BaseError, ValueError, OSError) as error:
             raise DvuError(f"a Spark worker cannot read a blob ({type(error).__name__})", code="blob_store") from None
         if address_of(data) != address:
-            raise DvuError(f"blob {address} does not have its hash", code="blob_corrupt")
+            raise DvuError(f"the content of blob {address} does not match its hash", code="blob_corrupt")
         return data
 
     return get
