@@ -76,7 +76,7 @@ class JetStreamApi(ApiCalls):
         """Delete messages in groups of `DELETE_GROUP`. Only the last call of a group has an answer.
 
         The server accepts calls in order but works on several at once, so some deletes may finish a moment later, and a
-        failed delete goes unnoticed. Callers must not depend on any single one.
+        failed delete goes unnoticed. Callers must not depend on any single delete.
         """
         subject = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}"
         for start in range(0, len(sequences), DELETE_GROUP):

@@ -39,7 +39,7 @@ class ApiCalls:
         """Acknowledge the message as done. The server sends no confirmation."""
         await self.connection.publish(message.reply, b"+ACK")
 
-    async def ack_sync(self, message: Message, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as below
+    async def ack_sync(self, message: Message, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - see Connection.request
         """Acknowledge the message as done. Return when the server has confirmed that it will not deliver it again."""
         await self.connection.request(message.reply, b"+ACK", timeout=timeout or self._timeout)
 

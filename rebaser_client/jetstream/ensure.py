@@ -19,7 +19,7 @@ NO_PEERS = 10005  # with code 400; a cluster that is still starting also gives t
 
 
 class ApiCall(Protocol):
-    """`JetStream.call`."""
+    """The signature of `JetStream.call`."""
 
     def __call__(self, subject: str, body: Mapping[str, Any] | None = None, /) -> Awaitable[dict[str, Any]]: ...
 

@@ -37,7 +37,7 @@ TICK = 0.5  # seconds between two calls of the `on_tick` hooks
 CONNECT_BOUND = 5.0  # seconds
 RETRY_MIN, RETRY_MAX = 0.05, 2.0  # seconds between attempts to reconnect
 QUEUE = 4096  # messages that `subscribe` buffers for its reader
-JETSTREAM = "$JS."  # prefix of its API subjects, in any domain
+JETSTREAM = "$JS."  # prefix of the subjects of the JetStream API, in any domain
 
 
 class Connection:
@@ -70,7 +70,7 @@ class Connection:
         *,
         name: str = "rebaser",
         inbox_prefix: str = "_INBOX",
-        timeout: float = CONNECT_BOUND,  # noqa: ASYNC109 - also bounds the tries of a later reconnect
+        timeout: float = CONNECT_BOUND,  # noqa: ASYNC109 - divided among the servers that are tried
         ping_interval: float = 5.0,
         **access: Unpack[Access],
     ) -> AsyncIterator[Self]:

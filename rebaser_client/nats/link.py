@@ -101,7 +101,7 @@ class Link:
         cls,
         options: LinkOptions,
         servers: Mapping[str, str | None],
-        timeout: float,  # noqa: ASYNC109 - names itself
+        timeout: float,  # noqa: ASYNC109 - divided among `servers`
         denied: Callable[[NotAllowed], None],
     ) -> Self:
         """Connect to one of `servers`, each with the name expected in its certificate (None: its host name).
@@ -122,7 +122,7 @@ class Link:
         where = ", ".join(without_secrets(server) for server in servers)
         raise type(failure)(f"no connection to NATS at {where}: {failure.message}")
 
-    async def _open(self, options: LinkOptions, server: str, tls_name: str | None, timeout: float) -> None:  # noqa: ASYNC109 - as above
+    async def _open(self, options: LinkOptions, server: str, tls_name: str | None, timeout: float) -> None:  # noqa: ASYNC109 - the share of one server
         access = options.access
         try:
             with anyio.fail_after(timeout):

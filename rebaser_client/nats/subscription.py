@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 class Subscriptions(Protocol):
-    """The registry of open subscriptions, which is the connection."""
+    """The registry of open subscriptions. `Connection` implements it."""
 
     def has_subscription(self, subscription: "Subscription", /) -> bool: ...
 

@@ -68,7 +68,7 @@ class RequestOutcome:
 
 
 class RequestServices(NamedTuple):
-    """The parts of a client that send requests. `new_id` checks or makes an id; `author` is for requests without one."""
+    """The parts of a client that send requests. `new_id` checks or makes an id. `author`: for requests without one."""
 
     connection: Connection
     sender: RequestSender

@@ -172,7 +172,7 @@ class RequestSender:
             check()
 
     async def start(self, request: OutgoingRequest, deadline: float) -> PendingRequest:
-        """Publish the request without awaiting the confirmation. Pass the ack on to `accept`, or the failure to `store`."""
+        """Publish the request without awaiting its ack. The caller passes the ack to `accept`, a failure to `store`."""
         now = self._loop.time()
         request.repeat_until = request.repeat_until or now + REPEAT_FOR
         timeout = max(min(deadline - now, PUBLISH_TIMEOUT), 0.0)

@@ -80,8 +80,8 @@ class OrderedConsumer:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        # Read before the consumer is created, so that a later replacement of the stream is noticed. Only the first
-        # consumer of a stream asks for it; the others start with one round trip.
+        # Read the creation time of the stream before the consumer is created, so that a later replacement of the stream
+        # is noticed. Only the first consumer of a stream asks the server for it; the others start with one round trip.
         if self._position.wants_end:
             info = await self._js.stream_info(self._stream)
             self._created, self._position.snapshot = info.created, info.last_sequence
@@ -275,7 +275,7 @@ class OrderedConsumer:
 
     async def _try_replace(self) -> None:
         backoff = Backoff(RETRY_MIN, RETRY_MAX)
-        # A new generation may be discarded again before its answer arrives: then there is another round.
+        # A new generation may be discarded again before its creation is answered: then there is another round.
         while self._generation is None and not self._full:
             try:
                 await self._connection.wait_connected()

@@ -118,7 +118,7 @@ class ConsumerRequests:
 
     async def discard(self, generation: Generation) -> None:
         """Unsubscribe and delete the consumer. Retry for `INACTIVE`; by then, the server has removed it by itself."""
-        subscription, generation.subscription = generation.subscription, None  # whose handler refers to `generation`
+        subscription, generation.subscription = generation.subscription, None  # no reference cycle with the handler
         if subscription is not None:
             await subscription.close()
         backoff = Backoff(RETRY_MIN, RETRY_MAX)

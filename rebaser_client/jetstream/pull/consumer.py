@@ -57,13 +57,14 @@ class Consumer:
         on_unpinned: Callable[[], None] | None = None,
         end_when_gone: bool = False,
     ) -> Messages:
-        """Return endless messages, pulled for in advance: at most `max_messages` (500), or `max_bytes`, are buffered.
+        """Return endless messages, pulled in advance: at most `max_messages` (default 500), or `max_bytes`, are buffered.
 
-        The next pull is sent when the threshold (half of that) is left. A pull lasts `expires` (at least 1). After two
-        `idle_heartbeat` (half of `expires`, from 0.5 to 30) without anything from the server, a new pull is sent.
-        `on_warning`, `on_pinned` and `on_unpinned` are called in the read loop: see `Puller` and `PullConsumer`.
-        `end_when_gone`: after a reconnect, and when pulls get no answer, ask whether the consumer still exists, and
-        end if it does not. Otherwise, if it disappears unnoticed, pulling waits for it to come back.
+        The next pull is sent when the threshold (by default, half of that maximum) is left. A pull lasts `expires` (at
+        least 1). After two `idle_heartbeat` (by default, half of `expires`, from 0.5 to 30) without anything from the
+        server, a new pull is sent. `on_warning`, `on_pinned` and `on_unpinned` are called in the read loop: see
+        `Puller` and `PullConsumer`. `end_when_gone`: after a reconnect, and when pulls get no answer, ask whether the
+        consumer still exists, and end if it does not. Otherwise, if it disappears unnoticed, pulling waits for it to
+        come back.
 
         With `ack_policy` none, buffered messages are lost if the reader leaves early, because the server considers
         them done. Such a reader should buffer little (`max_messages`), or drain.

@@ -168,7 +168,10 @@ class Puller:
         self._act(self._state.start(self._loop.time()))
 
     def _return_unwanted(self) -> None:
-        """Call this only when no pull is waiting: the server would deliver the messages again at once, to that pull."""
+        """Return the unwanted messages to the server.
+
+        Call this only when no pull is waiting: the server would deliver the messages again at once, to that pull.
+        """
         while self._unwanted:
             self._connection.post(self._unwanted.popleft().reply, b"-NAK")
 
@@ -201,7 +204,7 @@ class Puller:
         queue.append(message)
         if len(queue) == 1:
             self._readable.set()
-        if self._grouped and PIN_ID in message.headers:  # before the message is counted, so that the next pull has it
+        if self._grouped and PIN_ID in message.headers:  # before the message is counted: the next pull names it
             self._act(self._state.pinned(message.headers[PIN_ID]))
         actions = self._state.message(amount)
         if actions:

@@ -202,7 +202,7 @@ class PullState(PullCounts):
 
     def gone(self) -> Sequence[Action]:
         """The server said that the consumer no longer exists."""
-        return self._end(ConsumerDeletedError("404", "it does not exist any more"))
+        return self._end(ConsumerDeletedError("404", "the consumer does not exist any more"))
 
     def resume(self) -> Sequence[Action]:
         """The wait of `ResumeAfter` is over."""
