@@ -57,7 +57,7 @@ class Consumer:
         on_unpinned: Callable[[], None] | None = None,
         end_when_gone: bool = False,
     ) -> Messages:
-        """Return endless messages, pulled in advance: at most `max_messages` (default 500), or `max_bytes`, are buffered.
+        """Return endless messages, pulled in advance: at most `max_messages` (500) or `max_bytes` are buffered.
 
         The next pull is sent when the threshold (by default, half of that maximum) is left. A pull lasts `expires` (at
         least 1). After two `idle_heartbeat` (by default, half of `expires`, from 0.5 to 30) without anything from the
