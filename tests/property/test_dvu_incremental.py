@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser_core.thresholds import Thresholds, forced
-from rebaser_core.updates import Set
+from rebaser_core.updates import Derive, Set
 from rebaser_core.values import canonical
 from tests.support.forcing import Logged
 from tests.support.graphs import Book, run_here
@@ -95,3 +95,15 @@ def test_an_update_writes_only_what_changed_and_a_second_one_nothing(script: lis
     if touched:
         book.edit(*touched)
         assert book.update() == ()
+
+
+def test_a_value_that_was_an_integer_and_now_fails_blames_no_input() -> None:
+    book = Logged([Set("a", 1), Derive("half", "cel", {"a": "a"}, {"expr": "8 / a"})])
+    book.update()
+    assert book.values()["half"].value == 8
+    book.edit(Set("a", 0))
+    book.update()
+    check_at_rest(book)
+    error = book.values()["half"].error
+    assert error is not None
+    assert error.code == "failed"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rebaser.dvu.functions.base import Function, Inputs, Params
 from rebaser.dvu.functions.registry import FunctionRegistry, registry
 from rebaser.dvu.planning import planner
+from rebaser.dvu.planning.full_plan import FullGraphPlan
 from rebaser.dvu.worker import evaluate
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Set, Update
@@ -151,3 +152,16 @@ def test_all_is_edited_and_recomputed_at_once() -> None:
     book.edit(*graph, recompute=[EVERYTHING])
     book.update()
     check_at_rest(book)
+
+
+def test_a_plan_of_the_full_graph_computes_what_a_recompute_asks_for() -> None:
+    limits = Thresholds(full_plan_min_values=0, full_plan_reach_divisor=1 << 30, full_plan_max_python_share=1.0)
+    with drifting() as drift, forced(limits):
+        book = Logged([*FIRST, *DRIFTING])
+        book.update()
+        drift.release = 1
+        book.edit(recompute=[THOSE])
+        with book.state.view() as view:
+            assert isinstance(planner.plan(view), FullGraphPlan)
+        book.update()
+        check_at_rest(book)
