@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
-# One image for the server, for the command line, and for the Spark Connect server: executors run Rebaser's own code, so
-# both sides must have the same.
+# One image for the server, for the command line, and for the Spark Connect server: executors run Rebaser's code, so
+# they need the same version of Python and the packages that this code imports.
 
 FROM python:3.12-slim-bookworm AS build
 RUN pip install --no-cache-dir uv

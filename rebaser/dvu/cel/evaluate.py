@@ -27,7 +27,8 @@ from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import INT64_MAX, INT64_MIN, Json
 
 _MAX_BYTES = 1 << 30  # upper bound for what a formula may build, see `_check_growth`
-# As long as the names that they replace, so that they fit into the serialized tree; no formula can contain them.
+# These names have the lengths of the names that they replace, so that they fit into the serialized tree. No formula can
+# contain them.
 _DIVIDE, _REPLACE = "#/#", "#eplace"
 _NAMES = {cel_syntax.DIVIDE: _DIVIDE, cel_syntax.REPLACE: _REPLACE}
 _REPLACED_BYTES = 32 * 1024  # all results of `replace` in one evaluation together

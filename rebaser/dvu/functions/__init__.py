@@ -2,7 +2,8 @@
 
 A plug-in declares its functions under the entry point group `rebaser.functions`, and imports `Function` and
 `FunctionError` from here. The owner reads the registry to plan and to list functions; workers and compiled code call
-the functions. It imports `rebaser.dvu.cel`, `rebaser.dvu.faults`, `rebaser.dvu.fingerprint` and `rebaser_core`.
+the functions. This package imports `rebaser.dvu.cel`, `rebaser.dvu.faults`, `rebaser.dvu.fingerprint` and
+`rebaser_core`.
 """
 
 from rebaser.dvu.functions.base import Function, FunctionError

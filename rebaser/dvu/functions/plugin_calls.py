@@ -76,7 +76,7 @@ def _plain(value: Any) -> Any:
 
 
 def _copied_results(results: Any) -> Any:
-    """The same for the results of a vector form."""
+    """Copies of a vector form's results, with an exception in place of each result that cannot be stored."""
     results = results.to_pylist() if hasattr(results, "to_pylist") else results
     return [_result_or_error(result) for result in results] if isinstance(results, (list, tuple)) else results
 

@@ -70,7 +70,7 @@ def load(entries: Iterable[importlib.metadata.EntryPoint]) -> FunctionRegistry:
             functions[function.name] = function
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may fail in any way
             broken[entry.name] = f"{type(error).__name__}: {error}"[:300]
-            import structlog  # noqa: PLC0415 - a third of the time to import this module, which every worker does
+            import structlog  # noqa: PLC0415 - slow to import, and every worker imports this module
 
             log = structlog.get_logger(__name__)
             log.warning("plugin_not_loaded", plugin=entry.name, value=entry.value, reason=broken[entry.name])

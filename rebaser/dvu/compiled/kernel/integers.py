@@ -71,7 +71,7 @@ def run_integers(pc, code, file):
             if a < 0 and result < 0:  # -2**63 overflowed
                 return False, a
         elif op == instructions.DIVIDE or op == instructions.REMAINDER:
-            if b == 0 or b == -1:  # -1: the one quotient that may not fit
+            if b == 0 or b == -1:  # the quotient of -2**63 and -1 does not fit
                 return False, a
             rest = a % b
             if op == instructions.REMAINDER:

@@ -84,7 +84,7 @@ def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
     if op == instructions.MULTIPLY:
         ints[to] = a * b
         return abs(np.float64(a) * np.float64(b)) < SAFE
-    if b == 0 or b == -1:  # -1: the one quotient that may not fit
+    if b == 0 or b == -1:  # the quotient of -2**63 and -1 does not fit
         return False
     rest = a % b
     if op == instructions.REMAINDER:

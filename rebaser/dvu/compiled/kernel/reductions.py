@@ -11,7 +11,7 @@ from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 PARTS = 128  # partial sums of doubles that do not overlap: there are 42 at most
 NOTHING = -2  # none of the inputs is a number
 _NEAR = 1e-3  # if a value is closer to a half than this, its decimal digits decide how it is rounded
-_ROUNDED = 2.0**40
+_ROUNDED = 2.0**40  # Python rounds values from here on; below, a double keeps enough bits after the point
 
 
 @compiled
