@@ -34,9 +34,10 @@ class Create:
 class Fork:
     """What a `create` commit says of the parent, as it was read from the log of the parent.
 
-    All but `origin` are those of `Commit`: the checkpoint of the parent, up to where its derived values are correct,
-    the functions that the writer of its newest commit lacked, and the blobs that the new log needs. `branch`: the new
-    change set.
+    The fields have the meaning that they have in `Commit`. `origin`: None for a change set that begins empty.
+    `checkpoint`: that of the parent. `covers`: up to where the derived values of the parent are correct. `unknown`:
+    functions that the writer of the parent's newest commit lacked. `blobs`: those that the new log needs. `branch`: the
+    new change set.
     """
 
     branch: BranchSummary
@@ -52,8 +53,8 @@ class Branch:
     """The state of a change set that a `create` commit began, at log sequence `birth`.
 
     `origin`: its parent (empty if it began empty), as of log sequence `origin_sequence`. `target`: what it branches
-    from (empty for none), as of log sequence `base`. `changes`: by id, the definitions at the base of
-    the ids that were edited here.
+    from (empty for none), as of log sequence `base`. `changes`: by id, the definition at the base of each value that
+    was edited here.
     """
 
     birth: int

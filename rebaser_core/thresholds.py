@@ -199,9 +199,9 @@ class Thresholds:
 
     inline_tail_max_bytes: int = _from(16 * 1024)
     """Maximum bytes of commits that a `create` commit copies into its message. More go to a blob, which all change sets
-    share that are created from one position."""
+    created from the same position share."""
     tail_max_bytes: int = _from(1024 * 1024)
-    """Maximum bytes of commits that a `create` commit copies at all. If there are more behind the checkpoint of the
+    """Maximum bytes of commits that a `create` commit copies at all. If there are more after the checkpoint of the
     parent, the new change set gets a checkpoint of the parent's state instead."""
 
     @classmethod

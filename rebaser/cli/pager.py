@@ -24,9 +24,9 @@ LESS = "FRX"
 def paged(wanted: bool = True) -> Iterator[None]:
     """Collect what the body writes to stdout, and show it in a pager when the body ends.
 
-    If the body fails, what it has written is shown without one. Without `wanted`, on anything but a terminal, and if
-    there is no pager, the body writes to stdout as usual. `PAGER` names the pager; if it is empty or `cat`, there is
-    none. By default, it is less.
+    If the body fails, what it has written is shown without the pager. The body writes to stdout as usual if `wanted`
+    is false, if stdout is not a terminal, or if there is no pager. The variable `PAGER` names the pager (default:
+    less); empty or `cat` means none.
     """
     command = _command() if wanted and console.is_terminal() and sys.stdout.isatty() else []
     if not command:
@@ -47,7 +47,7 @@ def paged(wanted: bool = True) -> Iterator[None]:
 
 
 class _Terminal(io.StringIO):
-    """Keeps what is written to it, for a terminal."""
+    """Collects text for a terminal, so writers treat it as one."""
 
     def isatty(self) -> bool:
         return True
@@ -69,7 +69,7 @@ def _show(command: list[str], text: bytes) -> bool:
         pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's pager
     except OSError:
         return False
-    # Ctrl-C is for the pager, which has its own use for it.
+    # The pager handles Ctrl-C; the command ignores it meanwhile.
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with suppress(BrokenPipeError):  # the user has seen enough

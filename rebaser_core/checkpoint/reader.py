@@ -235,7 +235,7 @@ class _Head:
         self.base, self.deltas = _parts(raw.get("base")), _parts(raw.get("deltas"))
         self.weight, self.marks = _history(raw.get("history"))
         self.branch = read_branch(raw.get("branch"))
-        self.edited = self.untracked = self.last  # older formats record neither: no value was defined later
+        self.edited = self.untracked = self.last  # older formats record neither; no later commit defined a value
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))
 

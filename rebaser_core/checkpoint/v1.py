@@ -66,7 +66,7 @@ class V1Reader:
             raise UnsupportedVersion(f"a checkpoint of format {version}; this program reads up to {VERSION}")
         state, applied = self._state, header.get("applied")
         state.last, state.covers = _natural(header.get("last")), _natural(header.get("covers"))
-        state.edited = state.untracked = state.last  # this format records neither: no value was defined later
+        state.edited = state.untracked = state.last  # this format records neither; no later commit defined a value
         if applied is not None:
             stream, sequence = _list(applied, exactly=2)
             state.applied = Applied(_text(stream), _natural(sequence))

@@ -134,8 +134,8 @@ class ChangeSetState:
     def wakes(self, updates: Iterable[Update]) -> bool:
         """Whether applying `updates` makes a DVU due.
 
-        As in `fold`, removing a value that does not exist touches nothing. The inputs of a
-        `Derive` among `updates` need no check: the `Derive` itself makes a DVU due.
+        As in `fold`, removing a value that does not exist touches nothing. The inputs of a `Derive` among `updates`
+        need no check: the `Derive` itself makes a DVU due.
         """
         cells = self.cells
         return any(
@@ -342,7 +342,7 @@ class View:
             self._cells.pins -= 1
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Call `function(*args)` in a thread that reads the columns. Raises `RuntimeError` if the view is closed."""
+        """Call `function(*args)` and pin the columns until it returns. Raises `RuntimeError` if the view is closed."""
         self._users.append(None)
         try:
             if not self._open:  # read only now: this thread is counted, and `close` clears the flag before it counts

@@ -100,7 +100,7 @@ class _TakeBack:
         if not self.yes and not sys.stdin.isatty():
             raise usage_error(f"add --yes to {self.verb} without a question, because stdin is not a terminal")
         code = run_async(partial(self._find, nats, prefix))
-        # Asked between two connections, because in a thread beside the event loop Ctrl-C would not end the question.
+        # Asked while no event loop runs: in a thread beside a running one, Ctrl-C would not end the question.
         if not code and not self.yes and not typer.confirm("take it back?", err=True):
             raise CommandFailed("not confirmed: nothing was taken back")
         code = code or run_async(partial(self._take_back, nats, prefix))
@@ -114,7 +114,7 @@ class _TakeBack:
         return 0
 
     async def _find(self, nats: str, prefix: str) -> None:
-        """Find the request, and show it."""
+        """Find the request, and show it if the user is asked or stdout is a terminal."""
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix) as client:
@@ -129,7 +129,7 @@ class _TakeBack:
         from rebaser.cli.connect import connect_client
         from rebaser_client import RequestConflicts
 
-        assert self.step is not None  # noqa: S101 - `_find` raises
+        assert self.step is not None  # noqa: S101 - `_find` sets it, or raises
         place, request = self.step.entry.sequence, self.step.decision.request_id
         async with connect_client(nats, prefix) as client:
             try:
