@@ -240,7 +240,7 @@ class Commit:
     forget_before_ms: int = 0  # outcomes recorded before this Unix time (ms) are no longer kept
     recompute: tuple[Recompute, ...] = ()
     debt: int = field(default=0, compare=False)  # roots and recomputes due after this commit; a header repeats it
-    sequence: int = field(default=0, compare=False)  # its log sequence, if the reader knows it
+    sequence: int = field(default=0, compare=False)  # log sequence of this commit, if the reader knows it
     # Functions that definitions name but that the server that wrote this commit lacks. They are only in a header, for
     # the sweeper of a server that has them.
     unknown: tuple[str, ...] = field(default=(), compare=False)

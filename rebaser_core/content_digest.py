@@ -23,8 +23,8 @@ def digest_of(
     expect_at: int | None = None,
     action: Reverts | Create | None = None,
 ) -> bytes:
-    """The digest of a request's content. Its author and message are not part of it. `action`: what it does instead of
-    edits.
+    """The digest of a request's content, which does not include author and message. `action`: what the request asks
+    for instead of edits.
     """
     parts = [_bytes_of(update) for update in updates]
     if from_change_set is not None:

@@ -156,7 +156,7 @@ def redriven_headers(letter: DeadLetter) -> dict[str, str]:
         for name, value in letter.headers.items()
         if not name.lower().startswith("nats-") and name.lower() not in (REPLY_INBOX.lower(), REDRIVE.lower())
     }
-    # Another dead letter may have the same request id, and even the same request sequence if that stream was recreated.
+    # Another dead letter may have the same request id and, if the request stream was recreated, the same sequence, too.
     suffix = f"#{number}@{letter.sequence}"
     return headers | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{suffix}"}
 

@@ -279,7 +279,7 @@ class _PendingState:
     def defined_after(self, at: int, request: QueuedRequest) -> list[str]:
         """Ids of `request` that were defined or removed after log sequence `at`, or by this commit.
 
-        These are all ids if the change set did not exist at that sequence.
+        If the change set did not exist at that sequence, these are all its ids.
         """
         self._catch_up()
         ids = dict.fromkeys([one.id for one in request.patch or request.updates])

@@ -44,7 +44,7 @@ def is_sequence_id(id_: RequestId) -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChangeSetKey:
-    """A change set: a branch (`change_set`) of a `workspace`. Requests with the same key are applied in order."""
+    """The names of a change set and of its workspace. Requests with the same key are applied in order."""
 
     workspace: str
     change_set: str

@@ -28,7 +28,7 @@ class PatchEntry:
 
 @record
 class MergeConflict:
-    """An id whose definition here (`ours`) is neither the base of the patch nor what the patch makes of it."""
+    """An id whose definition here (`ours`) is neither the one that the patch expects (`base`) nor `theirs`."""
 
     id: str
     base: Definition
@@ -90,5 +90,5 @@ class NetEffect:
             self._after[id_] = None if type(update) is Remove else update
 
     def inverse(self) -> tuple[PatchEntry, ...]:
-        """Return the patch that undoes the net effect: from each definition afterwards back to the one before."""
+        """Return the patch that undoes the net effect: from the definitions after the commits to those before them."""
         return tuple([PatchEntry(id_, after, self._before[id_]) for id_, after in self._after.items()])

@@ -83,7 +83,7 @@ class Thresholds:
     results_on_loop_max_bytes: int = _from(64 * 1024)
     """Maximum bytes of results that are decoded on the event loop instead of in a thread."""
 
-    # -- computing it ------------------------------------------------------------------------------------------------
+    # -- computing an update -----------------------------------------------------------------------------------------
 
     kernel_load_min_elements: int = _from(200_000)
     """Minimum elements of a packet for loading the compiled kernel."""
@@ -110,7 +110,7 @@ class Thresholds:
     result_bytes: int = _from(4 * 1024 * 1024, 1)
     """Bytes from which results are returned in several parts."""
 
-    # -- getting it to Spark -----------------------------------------------------------------------------------------
+    # -- sending packets to Spark ------------------------------------------------------------------------------------
 
     file_transfer_min_bytes: int = _from(128 * 1024, 1)
     """Bytes from which a packet or its results are passed in a file, if the server and the worker share a machine."""

@@ -51,7 +51,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, *, commands: dict[str, Command], **attributes: Any) -> None:
         lazy = LazyCommands(self.makers)
         lazy.update(commands)
-        super().__init__(commands=lazy, **attributes)  # type: ignore[arg-type] # it takes any mapping
+        super().__init__(commands=lazy, **attributes)  # type: ignore[arg-type] # the class takes any mapping
         listed: dict[str, Command] = {name: TyperCommand(name, help=text) for name, text in self.summaries.items()}
         self._listed = listed | commands
 

@@ -47,7 +47,7 @@ def paged(wanted: bool = True) -> Iterator[None]:
 
 
 class _Terminal(io.StringIO):
-    """Collects text for a terminal, so writers treat it as one."""
+    """Collects output, and claims to be a terminal, so that writers format for one."""
 
     def isatty(self) -> bool:
         return True

@@ -32,7 +32,7 @@ def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def leave(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
         try:
             jvm.kill()
             jvm.stop()

@@ -35,7 +35,7 @@ TYPE_NAMES = frozenset(
     {"bool", "bytes", "double", "dyn", "google", "int", "list", "map", "null_type", "string", "type", "uint"}
 )
 
-_Field = tuple[int, int, int]  # number, and where its bytes start and end
+_Field = tuple[int, int, int]  # field number, and where the bytes of the field start and end
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ class PartLoader:
         for candidates in (rows, dropped):
             unused = (columns.state[candidates] == ABSENT) & (columns.uses[candidates] == 0)
             for row in candidates[unused].tolist():
-                if columns.ids[row]:  # otherwise it is free already
+                if columns.ids[row]:  # otherwise the row is free already
                     columns.release(row)
         columns.size = int(np.count_nonzero(columns.state[: columns.count]))
 

@@ -119,7 +119,7 @@ class CheckpointDraft:
         touched, gone = self._changes.touched, []
         roots = {id_ for id_, at in view.roots.items() if at > self.chain.last}
         for id_ in sorted(self._changes.gone | roots):
-            if id_ in index:  # it exists again, or a definition names it
+            if id_ in index:  # the id exists again, or a definition names it
                 touched[index[id_]] = 1
             else:
                 gone.append(id_)

@@ -191,7 +191,7 @@ def _read_checkpoint(body: CheckpointV3) -> CheckpointRef:
     return CheckpointRef(check_address(body.address), body.sequence, body.size, changes)
 
 
-# The fields of nearly all commits: those that decide requests, and those of dependent values updates.
+# Nearly all commits decide requests or hold the results of a dependent values update, and have only these fields.
 USUAL = {"id", "previous", "kind", "atMs", "owner", "applied", "covers", "requests", "delta", "forgetBeforeMs", "debt"}
 USUAL_HISTORY = USUAL | {"before", "authors"}
 

@@ -41,7 +41,7 @@ def read_decision(row: object) -> Decision:
 
 
 def write_decision(decision: Decision) -> list[Any]:
-    """The row of a decision, without its empty end."""
+    """The row of a decision, without empty fields at its end."""
     row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
     if decision.redrive or decision.attempts:
         row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)

@@ -95,7 +95,7 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
 # time: one call for a million items would hold the interpreter, and so the event loop, for a second. Updates that
 # contain a match are written as `v2`, so that a program of the previous release leaves them to newer programs. The
 # results of a large update are written in columns (`rebaser_core.messages.computed_blob`). That format is also tagged
-# `v2`. Its module needs NumPy, so it is imported only for such a delta, which clients seldom meet.
+# `v2`. The module of that format needs NumPy, so it is imported only for such a delta, which clients seldom meet.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 
@@ -132,7 +132,7 @@ class EncodedUpdates:
 def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes) -> bytes:
     """The blob with a delta that is too large for its commit. An empty delta needs no blob.
 
-    Raises `UnprocessableError` with code `too_large` for updates that take more than about `max_bytes`.
+    Raises `UnprocessableError` with code `too_large` for a delta that takes more than about `max_bytes`.
     """
     if not isinstance(delta, _ITEMS):
         from rebaser_core.messages.computed_blob import encode_table  # noqa: PLC0415 - needs NumPy

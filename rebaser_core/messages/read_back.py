@@ -113,7 +113,7 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
             bits |= sequence | performed
     except (TypeError, ValueError):  # not a row of four
         return False
-    return 0 <= bits <= INT64_MAX  # true if and only if it is true for each number
+    return 0 <= bits <= INT64_MAX  # true if and only if each number is in this range
 
 
 def _same_before(body: dict[str, Any], before: tuple[Update, ...] | None) -> bool:

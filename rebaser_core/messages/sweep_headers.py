@@ -48,7 +48,7 @@ def _natural(text: str) -> int:
 
 
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:
-    """Functions that the writer of a commit lacked; empty if the header is damaged: it only speeds up healing."""
+    """Functions that the writer of a commit lacked. Empty if the header, which only speeds up healing, is damaged."""
     text = (headers or {}).get(UNKNOWN)
     if not text:
         return ()

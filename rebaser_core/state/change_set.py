@@ -321,7 +321,7 @@ class View:
         self._cells = cells
         self._open = True
         self._users: list[None] = []  # threads within `run`; appending and popping are atomic
-        self._pin = [None]  # the thread that pops it unpins the columns
+        self._pin = [None]  # the thread that pops the element unpins the columns
 
     def __enter__(self) -> Self:
         return self

@@ -106,8 +106,8 @@ class Columns(ValueColumns):
     def input_places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Positions in `refs` of the inputs of `rows`, which all have definitions.
 
-        Returns all positions, one row after another; then for each row where its own begin among these, and how many
-        there are.
+        Returns an array of all positions, one row after another, and two arrays by row: where its positions begin in
+        the first array, and how many it has.
         """
         return self.templates.input_places(self.template[rows], self.first_input[rows])
 
@@ -121,7 +121,7 @@ class Columns(ValueColumns):
             found &= wanted[template]
         return np.flatnonzero(found)
 
-    # -- writing: `edited` is the log sequence of the commit that does it ----------------------------------------------
+    # -- writing: `edited` is the log sequence of the commit that makes the edit ---------------------------------------
 
     def set(self, id_: str, value: Json, edited: int = 0) -> None:
         """Set the value of `id_`, and remove its definition."""
@@ -214,7 +214,7 @@ class Columns(ValueColumns):
             if self.patterns is not None:
                 self.patterns.value_added(id_)
         elif self._template[row] >= 0:
-            self._uses[row] += 1  # its definition may name the row itself
+            self._uses[row] += 1  # keeps this row from being released if its own definition names it
             self._undefine(row)
             self._uses[row] -= 1
         return row

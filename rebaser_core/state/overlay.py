@@ -52,7 +52,7 @@ class Cells(Mapping[str, Cell]):
         self._overlay: dict[str, Cell | None] = {}
         self._extra_uses: dict[str, int] = {}  # uses of an id by definitions, minus its uses in `columns`
         self._extra_size = 0  # number of values, minus their number in `columns`
-        self._patterns: GlobSet | None = None  # those that definitions in the overlay name
+        self._patterns: GlobSet | None = None  # the patterns that definitions in the overlay name
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Cells(Mapping[str, Cell]):
     def apply(self, update: Update, edited: int = 0) -> bool:
         """Apply an edit of the commit at log sequence `edited`.
 
-        Returns whether it touched anything: removing an id that does not exist does not.
+        Returns False if it touches nothing because it removes an id that does not exist, otherwise True.
         """
         if self.pins or self._overlay:
             return self._write_overlay(update, edited)

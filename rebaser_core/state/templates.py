@@ -29,7 +29,8 @@ class Template:
 class Templates:
     """All templates of a change set by position, each once. None is ever removed.
 
-    `arity` (int32): the arity of each; the array may be longer than their number. `functions`: the functions they name.
+    `arity` (int32): the arity of each; the array may be longer than the number of templates. `functions`: the functions
+    that the templates name.
     """
 
     def __init__(self) -> None:
@@ -81,8 +82,8 @@ class Templates:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Positions in `refs` of the inputs of definitions, given their `template` and `first_input`.
 
-        Returns all positions, one definition after another; then for each definition where its own begin among these,
-        and how many there are.
+        Returns an array of all positions, one definition after another, and two arrays by definition: where its
+        positions begin in the first array, and how many it has.
         """
         counts = self.arity[template].astype(np.int64)
         starts = np.cumsum(counts) - counts

@@ -133,7 +133,7 @@ class InstallationChecks:
         self.add("streams", f"nearly full: {', '.join(full)}" if full else "all exist", WARNING if full else OK)
 
     async def _rights(self, connection: "Connection", subjects: Any, inbox_prefix: str) -> None:
-        """Permissions that only servers need are a warning if missing: most users of this command run no server."""
+        """Check permissions. If servers lack some, this is only a warning: most users of this command run no server."""
         from rebaser.doctor.rights import client_probes, missing_rights, server_probes
 
         clients, servers = client_probes(subjects), server_probes(subjects, inbox_prefix)

@@ -143,7 +143,7 @@ def _show_values(
 
 
 def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
-    """Return the rows of `ids`, in this order, in the form that `all_rows` has. Ids without a value have none."""
+    """Yield the rows of `ids`, in this order and in the form of `all_rows`. Ids that do not exist are left out."""
     stale = state.stale()
     for id_ in ids:
         if (value := state.value(id_, stale)) is not None:

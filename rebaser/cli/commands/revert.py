@@ -105,7 +105,7 @@ def _position(to: str | None, name: str) -> "At | None":
 
 
 async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") -> tuple[int, int]:
-    """Return the first log sequence after the newest commit at `position`, and that of the newest commit of all."""
+    """Return the log sequence after the newest commit at `position`, and the log sequence of the newest commit."""
     ends = []
     for at in (position, None):
         async with aclosing(client.log(key.workspace, key.change_set, at=at)) as entries:

@@ -72,7 +72,7 @@ def _required_names(installed: metadata.Distribution) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected value or, if an error is expected, the codes of which it must have one."""
+    """The expected value or, if an error is expected, the codes that the error may have."""
 
     value: Json = None
     codes: frozenset[str] = frozenset()

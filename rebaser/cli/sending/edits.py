@@ -67,7 +67,7 @@ def _set(text: str) -> Set:
         suggestion = f"--set {shlex.quote(id_)}={shlex.quote(json.dumps(raw, ensure_ascii=False))}"
         message = f"{raw!r}: {error}; if it is text, quote it: {suggestion}"
         raise usage_error(message, "--set") from None
-    return Set(id_, value)  # type: ignore[arg-type]  # `parse_update` checks it
+    return Set(id_, value)  # type: ignore[arg-type]  # `parse_update` checks the value
 
 
 def _derives(texts: Sequence[str], inputs: Sequence[str], free_names: FreeNames) -> list[Derive]:

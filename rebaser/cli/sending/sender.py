@@ -63,7 +63,7 @@ class EditSender:
     updates: int = 0  # accepted
     performed: int = 0  # updates that were applied
     commit: int | None = None  # log sequence of the commit that decided the last request
-    last_request: str | None = None  # its id
+    last_request: str | None = None  # id of the last request
     waited: float = 0.0  # seconds spent waiting for room in a full queue
     applied_after: float = 0.0  # seconds
     derived_after: float | None = None  # seconds
@@ -71,7 +71,7 @@ class EditSender:
     tally: "Tally | None" = None  # of all values of the change set, once they are derived
     warnings: list[str] = field(default_factory=list)
     _location: str = ""  # where in the input an error occurred, as a prefix of its message
-    _last_line: int = 0  # the last line of the file that was accepted
+    _last_line: int = 0  # the last accepted line of the file
     _in_flight: str = ""  # the lines of the file that were sent but not yet accepted
     _started: float = field(default_factory=time.perf_counter)
 

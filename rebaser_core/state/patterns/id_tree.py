@@ -131,7 +131,7 @@ def _put(folders: _Folders, folder: str, member: str) -> bool:
     if type(members) is dict:
         members[member] = None
     elif members != member:
-        folders[folder] = {members: None, member: None}  # type: ignore[dict-item] # it is text
+        folders[folder] = {members: None, member: None}  # type: ignore[dict-item] # `members` is text
     return False
 
 

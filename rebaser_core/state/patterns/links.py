@@ -49,7 +49,7 @@ class PatternLinks:
         )
         self.link_pattern, self.next_link = np.zeros(16, np.int32), np.zeros(16, np.int32)
         self._patterns, self._links = 0, 1  # 0 stands for no link
-        self._number: dict[int, int] = {}  # of a pattern, by its row
+        self._number: dict[int, int] = {}  # number of each pattern, by its row
         self._known: dict[tuple[int, int], int] = {}  # a link, by the next link and the pattern
         self.linked = self.dead = 0
 
