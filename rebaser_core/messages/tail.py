@@ -82,7 +82,7 @@ def _definition(update: Update) -> Definition:
 
 
 def check_tail(rows: Sequence[TailRow], after: int, until: int) -> None:
-    """Check that `rows` continue a log from `after` to `until` without a gap; raises `UnprocessableError` or `UnsupportedVersion`."""
+    """Check that `rows` continue a log from `after` to `until` without a gap. Raises the errors of `read_row`."""
     for row in rows:
         commit = read_row(row)
         if (commit is not None and commit.follows != after) or row.sequence <= after:
