@@ -329,7 +329,7 @@ class Server:
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:
-            # NATS does not count a task that was given back as pending, and no server is pulling: request one task.
+            # In NATS, a task that was given back does not count as pending, and no server is pulling: request one task.
             self._overbooked = 1
             self._fill_slots()
 

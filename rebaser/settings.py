@@ -137,7 +137,7 @@ class Settings(BaseModel):
         ge=1,
         le=100,
         description="After this many recorded attempts in which a server died or hung, a request is rejected, or a DVU"
-        " is deferred. One more death comes first, before attempts are recorded.",
+        " is deferred. The first death does not count: attempts are recorded only after it.",
     )
     apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
     retry_window: float = Field(

@@ -300,7 +300,7 @@ class RebaserClient(RevertOperations, BranchOperations):
         requests: Iterable[Request],
         *,
         wait: WaitMany = "applied",
-        timeout: float = 60.0,  # noqa: ASYNC109 - of each request
+        timeout: float = 60.0,  # noqa: ASYNC109 - it applies to each request
         on_outcome: Callable[[RequestOutcome], None] | None = None,
     ) -> list[RequestOutcome]:
         """Send many requests, and return the outcome of each, in the order of `requests`.

@@ -41,7 +41,7 @@ class TimeSlices:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._running = False  # a time slice has begun, and its end is scheduled
         self._ends_at = 0.0  # `time.thread_time`
-        self._lasts_until = 0.0  # `time.monotonic`; the slice does not end before
+        self._lasts_until = 0.0  # `time.monotonic`; the slice does not end before this time
         self._batch_size = 1
 
     async def cooperate(self) -> float:

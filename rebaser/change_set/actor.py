@@ -25,7 +25,7 @@ class Actor:
 
     def __init__(self, now: Callable[[], float], timing: Timing, changed: Callable[[bool], None]) -> None:
         self.state = OwnerState(active_at=now())
-        self._holds_slot = self.state.holds_slot  # the last argument of `changed`
+        self._holds_slot = self.state.holds_slot  # what `changed` was last told
         self.group: TaskGroup | None = None
         self.resources = AsyncExitStack()
         self._now = now

@@ -173,7 +173,7 @@ class CommitLog:
         )
 
     def _about_branch(self, kind: Kind, delta: Any, checkpoint: CheckpointRef | None) -> dict[str, Any]:
-        """Return those fields of a commit that are only in headers and describe its branch and its history."""
+        """Return the fields of a commit that tell the readers of its headers about its branch and its edits."""
         state, branch = self.state, self.state.branch
         if not self.history or kind is Kind.CREATE:
             return {}

@@ -6,7 +6,7 @@ from rebaser.dvu.functions.registry import registry
 from rebaser_core.state.change_set import ChangeSetState
 
 MAX_NAMED = 20  # functions in one header
-MAX_NAMED_CHARACTERS = 2000  # of all these names together
+MAX_NAMED_CHARACTERS = 2000  # characters of all names in one header
 
 
 async def load_functions() -> None:

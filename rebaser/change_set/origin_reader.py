@@ -37,7 +37,7 @@ from rebaser_core.messages import (
 from rebaser_core.messages.branch_headers import LIST
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 
-MAX_CARRIED = 1000  # outcomes in front of a `create` commit, which it has to repeat
+MAX_CARRIED = 1000  # outcomes recorded before a `create` commit, which has to repeat them
 
 _Message: TypeAlias = tuple[int, dict[str, str], bytes]
 """A message: its sequence, headers and payload."""

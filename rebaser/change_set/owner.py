@@ -349,7 +349,7 @@ class Owner(Actor):
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            if self._full_checkpoint_due and self.state.phase is Phase.ACTIVE:  # it failed, or another one became due
+            if self._full_checkpoint_due and self.state.phase is Phase.ACTIVE:  # this one failed, or another became due
                 self._start_checkpoint()
             self.post(JobEnded())
 

@@ -55,7 +55,7 @@ class SerialDvu:
         if excess < 0 or not self._commits.state.owes:
             return 0.0
         delay = exponential_delay(excess, DEFERRAL, DEFERRAL_MAX)
-        # Counted from the last attempt of any owner. A clock that is behind does not make the delay longer.
+        # The delay counts from the last attempt of any owner. A clock that is behind does not make the delay longer.
         delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
         reason = f"{attempt.deaths} of the servers that ran it died or hung"
         context.health.record(

@@ -304,7 +304,7 @@ def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
     for message in messages:
         commit = message.commit
         if commit is not None and (commit.kind is Kind.CREATE or commit.begin):
-            continue  # it names the checkpoint of another change set
+            continue  # this commit names the checkpoint of another change set
         if message.commit is not None and message.commit.checkpoint is not None:
             reference = message.commit.checkpoint
         elif message.classification is Classification.DAMAGED and is_address(message.summary().checkpoint):

@@ -109,7 +109,8 @@ class JetStreamBlobs:
         try:
             await self._store(subject, data)
         except BaseException:
-            # No description names these chunks. Below, a description that timed out may be stored: its chunks stay.
+            # No description names these chunks yet. If publishing the description fails below, the chunks stay, because
+            # it may have been stored.
             self._js.connection.spawn(self._remove, subject)
             raise
         await self._publish_description(address, json.dumps(description).encode())
@@ -131,7 +132,7 @@ class JetStreamBlobs:
             await self._js.publish_all(subject, _split(data))
             written.set()
 
-        # Created before anything is published, so that the server delivers every chunk to it.
+        # The consumer is created before anything is published, so that the server delivers every chunk to it.
         async with OrderedConsumer(self._js, self._stream, subject) as consumer, flat_task_group() as group:
             group.start_soon(publish)
             await self._compare(consumer, data, written)
@@ -172,7 +173,7 @@ class JetStreamBlobs:
             log.warning("blob_chunks_left", subject=subject, reason=error.message)
 
     async def _describe(self, address: str) -> _Description | None:
-        # From the leader: a replica might not have it yet.
+        # Read from the leader: a replica might not have the description yet.
         stored = await self._js.last(self._stream, self._meta_of(address))
         if stored is None:
             return None

@@ -26,8 +26,8 @@ from rebaser_client.nats.errors import NoRespondersError, RequestTimeoutError
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_core.errors import TransientError
 
-# A node of a cluster learns a moment later which stream stores a subject. The pause has no jitter: it waits for that
-# one node, not for a server to which many clients return.
+# A node of a cluster may learn later than the others which stream stores a subject. The pause has no jitter: it waits
+# for that one node, not for a server to which many clients return.
 NO_RESPONDERS_TRIES, NO_RESPONDERS_PAUSE = 3, 0.25
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 

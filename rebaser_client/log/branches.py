@@ -79,7 +79,7 @@ class BranchChange:
 
 @dataclass(frozen=True, slots=True)
 class BranchDiff:
-    """What a branch changed since its base, by id. `target_sequence`: where `theirs` was read in the target."""
+    """What a branch changed since its base, by id. `target_sequence`: the target's log sequence for `theirs`."""
 
     info: BranchInfo
     target_sequence: int

@@ -247,7 +247,7 @@ class LogHistory:
                     stood = {update.id: update for update in loaded.before}
                     for id_, standing in _last(loaded.delta).items():  # type: ignore[arg-type] # of a rebase
                         after.setdefault(id_, standing)
-                        before[id_] = stood.get(id_)  # type: ignore[assignment] # nothing in it is a removal
+                        before[id_] = stood.get(id_)  # type: ignore[assignment] # `stood` holds no removal
                 await cooperate()
             else:
                 if low:  # the log begins after `low`

@@ -28,8 +28,8 @@ MAX_BLOB = 2**31  # bytes
 FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of another type
 DAMAGED = "damaged_commit"
 SINGLY = 2  # commits that are read one by one, because many callers take no more
-FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits per page: the first one, the largest, growth
-MAX_SPREAD = 64  # stream sequences per commit of the log; a higher estimate is not used to choose the span of a page
+FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first page and on the largest; factor between pages
+MAX_SPREAD = 64  # the most stream sequences per commit that are assumed when a page is requested
 PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # of the times that people and programs give
 

@@ -59,7 +59,7 @@ def check_access(access: Access) -> None:
         raise ConfigError("a TLS key needs the certificate that belongs to it")
     if files := present & {"tls_ca", "tls_cert"}:
         if "tls" in present:
-            raise ConfigError(f"a TLS context replaces {', '.join(sorted(files))}: give only one of the two")
+            raise ConfigError(f"a TLS context replaces {', '.join(sorted(files))}: give the context or the files")
         tls_context(access)
     if creds := access.get("creds"):
         _check_seed(_CREDS.search(_read(creds, "NATS credentials file")), creds, "NATS credentials file")
@@ -121,9 +121,9 @@ def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | N
 def refusal(error: BaseException, reason: str) -> NotConnectedError:
     """Return the error for a failed attempt to connect. `reason` is the text of `error`."""
     if isinstance(error, NoTlsError):
-        return NotSecure(f"{reason}, and nothing is sent to it without TLS: use nats:// if that is acceptable")
+        return NotSecure(f"{reason}, and nothing is sent to it without TLS: use nats:// to connect without TLS")
     if isinstance(error, ssl.SSLCertVerificationError):
-        message = getattr(error, "verify_message", reason)  # aiohttp's has none
+        message = getattr(error, "verify_message", reason)  # aiohttp's error has none
         return NotSecure(f"the certificate of the server is not trusted: {message}".rstrip("."))
     if isinstance(error, ssl.SSLError):
         if "CERTIFICATE_REQUIRED" in str(error) or "BAD_CERTIFICATE" in str(error):
@@ -152,5 +152,5 @@ def _check_seed(match: re.Match[bytes] | None, path: Path, what: str) -> None:
     seed = bytearray(b"" if match is None else match[1])
     try:
         nkeys.from_seed(seed).wipe()
-    except Exception:  # noqa: BLE001 - its text may contain the seed
+    except Exception:  # noqa: BLE001 - the text of the error may contain the seed
         raise ConfigError(f"{path} is not a {what}") from None

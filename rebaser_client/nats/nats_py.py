@@ -255,7 +255,7 @@ class SafeTransport(TcpTransport):
         except BaseException:
             plain.transport.abort()
             raise
-        if transport is None:  # it was closed meanwhile
+        if transport is None:  # the socket was closed meanwhile
             raise ConnectionResetError("Connection lost")
         protocol.connection_made(transport)  # without knowing of TLS, it would handle the end of the stream wrongly
         self._io_reader, self._io_writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)

@@ -99,7 +99,7 @@ class _Item:
         self.outgoing: OutgoingRequest | None = None  # once it is encoded
         self.attempt: PendingRequest | None = None  # the first one, until it is confirmed
         self.error: RebaserError | None = None  # why it could not be stored
-        self.retried = False  # a task stores it, and fails at the deadline by itself
+        self.retried = False  # a task stores the request, and times out by itself
         self.stored = self.done = False
         self.stored_at = 0.0
 
@@ -357,7 +357,7 @@ class ManyRequests:
         """Let the next request of the change set be published, and another one of the client begin."""
         self._services.in_flight.release()
         queue = self._storing.get(item.key)
-        if queue is None or item not in queue:  # it could not be encoded
+        if queue is None or item not in queue:  # the request could not be encoded
             return
         first = queue[0] is item
         queue.remove(item)

@@ -74,7 +74,7 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
 
 @dataclass(frozen=True)
-class LogPartition(InputPartition):  # type: ignore[misc] # as above
+class LogPartition(InputPartition):  # type: ignore[misc] # PySpark is untyped here
     """What one Spark task reads: the change sets `keys` (None: all of the workspace). Of commits, it reads those after
     `after` up to `until`.
     """
@@ -84,7 +84,7 @@ class LogPartition(InputPartition):  # type: ignore[misc] # as above
     until: int = 0
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc] # as above
+class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped here
     """Reads values as of the time when a task reads them, or commits up to the newest at the time of planning."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
@@ -107,7 +107,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc] # as above
                 yield from value_batches(key, state, self._schema)
 
 
-class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # as above
+class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is untyped here
     """Streams commits. An offset is `{"sequence": the last log sequence that was read}`."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:

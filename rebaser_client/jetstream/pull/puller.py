@@ -95,7 +95,7 @@ class Puller:
         self._scope = anyio.CancelScope()
         self._hooks: list[Callable[[], object]] = []
         self._opened = False
-        self._stopped = False  # messages that still arrive are returned
+        self._stopped = False  # messages that still arrive are returned to the server
         self._draining = False  # pulling has ended, but more messages may be on their way
         self._closed = asyncio.Event()
         self._error: RebaserError | None = None

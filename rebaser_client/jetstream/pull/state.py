@@ -198,7 +198,7 @@ class PullState(PullCounts):
             return NOTHING
         if self._single_pull:
             return self._end(RequestTimeoutError(f"a pull was not answered within {self._expires:g} s"))
-        return [PullWarning("pull_unanswered", "", f"within {self._expires:g} s"), *self.pull()]
+        return [PullWarning("pull_unanswered", "", f"no answer within {self._expires:g} s"), *self.pull()]
 
     def gone(self) -> Sequence[Action]:
         """The server said that the consumer no longer exists."""
