@@ -63,7 +63,7 @@ class DeadLetter:
 
 
 def read_redrive(headers: Mapping[str, str] | None) -> int:
-    """How often a request claims to have been redriven; 0 if the header is missing or no count."""
+    """How often a request claims to have been redriven; 0 if the header is missing or is not a count."""
     text = (headers or {}).get(REDRIVE, "")
     return int(text) if _REDRIVE.fullmatch(text) else 0
 

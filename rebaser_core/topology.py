@@ -78,9 +78,8 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
         "allow_direct": False,
         **_given(duplicate_window=_nanos(options.duplicate_window)),
     }
-    dead_letters = {
-        name: value for name, value in base.items() if name != "max_age"
-    }  # no guarantee depends on their age
+    # They may expire, because no guarantee depends on them.
+    dead_letters = {name: value for name, value in base.items() if name != "max_age"}
     if options.dlq_max_age:
         dead_letters["max_age"] = _nanos(options.dlq_max_age)
         # NATS refuses a duplicate window longer than the age.

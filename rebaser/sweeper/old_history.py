@@ -157,7 +157,7 @@ class OldHistory:
         return 0 if commit is None or commit.checkpoint is None else commit.checkpoint.sequence
 
     def _commit(self, key: ChangeSetKey, message: StoredMessage | None) -> Commit | None:
-        """Return the commit in `message`; None if it is no readable commit of `key`, because then nothing is purged."""
+        """Return the commit in `message`; None if it is not a readable commit of `key`: nothing is purged then."""
         if message is None or message.subject != self._subjects.commits(key):
             return None
         try:

@@ -9,8 +9,8 @@ that JetStream has pinned (ADR-42). The pinned server gives the message back wit
 next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several servers
 sweep nevertheless, no harm is done, because NATS refuses a second task for a change set.
 
-The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`), and purges the
-history of change sets whose owners do not (see `old_history`).
+The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`), and purges
+history that owners leave in the log (see `old_history`).
 """
 
 from collections.abc import Callable, Iterable

@@ -41,7 +41,7 @@ class StreamStatus:
     - `newest`: the cost of its newest message.
     - `retention`, `discard`: its NATS policies: when messages are removed, and whether a full stream removes old ones
       or refuses new ones.
-    - `max_age`, `duplicate_window`: seconds. 0 means that messages do not expire, and no duplicate window.
+    - `max_age`: seconds after which messages expire, 0 for never. `duplicate_window`: seconds, 0 for none.
     """
 
     name: str

@@ -115,8 +115,8 @@ class CommitReader:
             if taken < SINGLY:
                 page = await self._page(key, previous, previous)
                 continue
-            # The server sends everything after the beginning of a page, including what is newer than the page, until it
-            # is told to stop. So few large pages are better than many small ones.
+            # Until it is told to stop, the server sends everything after the beginning of a page, including messages
+            # after its end. So a few large pages are better than many small ones.
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
             wanted = min(wanted * GROWTH, MAX_PAGE)

@@ -25,7 +25,7 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
     """Whether `headers` and `payload` are certain to decode to `commit`.
 
     Examines only CBOR commits of version 1 or 3 that decide requests and set values that were set before, with all
-    parts inline, in a change set that is no branch; returns False for others.
+    parts inline, in a change set that is not a branch; returns False for others.
 
     Raises `UnprocessableError` if `payload` is not CBOR.
     """

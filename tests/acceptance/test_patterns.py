@@ -10,7 +10,9 @@ from rebaser_client import Derive, Match, RebaserClient, Remove, Set, Success, U
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.fleet import servers
 
-pytestmark = [pytest.mark.anyio, pytest.mark.spark]
+# Half a minute; the parts of this story have tests of their own: patterns under `property` and `spark`, files and
+# restarts in this folder.
+pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.long]
 
 WS, CS = "patterns", "main"
 TOTAL = {"op": "derive", "id": "total", "function": "sum", "inputs": {"values": ["fee", {"match": "cart/*/price"}]}}

@@ -36,6 +36,6 @@ def test_no_seed_breaks_a_promise() -> None:
 
 def test_no_fresh_seed_breaks_a_promise(record_property: Callable[[str, object], None]) -> None:
     """Seeds that nobody ran before. Which they are is told at the end of the run."""
-    first, runs = secrets.randbelow(10**12), 60
+    first, runs = secrets.randbelow(10**12), 30
     record_property("told", f"simulation: seeds {first} to {first + runs - 1}")
     run("--seed", f"{first}", "--runs", f"{runs}")

@@ -136,6 +136,11 @@ def test_it_is_quiet_for_a_period_after_its_last_work(busy_with: list[Event]) ->
     assert run((25.0, Tick()), state=state)[0].phase is Phase.RELEASING
 
 
+def test_a_job_that_runs_keeps_no_timer_going() -> None:
+    """Its end is an event; a timer that is due already would fire again and again."""
+    assert run(JobStarted(), state=active())[0].next_tick(TIMING) is None
+
+
 def test_what_the_last_look_finds_gets_a_task() -> None:
     _, effects = run((10, Tick()), Released(), Rechecked(work_left=True), state=active())
     assert effects[-1] == (Command.PUBLISH_TASK,)

@@ -98,7 +98,7 @@ class _TakeBack:
         from rebaser.cli.runner import run_async
 
         if not self.yes and not sys.stdin.isatty():
-            raise usage_error(f"add --yes to {self.verb} without a question, because stdin is not a terminal")
+            raise usage_error(f"add --yes to {self.verb} without confirmation, because stdin is not a terminal")
         code = run_async(partial(self._find, nats, prefix))
         # Asked while no event loop runs: in a thread beside a running one, Ctrl-C would not end the question.
         if not code and not self.yes and not typer.confirm("take it back?", err=True):

@@ -71,7 +71,7 @@ class PullLimits(NamedTuple):
         limit, by_bytes = _limit(max_messages, max_bytes, None)
         if not NS <= expires <= MAX_EXPIRES:
             raise ConfigError(
-                f"expires is {expires:g} s; for fetch and next it must be above 0, {MAX_EXPIRES:g} s at most"
+                f"expires is {expires:g} s; for fetch and next it must be above 0, and at most {MAX_EXPIRES:g} s"
             )
         if idle_heartbeat is None:
             heartbeat = min(expires / 2, MAX_HEARTBEAT) if expires > LONG_FETCH else 0.0
@@ -95,7 +95,7 @@ def _heartbeat(seconds: float, expires: float) -> float:
     if not MIN_HEARTBEAT <= seconds <= MAX_HEARTBEAT:
         raise ConfigError(f"idle_heartbeat is {seconds:g} s; it must be from {MIN_HEARTBEAT:g} to {MAX_HEARTBEAT:g} s")
     if 2 * seconds > expires:
-        raise ConfigError(f"idle_heartbeat is {seconds:g} s; it must be at most half of expires, {expires:g} s")
+        raise ConfigError(f"idle_heartbeat is {seconds:g} s; it must be at most {expires / 2:g} s, half of expires")
     return seconds
 
 
