@@ -222,7 +222,8 @@ class Commit:
     and until then, `begin` is the sequence of the `create` commit.
 
     `edited`, `branch` and `blobs` are only in headers, and a decoded commit lacks them: the newest commit with edits
-    (0: this one), the branch after this commit, and the addresses of all blobs that the log needs from this message on.
+    (None: this one; 0: there is none), the branch after this commit, and the addresses of all blobs that the log needs
+    from this message on.
     """
 
     id: str
@@ -252,7 +253,7 @@ class Commit:
     status: BranchStatus | None = None
     carried: tuple[CarriedOutcome, ...] = ()
     begin: int = 0
-    edited: int = field(default=0, compare=False, repr=False)
+    edited: int | None = field(default=None, compare=False, repr=False)
     branch: BranchSummary | None = field(default=None, compare=False, repr=False)
     blobs: tuple[str, ...] = field(default=(), compare=False, repr=False)
 

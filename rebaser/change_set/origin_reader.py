@@ -33,6 +33,7 @@ from rebaser_core.messages import (
     encode_tail,
     read_blobs,
     read_branch,
+    read_edited,
 )
 from rebaser_core.messages.branch_headers import LIST
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
@@ -128,8 +129,10 @@ class _Parent:
         message = await reader.newest(self._parent, at)
         while message is not None:
             commit = reader.decode(message.sequence, message.headers, message.data)
-            if commit is not None:
+            if commit is not None and read_edited(message.headers, message.sequence):
                 return message, commit
+            if commit is not None:
+                break  # it only refused requests, so nothing was ever applied
             message = await reader.newest(self._parent, message.sequence - 1)  # the message is not a commit
         name = f"{self._parent.workspace}/{self._parent.change_set}"
         when = "" if at is None else f" at {at_text(at)}"

@@ -96,7 +96,7 @@ def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dic
     """`(headers, payload)` of a commit, including the headers for the sweeper."""
     headers, payload = REGISTRY.encode(commit, content_type)
     headers.update(sweep_headers(commit))
-    if commit.edited or commit.branch is not None or commit.blobs:
+    if commit.edited is not None or commit.branch is not None or commit.blobs:
         headers.update(branch_headers(commit))
     return headers, payload
 
@@ -121,8 +121,8 @@ def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:
         raise malformed("the message decodes to another commit")
     if read_sweep_headers(headers) != (commit.applied, commit.debt):
         raise malformed("the headers do not match the commit")
-    told = read_edited(headers, 0), read_branch(headers), read_blobs(headers)
-    if told != (commit.edited, commit.branch, commit.blobs):
+    told = read_edited(headers, -1), read_branch(headers), read_blobs(headers)
+    if told != (-1 if commit.edited is None else commit.edited, commit.branch, commit.blobs):
         raise malformed("the headers do not match the commit")
 
 

@@ -27,7 +27,7 @@ MAX_ADDRESSES = 200  # in a header, so that it stays short
 
 def branch_headers(commit: Commit) -> dict[str, str]:
     headers: dict[str, str] = {}
-    if commit.edited:
+    if commit.edited is not None:
         headers[EDITED] = str(commit.edited)
     if commit.branch is not None:
         headers[BRANCH] = _write_summary(commit.branch)

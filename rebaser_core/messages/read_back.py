@@ -35,7 +35,7 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
         return False
     if commit.origin is not None or commit.status is not None or commit.branch is not None or commit.carried != ():
         return False
-    if commit.begin != 0 or commit.edited or commit.blobs:
+    if commit.begin != 0 or commit.edited is not None or commit.blobs:
         return False
     header = headers.get
     version, usual = ("1", USUAL) if commit.before is None else ("3", USUAL_HISTORY)

@@ -23,6 +23,7 @@ POISON = "rebaser.change_set.poison"
 DVU = "rebaser.change_set.serial_dvu"
 DECIDE = "rebaser_core.decide"
 LEASE = "rebaser.change_set.lease"
+ORIGIN = "rebaser.change_set.origin_reader"
 SWEEPER = "rebaser.sweeper.sweeper"
 OLD_HISTORY = "rebaser.sweeper.old_history"
 SERVER = "rebaser.server"
@@ -459,6 +460,67 @@ BUGS = (
                 _, request.payload = encode(replace(sent, id=sent.id + "x"))
                 request.headers[MESSAGE_ID] += "x"
 """,
+    ),
+    # -- change sets from others -----------------------------------------------------------------------------------
+    bug(
+        "a change set remembers the requests of its parent",
+        "harsh",
+        1,
+        STATE,
+        "        self.outcomes, self.redriven, self.attempts = {}, {}, {}\n",
+        "        self.attempts = {}\n",
+    ),
+    bug(
+        "the newest commit of the parent is not copied",
+        "gentle",
+        1,
+        ORIGIN,
+        "rows, needed = await self._rows(messages)",
+        "rows, needed = await self._rows(messages[:-1])",
+        (ORIGIN, "raise BrokenChain(error.message) from error", "pass"),
+    ),
+    bug(
+        "a second edit replaces what stood at the base",
+        "gentle",
+        1,
+        "rebaser_core.branch",
+        "        if self.target and id_ not in self.changes:\n",
+        "        if self.target:\n",
+    ),
+    bug(
+        "blobs of copied commits are not named",
+        "gentle",
+        1,
+        ORIGIN,
+        "            needed |= dict.fromkeys(await self._named(headers))\n",
+        "",
+        (ORIGIN, "            needed |= dict.fromkeys([blob.address for blob in blobs if blob is not None])\n", ""),
+        (ORIGIN, "needed = await self._all_needed(checkpoint, needed)", "pass"),
+    ),
+    bug(
+        "a closed change set is edited",
+        "gentle",
+        1,
+        DECIDE,
+        "    elif pending.closed and (",
+        "    elif False and (",
+    ),
+    bug(
+        "a change set is created where there is one",
+        "gentle",
+        1,
+        ORIGIN,
+        "    if branch is not None or state.edited:\n",
+        "    if False:\n",
+        (ORIGIN, "    if branch is not None and branch.origin:\n", "    if False:\n"),
+    ),
+    bug(
+        "an owner goes on with a change set that it created",
+        "gentle",
+        1,
+        COMMIT_LOG,
+        "            self._hand_over(sequence, encoded.commit)\n            return sequence\n",
+        "            self.state.last = sequence\n            return sequence\n",
     ),
     # -- the sweeper -----------------------------------------------------------------------------------------------
     bug(

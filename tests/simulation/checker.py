@@ -24,6 +24,7 @@ from rebaser_core.messages import (
     Success,
     decode,
     decode_addresses,
+    decode_changes,
     decode_commit,
     decode_delta,
     decode_tail,
@@ -35,7 +36,7 @@ from rebaser_core.messages import (
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import Derive, Remove, Update
 from tests.simulation.book import Book, as_null
-from tests.simulation.forks import begin, closed_wrongly, wrong_create, wrong_refusal
+from tests.simulation.forks import begin, closed_wrongly, unlawful, wrong_create, wrong_headers, wrong_refusal
 from tests.simulation.model.store import Stored, Stream
 from tests.simulation.tries import MAX_DEATHS, Strikes, Tries
 
@@ -262,6 +263,9 @@ class Checker:
         history.last = stored.sequence
         history.lineage.append(stored.sequence)
         self._check_needed(stored, commit)
+        if self.history_for_ms:
+            wrong = wrong_headers(history, stored.headers, stored.sequence)
+            that(not wrong, f"the headers of commit {stored.sequence} are wrong: {wrong}")
         if commit.checkpoint is not None and commit.checkpoint.sequence != history.checkpoint:
             that(commit.checkpoint.sequence < stored.sequence, "a checkpoint of what is not yet written")
             self._check_checkpoint(history, commit.checkpoint)
@@ -327,6 +331,16 @@ class Checker:
         size = len(newest) + sum(part.size for part in parts)
         size += 0 if checkpoint.changes is None else checkpoint.changes.size
         that((state.last, size) == (checkpoint.sequence, checkpoint.size), "a checkpoint is misnamed")
+        foreign = ({*state.outcomes, *state.redriven} & self.sent) - history.outcomes.keys()
+        own = checkpoint.sequence >= history.birth
+        that(not foreign or not own, f"the checkpoint at {checkpoint.sequence} knows requests of others: {foreign}")
+        if own and history.target[0]:
+            that(checkpoint.changes is not None, "the checkpoint of a branch has no changes")
+            assert checkpoint.changes is not None
+            target = self.histories[ChangeSetKey(history.key.workspace, history.target[0])]
+            changes = decode_changes(self._blob(checkpoint.changes.address))
+            wrong = unlawful(history, target.book, checkpoint.sequence, changes)
+            that(not wrong, f"the changes at {checkpoint.sequence} are wrong: {wrong}")
 
     def _decide(self, history: History, commit: Commit, sequence: int, delta: tuple[Any, ...]) -> None:
         if commit.kind is Kind.DVU:

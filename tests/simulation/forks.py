@@ -1,12 +1,12 @@
 """What a `create` commit must be, and what becomes of the books: a change set begins as its parent was."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rebaser_core.branch import Create
 from rebaser_core.commit import BranchStatus, Commit, Decision, Outcome
-from rebaser_core.messages import decode_tail, read_row
-from tests.simulation.book import Book
+from rebaser_core.messages import decode_tail, read_branch, read_edited, read_row
+from tests.simulation.book import Book, as_null
 
 if TYPE_CHECKING:
     from tests.simulation.checker import Asked, History
@@ -25,13 +25,16 @@ def forked(parent: Book, sequence: int) -> Book:
     return book
 
 
+def first_edit(history: "History") -> int:
+    """The commit from which on something was applied, 0 for none."""
+    return history.birth or min(history.deltas, default=0)
+
+
 def wrong_refusal(history: "History", parent: "History | None", create: Create, code: str, now: int) -> str:
     """Why a request to create may not have been refused with `code`; empty if it may. `now`: the newest commit."""
     used = history.last_edit or history.birth
-    newest = 0
-    if parent is not None:
-        until = now if create.at is None else create.at
-        newest = max((at for at in parent.lineage if at <= until), default=0)
+    until = now if create.at is None else create.at
+    exists = parent is not None and 0 < first_edit(parent) <= until
     match code:
         case "exists":
             return "" if used else "nothing was ever applied there"
@@ -39,7 +42,7 @@ def wrong_refusal(history: "History", parent: "History | None", create: Create, 
             return "" if create.parent == history.key.change_set else "its parent is another one"
         case "no_such_change_set":
             # What was stored since may have been missed.
-            return "" if not newest or create.at is None else f"its parent had commit {newest}"
+            return "" if not exists or create.at is None else "its parent was edited before"
         case "not_its_target":
             return "" if create.target not in (None, create.parent) else "its target is its parent"
         case "purged":
@@ -63,7 +66,7 @@ def wrong_create(
     if parent is None or origin.change_set != create.parent:
         return f"its parent is {origin.change_set}, not {create.parent}"
     at = origin.sequence
-    if at not in parent.lineage or at < parent.birth:
+    if at not in parent.lineage or not 0 < first_edit(parent) <= at:
         return f"{at} is no commit of its parent"
     if create.at is not None and at != max(one for one in parent.lineage if one <= create.at):
         return f"it is created from {at}, not from {create.at}"
@@ -97,6 +100,37 @@ def begin(history: "History", parent: "History | None", commit: Commit, sequence
         history.book = forked(parent.book, origin.sequence)
         history.lineage = [at for at in parent.lineage if at <= origin.sequence]
         history.target = origin.target, origin.base
+
+
+def unlawful(history: "History", target: Book, sequence: int, changes: dict[str, tuple[Any, Any]]) -> str:
+    """What is wrong with the changes of a branch as of log sequence `sequence`; empty if nothing is.
+
+    Undoing them has to give the definitions of the target at the base.
+    """
+    here, stood = history.book.as_of[sequence], target.as_of[history.target[1]]
+    undone = dict(here)
+    for id_, (base, ours) in changes.items():
+        if repr(ours and as_null(ours)) != repr(here.get(id_)):
+            return f"{id_} is {here.get(id_)}, not {ours}"
+        undone.pop(id_, None)
+        if base is not None:
+            undone[id_] = as_null(base)  # type: ignore[assignment] # no removal
+    wrong = [id_ for id_ in sorted({*undone, *stood}) if repr(undone.get(id_)) != repr(stood.get(id_))]
+    return f"{wrong} are not as in {history.target[0]}@{history.target[1]}" if wrong else ""
+
+
+def wrong_headers(history: "History", headers: dict[str, str], sequence: int) -> str:
+    """What the headers of a commit say otherwise than it is; empty if nothing."""
+    told = read_branch(headers)
+    if (told is None) != (not history.birth):
+        return f"the branch is {told}"
+    if read_edited(headers, sequence) not in (history.last_edit, sequence):
+        return f"it was last edited by {read_edited(headers, sequence)}, not {history.last_edit}"
+    if told is None:
+        return ""
+    if (told.target, told.base, told.status is BranchStatus.KEPT) != (*history.target, history.kept):
+        return f"the branch is {told}, not of {history.target}"
+    return ""
 
 
 def closed_wrongly(history: "History", decision: Decision, updates: bool) -> str:

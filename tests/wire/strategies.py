@@ -190,7 +190,7 @@ def commits(draw: st.DrawFn) -> Commit:
         authors=tuple(draw(st.lists(st.builds(Authorship, texts, texts), min_size=authors, max_size=authors))),
         reverts=draw(st.none() | st.builds(Reverts, naturals, naturals, st.none() | tokens)),
         begin=0 if kind is Kind.CREATE else draw(naturals),
-        edited=draw(naturals),
+        edited=draw(st.none() | naturals),
         branch=draw(st.none() | summaries),
         blobs=tuple(draw(st.lists(addresses, max_size=3))),
         **(draw(created) if kind is Kind.CREATE else {}),  # type: ignore[arg-type] # each has its own type
