@@ -1,8 +1,8 @@
 """The command line, `rebaser` or `python -m rebaser`, for users and operators.
 
-`app` defines the commands. `commands` has a module for each command, `sending` reads and sends edits, and `demo` is the
-tour of `rebaser demo`. The other modules are shared: options, output, errors, signals, connections. This package may
-import everything; nothing else in the product imports it.
+`app` is the root of the command line, and `registry` lists its commands. `commands` has a module for each command,
+`sending` reads and sends edits, and `demo` is the tour of `rebaser demo`. The other modules are shared: options,
+output, errors, signals, connections. This package may import everything; nothing else in the product imports it.
 
 Invariant: importing this package imports nothing that a command needs for its work, so that `--help` and shell
 completion answer at once.

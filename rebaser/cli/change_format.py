@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rebaser.cli import console
 
 if TYPE_CHECKING:
+    from rebaser_client.log.branches import BranchChange
     from rebaser_client.log.changes import Change, Definition, LogEntry
     from rebaser_core.commit import Authorship, Commit, Decision, Reverts
 
@@ -59,6 +60,17 @@ def change_json(change: "Change") -> dict[str, Any]:
 
 def change_row(change: "Change") -> tuple[str, str, str]:
     return change.id, definition_text(change.before, change.known), definition_text(change.after)
+
+
+def branch_change_row(change: "BranchChange") -> tuple[str, str, str, str]:
+    """Return the definitions of a value at the base of a branch, in the branch, and in its target if it moved."""
+    theirs = definition_text(change.theirs) if change.moved else ""
+    return change.id, definition_text(change.base), definition_text(change.ours), theirs
+
+
+def branch_change_json(change: "BranchChange") -> dict[str, Any]:
+    parts = {"base": change.base, "ours": change.ours, "theirs": change.theirs}
+    return {"id": change.id} | {name: definition_json(part) for name, part in parts.items()} | {"moved": change.moved}
 
 
 def request_json(decision: "Decision", author: "Authorship") -> dict[str, Any]:

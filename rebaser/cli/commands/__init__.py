@@ -1,6 +1,6 @@
-"""The commands, one module each: options, help, and what they print. `rebaser.cli.app` registers them.
+"""The commands, one module each: options, help, and what they print. `rebaser.cli.registry` registers them.
 
-Only `rebaser.cli.app` imports this package, even for `--help` and completion. So, at the top, its modules import only
-what is quick to import; each command imports the rest when it runs. `bench_load` does the work of `bench`, and
+Only `rebaser.cli.registry` imports this package, even for `--help` and completion. So, at the top, its modules import
+only what is quick to import; each command imports the rest when it runs. `bench_load` does the work of `bench`, and
 `doctor_installation` that of `doctor` without a change set.
 """

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rebaser.cli import console
+from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
+from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
+    from rebaser_client import BranchDiff
     from rebaser_client.log.changes import Diff
+    from rebaser_core.ids import ChangeSetKey
     from rebaser_core.values import Value
 
 STYLES = {1: "red", 2: "green"}
@@ -21,7 +25,8 @@ def diff(
     other: Annotated[
         str | None,
         typer.Argument(
-            metavar="CS[@POSITION]", help="What to compare it with. Default: the same change set as it is now."
+            metavar="CS[@POSITION]",
+            help="What to compare it with. Default: the same change set as it is now; for a branch, its base.",
         ),
     ] = None,
     *,
@@ -33,7 +38,10 @@ def diff(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Show how two positions of a change set, or two change sets, differ.
+    """Show what a branch changed, or how two positions of a change set, or two change sets, differ.
+
+    With one change set and no position, it shows what this branch changed since its base, and what its target has now
+    if that was edited, too.
 
     Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
     exist there. Derived values are compared by their formulas; with --derived, also by their results. With --json, it
@@ -43,6 +51,10 @@ def diff(
     from rebaser.cli.runner import run_async
 
     one, at = checked_position(workspace, change_set)
+    if at is None and other is None:
+        if derived:
+            raise usage_error("--derived needs a position or another change set to compare with")
+        return _diff_branch(one, nats, prefix, json=json, page=not no_pager)
     two, other_at = (one, None) if other is None else checked_position(workspace, other)
     loaded: list[Diff] = []
 
@@ -69,6 +81,51 @@ def diff(
     if not rows:
         console.note(f"{names[0]} and {names[1]} are the same")
     return 0
+
+
+def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, json: bool, page: bool) -> int:
+    """Show what the branch `key` changed since its base."""
+    from rebaser.cli.change_format import branch_change_json, branch_change_row
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.pager import paged
+    from rebaser.cli.runner import run_async
+
+    loaded: list[BranchDiff] = []
+
+    async def load() -> None:
+        async with connect_client(nats, prefix) as client:
+            try:
+                loaded.append(await client.changes(key.workspace, key.change_set))
+            except UnprocessableError as error:
+                raise CommandFailed(_advice(key, error)) from None
+
+    code = run_async(load)
+    if code:
+        return code
+    found = loaded[0]
+    if json:
+        for change in found.changes:
+            console.write_json(branch_change_json(change))
+        return 0
+    info = found.info
+    moved = any(change.moved for change in found.changes)
+    titles = ["id", f"{info.target}@{info.base}", info.change_set] + [f"{info.target} now"] * moved
+    rows = [branch_change_row(change)[: len(titles)] for change in found.changes]
+    with paged(page and bool(rows)):
+        console.table(titles, rows, styles=STYLES)
+    if not found.changes:
+        console.note(f"{info.change_set} has changed nothing since {info.target}@{info.base}")
+    return 0
+
+
+def _advice(key: "ChangeSetKey", error: UnprocessableError) -> str:
+    if error.code != "not_a_branch":
+        return error.message
+    name = key.change_set
+    return (
+        f"{error.message}: name what to compare it with, such as `rebaser diff {key.workspace} {name}@2h` or "
+        f"`rebaser diff {key.workspace} {name} OTHER`"
+    )
 
 
 def _write_objects(found: "Diff") -> None:

@@ -1,0 +1,86 @@
+"""`rebaser branches`: lists change sets with what they branch from."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rebaser.cli import console
+from rebaser.cli.errors import CommandFailed
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, Workspace, checked_key
+
+if TYPE_CHECKING:
+    from rebaser_client import BranchInfo
+
+STYLES = {0: "green", 1: "cyan", 4: "yellow"}
+
+
+def branches(
+    workspace: Workspace,
+    *,
+    all_: Annotated[bool, typer.Option("--all", help="Also list closed change sets.")] = False,
+    json: Json = False,
+    nats: Nats = DEFAULT_NATS,
+    prefix: Prefix = "",
+) -> int:
+    """List the change sets of a workspace: what each branches from, and how many values it changed since.
+
+    It shows the base as TARGET@POSITION: the branch contains the edits of the target up to there. A branch is behind if
+    the target was edited after that. Values that were edited back may still count as changed.
+    """
+    from rebaser.cli.connect import connect_client
+    from rebaser.cli.runner import run_async
+
+    checked_key(workspace, "main")
+    found: list[BranchInfo] = []
+
+    async def load() -> None:
+        async with connect_client(nats, prefix) as client:
+            found.extend(await client.branches(workspace))
+
+    code = run_async(load)
+    if code:
+        return code
+    if not found:
+        raise CommandFailed(f"there is no workspace {workspace}; `rebaser list` shows what there is")
+    shown = [info for info in found if all_ or info.status == "open"]
+    if json:
+        for info in shown:
+            console.write_json(branch_json(info))
+        return 0
+    now = datetime.now(UTC)
+    console.table(
+        ("change set", "base", "changes", "last commit", "status"),
+        [_row(info, now) for info in shown],
+        right=(2,),
+        styles=STYLES,
+    )
+    hidden = len(found) - len(shown)
+    if hidden:
+        console.note(f"{hidden} closed; --all shows {'it' if hidden == 1 else 'them'}")
+    return 0
+
+
+def branch_json(info: "BranchInfo") -> dict[str, Any]:
+    """Return a branch as an object."""
+    from rebaser.cli.change_format import time_json
+
+    return {
+        "workspaceId": info.workspace,
+        "changeSetId": info.change_set,
+        "position": info.sequence,
+        "time": time_json(info.time),
+        "status": info.status,
+        "from": None if info.origin is None else {"changeSetId": info.origin, "position": info.origin_sequence},
+        "target": info.target,
+        "base": info.base or None,
+        "changes": info.changes,
+        "behind": info.behind,
+    }
+
+
+def _row(info: "BranchInfo", now: datetime) -> tuple[str, ...]:
+    base = "" if info.target is None else f"{info.target}@{info.base}"
+    status = "closed" if info.status != "open" else "behind" if info.behind else ""
+    age = console.duration_text(max((now - info.time).total_seconds(), 0.0))
+    return info.change_set, base, f"{info.changes:,}" if info.target else "", f"{age} ago", status

@@ -1,0 +1,356 @@
+"""Registers the commands with their summaries and examples.
+
+Invariant: importing this module imports no command. The module of a command is imported when the command is chosen or
+its help is wanted, and imports the rest when the command runs.
+"""
+
+import typer
+
+from rebaser.cli.lazy_group import Function, LazyGroup
+from rebaser.cli.options import examples, with_access
+
+
+@LazyGroup.command(
+    "dev",
+    "Run NATS, a server and Spark on this machine.",
+    examples(
+        "rebaser dev",
+        "rebaser dev --port 4333 --data /tmp/rebaser",
+    ),
+)
+def _dev() -> Function:
+    from rebaser.cli.commands.serve import dev
+
+    return dev
+
+
+@LazyGroup.command(
+    "serve",
+    "Run a server.",
+    examples(
+        "rebaser serve --nats nats://nats:4222 --spark sc://spark:15002",
+        "REBASER_NATS_URL=nats://a:4222,nats://b:4222 rebaser serve --concurrency 200",
+    ),
+)
+def _serve() -> Function:
+    from rebaser.cli.commands.serve import serve
+
+    return with_access(serve)
+
+
+@LazyGroup.command(
+    "enqueue",
+    "Edit a change set.",
+    examples(
+        "rebaser enqueue shop draft --set price=9.5 --set qty=3 --derive total='price * qty' --wait derived",
+        "rebaser enqueue shop draft --derive 'cart/total=`cart/1/price` * 2'",
+        "rebaser enqueue shop draft --input p='cart/*/price' --derive 'cart/dear=p.filter(price, price > 9)'",
+        "rebaser enqueue shop draft --set name='\"text\"' --unset price --remove qty",
+        "rebaser enqueue shop draft --file updates.jsonl --wait derived",
+        "rebaser get shop draft --updates | rebaser enqueue shop copy --file -",
+        "",
+        "Each line of a file is one of:",
+        '{"op": "set", "id": "cart/1/price", "value": 9.5}',
+        '{"op": "derive", "id": "cart/total", "function": "sum", "inputs": {"values": ["cart/1/price", "fee"]}}',
+        '{"op": "derive", "id": "total", "function": "sum", "inputs": {"values": {"match": "cart/*/price"}}}',
+        '{"op": "unset", "id": "cart/1/price"}',
+        '{"op": "remove", "id": "cart/1/price"}',
+    ),
+)
+def _enqueue() -> Function:
+    from rebaser.cli.commands.enqueue import enqueue
+
+    return with_access(enqueue)
+
+
+@LazyGroup.command(
+    "recompute",
+    "Compute the derived values of a change set again.",
+    examples(
+        "rebaser recompute shop draft --function company.tax --wait derived",
+        "rebaser recompute shop draft",
+    ),
+)
+def _recompute() -> Function:
+    from rebaser.cli.commands.recompute import recompute
+
+    return with_access(recompute)
+
+
+@LazyGroup.command(
+    "get",
+    "Show the values of a change set, now or at a position in its history.",
+    examples(
+        "rebaser get shop draft",
+        "rebaser get shop draft total 'cart/*/price' --with-definitions",
+        "rebaser get shop draft --json | jq 'select(.state == \"error\")'",
+        "rebaser get shop draft --updates > updates.jsonl",
+        "rebaser get shop draft@2h total                     # as of two hours ago; draft@1234: after commit 1234",
+    ),
+)
+def _get() -> Function:
+    from rebaser.cli.commands.get import get
+
+    return with_access(get)
+
+
+@LazyGroup.command(
+    "log",
+    "Show the commits of a change set, newest first.",
+    examples(
+        "rebaser log shop draft",
+        "rebaser log shop draft@2h -n 5                      # the last five commits of two hours ago",
+        "rebaser log shop draft price                        # who changed price",
+        "rebaser log shop draft --json | jq -r '.requests[].author'",
+    ),
+)
+def _log() -> Function:
+    from rebaser.cli.commands.log import log
+
+    return with_access(log)
+
+
+@LazyGroup.command(
+    "show",
+    "Show what a commit changed, by request: each value before and after.",
+    examples(
+        "rebaser show shop draft                             # the newest commit",
+        "rebaser show shop draft@1234",
+    ),
+)
+def _show() -> Function:
+    from rebaser.cli.commands.show import show
+
+    return with_access(show)
+
+
+@LazyGroup.command(
+    "blame",
+    "Show who last defined values: the commit, its time (UTC), the author and the request.",
+    examples(
+        "rebaser blame shop draft price total",
+        "rebaser blame shop draft@2h price",
+    ),
+)
+def _blame() -> Function:
+    from rebaser.cli.commands.blame import blame
+
+    return with_access(blame)
+
+
+@LazyGroup.command(
+    "branch",
+    "Create a change set from another one.",
+    examples(
+        "rebaser branch shop draft                           # from main, as it is now",
+        "rebaser branch shop draft --from main@2h            # as it was two hours ago",
+        "rebaser branch shop v1 --from main --closed         # a name for this state, which nobody edits",
+        "rebaser branch shop retry --from draft --target main    # with all changes of draft",
+    ),
+)
+def _branch() -> Function:
+    from rebaser.cli.commands.branch import branch
+
+    return with_access(branch)
+
+
+@LazyGroup.command(
+    "branches",
+    "List change sets with what they branch from, and how far they are.",
+    examples(
+        "rebaser branches shop",
+        "rebaser branches shop --all",
+        "rebaser branches shop --json | jq -r 'select(.behind) | .changeSetId'",
+    ),
+)
+def _branches() -> Function:
+    from rebaser.cli.commands.branches import branches
+
+    return with_access(branches)
+
+
+@LazyGroup.command(
+    "diff",
+    "Show what a branch changed, or how two positions or change sets differ.",
+    examples(
+        "rebaser diff shop draft                             # what the branch draft changed, beside its target",
+        "rebaser diff shop draft@2h                          # what has changed in two hours",
+        "rebaser diff shop draft@1200 draft@1234",
+        "rebaser diff shop main draft --derived",
+    ),
+)
+def _diff() -> Function:
+    from rebaser.cli.commands.diff import diff
+
+    return with_access(diff)
+
+
+@LazyGroup.command(
+    "revert",
+    "Take back the edits of commits: each edited value gets the definition that it had before them.",
+    examples(
+        "rebaser revert shop draft 1234",
+        "rebaser revert shop draft 1234..1240 --author ann -m 'wrong currency'",
+        "rebaser revert shop draft --to 2h                   # everything of the last two hours",
+    ),
+)
+def _revert() -> Function:
+    from rebaser.cli.commands.revert import revert
+
+    return with_access(revert)
+
+
+@LazyGroup.command(
+    "undo",
+    "Take back your newest request: each value it edited gets its earlier definition back.",
+    examples(
+        "rebaser undo shop draft --author ann",
+        "REBASER_AUTHOR=ann rebaser undo shop draft --yes",
+    ),
+)
+def _undo() -> Function:
+    from rebaser.cli.commands.undo import undo
+
+    return with_access(undo)
+
+
+@LazyGroup.command(
+    "redo",
+    "Take back your newest undo: the request that it took back is applied again.",
+    examples("rebaser redo shop draft --author ann"),
+)
+def _redo() -> Function:
+    from rebaser.cli.commands.undo import redo
+
+    return with_access(redo)
+
+
+@LazyGroup.command(
+    "list",
+    "List workspaces, or the change sets of one.",
+    examples(
+        "rebaser list",
+        "rebaser list shop",
+        "rebaser list shop --json | jq -r .changeSetId",
+    ),
+)
+def _list() -> Function:
+    from rebaser.cli.commands.list import list_
+
+    return list_
+
+
+@LazyGroup.command(
+    "tail",
+    "Show commits, waiting requests or dead letters.",
+    examples(
+        "rebaser tail --follow",
+        "rebaser tail shop draft --since 10m --json | jq .requests",
+        "rebaser tail --requests --all",
+        "rebaser tail --dlq --last",
+    ),
+)
+def _tail() -> Function:
+    from rebaser.cli.commands.tail import tail
+
+    return with_access(tail)
+
+
+@LazyGroup.command(
+    "status",
+    "Show servers, change sets, tasks, streams and their durability.",
+    examples(
+        "rebaser status",
+        "rebaser status shop draft                           # what its history costs, and how far back it reaches",
+        "rebaser status --values --limit 20 --after shop/draft",
+        "rebaser status --workspace shop --json | jq '.changeSets[] | select(.debt)'",
+    ),
+)
+def _status() -> Function:
+    from rebaser.cli.commands.status import status
+
+    return with_access(status)
+
+
+@LazyGroup.command(
+    "ping",
+    "Check whether servers are alive and ready.",
+    examples(
+        "rebaser ping",
+        'rebaser ping --server "$REBASER_SERVER_ID" --timeout 5',
+    ),
+)
+def _ping() -> Function:
+    from rebaser.cli.commands.ping import ping
+
+    return with_access(ping)
+
+
+@LazyGroup.command(
+    "functions",
+    "List the functions that can derive a value.",
+    examples(
+        "rebaser functions",
+        "rebaser functions --json | jq -r .name",
+        "rebaser functions --servers",
+    ),
+)
+def _functions() -> Function:
+    from rebaser.cli.commands.functions import functions
+
+    return functions
+
+
+@LazyGroup.command(
+    "doctor",
+    "Check the installation, or the log of a change set.",
+    examples(
+        "rebaser doctor                                      # check the installation",
+        "rebaser doctor shop draft                           # check the log of a change set",
+        "rebaser doctor shop draft --repair                  # show what a repair would do and lose",
+        "rebaser doctor shop draft --repair --yes --save /tmp/damaged",
+    ),
+)
+def _doctor() -> Function:
+    from rebaser.cli.commands.doctor import doctor
+
+    return with_access(doctor)
+
+
+@LazyGroup.command(
+    "demo",
+    "Take a tour with real data, in about a minute.",
+    examples(
+        "rebaser demo",
+        "rebaser demo --data /tmp/rebaser-demo",
+    ),
+)
+def _demo() -> Function:
+    from rebaser.cli.commands.demo import demo
+
+    return demo
+
+
+@LazyGroup.command(
+    "bench",
+    "Measure a running installation under load.",
+    examples(
+        "rebaser bench",
+        "rebaser bench --change-sets 1 --in-flight 64 --requests 20000 --json",
+    ),
+)
+def _bench() -> Function:
+    from rebaser.cli.commands.bench import bench
+
+    return with_access(bench)
+
+
+@LazyGroup.group("dlq", "List, show, redrive or drop dead letters.")
+def _dlq() -> typer.Typer:
+    from rebaser.cli.commands.dlq import dlq
+
+    return dlq
+
+
+COMMANDS = LazyGroup
+"""The group of the commands that this module registers, in the order in which help lists them."""
