@@ -465,7 +465,7 @@ BUGS = (
     bug(
         "a change set remembers the requests of its parent",
         "harsh",
-        1,
+        5,
         STATE,
         "        self.outcomes, self.redriven, self.attempts = {}, {}, {}\n",
         "        self.attempts = {}\n",
@@ -473,7 +473,7 @@ BUGS = (
     bug(
         "the newest commit of the parent is not copied",
         "gentle",
-        1,
+        28,
         ORIGIN,
         "rows, needed = await self._rows(messages)",
         "rows, needed = await self._rows(messages[:-1])",
@@ -482,7 +482,7 @@ BUGS = (
     bug(
         "a second edit replaces what stood at the base",
         "gentle",
-        1,
+        60,
         "rebaser_core.branch",
         "        if self.target and id_ not in self.changes:\n",
         "        if self.target:\n",
@@ -490,7 +490,7 @@ BUGS = (
     bug(
         "blobs of copied commits are not named",
         "gentle",
-        1,
+        28,
         ORIGIN,
         "            needed |= dict.fromkeys(await self._named(headers))\n",
         "",
@@ -500,7 +500,7 @@ BUGS = (
     bug(
         "a closed change set is edited",
         "gentle",
-        1,
+        3,
         DECIDE,
         "    elif pending.closed and (",
         "    elif False and (",
@@ -508,7 +508,7 @@ BUGS = (
     bug(
         "a change set is created where there is one",
         "gentle",
-        1,
+        3,
         ORIGIN,
         "    if branch is not None or state.edited:\n",
         "    if False:\n",
@@ -517,7 +517,7 @@ BUGS = (
     bug(
         "an owner goes on with a change set that it created",
         "gentle",
-        1,
+        3,
         COMMIT_LOG,
         "            self._hand_over(sequence, encoded.commit)\n            return sequence\n",
         "            self.state.last = sequence\n            return sequence\n",
