@@ -140,7 +140,7 @@ def _blame() -> Function:
 
 @LazyGroup.command(
     "branch",
-    "Create a change set from another one.",
+    "Create a change set with all values of another one.",
     examples(
         "rebaser branch shop draft                           # from main, as it is now",
         "rebaser branch shop draft --from main@2h            # as it was two hours ago",
@@ -156,7 +156,7 @@ def _branch() -> Function:
 
 @LazyGroup.command(
     "branches",
-    "List change sets with what they branch from, and how far they are.",
+    "List change sets, with what each branches from and how many values it changed.",
     examples(
         "rebaser branches shop",
         "rebaser branches shop --all",
@@ -171,7 +171,7 @@ def _branches() -> Function:
 
 @LazyGroup.command(
     "diff",
-    "Show what a branch changed, or how two positions or change sets differ.",
+    "Show what a branch changed, or how two positions of a change set, or two change sets, differ.",
     examples(
         "rebaser diff shop draft                             # what the branch draft changed, beside its target",
         "rebaser diff shop draft@2h                          # what has changed in two hours",

@@ -23,7 +23,7 @@ def branches(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """List the change sets of a workspace: what each branches from, and how many values it changed since.
+    """List change sets, with what each branches from and how many values it changed.
 
     It shows the base as TARGET@POSITION: the branch contains the edits of the target up to there. A branch is behind if
     the target was edited after that. Values that were edited back may still count as changed.
