@@ -199,7 +199,9 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
     if not isinstance(raw, (list, tuple)):
         raise _invalid(f"updates must be a list, not {type(raw).__name__}")
     if len(raw) > limits.max_updates:
-        raise UnprocessableError(f"{len(raw)} updates; at most {limits.max_updates}", code="too_large")
+        raise UnprocessableError(
+            f"there are {len(raw)} updates; at most {limits.max_updates} are allowed", code="too_large"
+        )
     out: list[Update] = []
     for position, item in enumerate(raw):
         try:

@@ -194,7 +194,7 @@ class _File:
         self.reader = pa.ipc.open_file(pa.BufferReader(data), options=pa.ipc.IpcReadOptions(use_threads=False))
         about = read_json((self.reader.schema.metadata or {}).get(schema.PART, b"null"))
         if type(about) is not dict or about.get("format") != schema.FORMAT:
-            raise malformed("not a checkpoint")
+            raise malformed("the blob is not a checkpoint")
         self.version = natural(about.get("version"))
         if self.version > schema.VERSION:
             told = f"a checkpoint of format {self.version}; this program reads up to {schema.VERSION}"
@@ -220,7 +220,7 @@ class _Head:
         count = file.reader.num_record_batches
         raw = read_json(file.batch(count - 1)[1].get(schema.HEAD, b"null")) if count else None
         if type(raw) is not dict:
-            raise malformed("not the newest part of a checkpoint")
+            raise malformed("the blob is not the newest part of a checkpoint")
         self.last, self.covers = natural(raw.get("last")), natural(raw.get("covers"))
         self.applied: Applied | None = None
         if raw.get("applied") is not None:

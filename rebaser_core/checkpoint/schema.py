@@ -73,19 +73,19 @@ def read_template(text: str) -> Template:
 
 def natural(item: object) -> int:
     if type(item) is not int or item < 0:
-        raise malformed("not a natural number")
+        raise malformed("a field of the checkpoint is not a natural number")
     return item
 
 
 def text(item: object) -> str:
     if type(item) is not str:
-        raise malformed("not text")
+        raise malformed("a field of the checkpoint is not text")
     return item
 
 
 def listed(item: object, exactly: int | None = None) -> list[Any]:
     if type(item) is not list or (exactly is not None and len(item) != exactly):
-        raise malformed("not a list of the expected length")
+        raise malformed("a field of the checkpoint is not a list of the expected length")
     return item
 
 

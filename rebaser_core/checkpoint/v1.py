@@ -60,7 +60,7 @@ class V1Reader:
 
     def _read_header(self, header: object) -> None:
         if type(header) is not dict or header.get("format") != FORMAT:
-            raise malformed("not a checkpoint")
+            raise malformed("the blob is not a checkpoint")
         version = _natural(header.get("version"))
         if version > VERSION:
             raise UnsupportedVersion(f"a checkpoint of format {version}; this program reads up to {VERSION}")
@@ -157,17 +157,17 @@ def _list(item: object, *, exactly: int | None = None, at_least: int = 0) -> lis
 def _texts(item: object, interned: _Interned) -> list[str]:
     """The list of texts `item`, interned."""
     if type(item) is not list or not set(map(type, item)) <= {str}:
-        raise malformed("not a list of texts")
+        raise malformed("a field of the checkpoint is not a list of texts")
     return list(map(interned.__getitem__, item))
 
 
 def _text(item: object) -> str:
     if type(item) is not str:
-        raise malformed("not text")
+        raise malformed("a field of the checkpoint is not text")
     return item
 
 
 def _natural(item: object) -> int:
     if type(item) is not int or item < 0:
-        raise malformed("not a natural number")
+        raise malformed("a field of the checkpoint is not a natural number")
     return item

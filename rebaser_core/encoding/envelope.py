@@ -75,7 +75,7 @@ class Body(BaseModel):
     def _refuse_too_many(cls, raw: object) -> object:
         # Otherwise pydantic would make an error object for each unknown field.
         if type(raw) is dict and len(raw) > len(cls.model_fields):
-            raise malformed(f"{len(raw)} fields; at most {len(cls.model_fields)}")
+            raise malformed(f"a map has {len(raw)} fields; at most {len(cls.model_fields)} are known")
         return raw
 
 
@@ -249,9 +249,9 @@ def unwrap(raw: object, version: int) -> dict[str, Any]:
         raise malformed("a payload must be a map with one version")
     tag, body = next(iter(raw.items()))
     if tag != f"v{version}":
-        raise malformed(f"the payload is {tag[:40]!r}, not v{version}")
+        raise malformed(f"the payload has version {tag[:40]!r}, not v{version}")
     if type(body) is not dict:
-        raise malformed(f"{tag} is not a map")
+        raise malformed(f"the content of {tag} is not a map")
     return body
 
 

@@ -51,7 +51,7 @@ def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LI
     """
     if len(payload) > limits.max_request_bytes:
         raise UnprocessableError(
-            f"a payload of {len(payload)} bytes; at most {limits.max_request_bytes}", code="too_large"
+            f"the payload has {len(payload)} bytes; at most {limits.max_request_bytes} are allowed", code="too_large"
         )
     if content_type is CBOR:
         source = BytesIO(payload)

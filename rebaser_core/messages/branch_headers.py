@@ -77,7 +77,7 @@ def decode_addresses(data: bytes) -> tuple[str, ...]:
     body = raw.get("v1") if type(raw) is dict and len(raw) == 1 else None
     addresses = body.get("addresses") if type(body) is dict and len(body) == 1 else None
     if type(addresses) is not list:
-        raise malformed("not a list of addresses")
+        raise malformed("the blob is not a list of addresses")
     return tuple([check_address(address) for address in addresses])
 
 

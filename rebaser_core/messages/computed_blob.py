@@ -56,7 +56,9 @@ def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
     The ids are not compared: those of `table` may come from the same text as those in `data`.
     """
     if len(data) > limits.max_request_bytes:
-        raise UnprocessableError(f"a blob of {len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
+        raise UnprocessableError(
+            f"the blob has {len(data)} bytes; at most {limits.max_request_bytes} are allowed", code="too_large"
+        )
     _, decoded = _open(data, limits)
     numbers = is_number(table.kinds)
     if not np.array_equal(decoded.kinds, table.kinds) or not np.array_equal(decoded.bits[numbers], table.bits[numbers]):
@@ -115,7 +117,9 @@ def _check_ids(text: object, limits: Limits) -> int:
     ends = np.flatnonzero(characters == ord("\n"))
     lengths = np.diff(ends, prepend=-1, append=len(characters)) - 1
     if len(lengths) > limits.max_updates:
-        raise UnprocessableError(f"{len(lengths)} computed values; at most {limits.max_updates}", code="too_large")
+        raise UnprocessableError(
+            f"the blob has {len(lengths)} computed values; at most {limits.max_updates} are allowed", code="too_large"
+        )
     if lengths.min() == 0 or lengths.max() > limits.max_id_length:
         raise malformed("an id of a table is empty or too long")
     if not text.replace("\n", "").isprintable():

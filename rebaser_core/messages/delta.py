@@ -160,7 +160,7 @@ def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Del
         if data[:4] == _V2:
             if len(data) > limits.max_request_bytes:
                 raise UnprocessableError(
-                    f"a blob of {len(data)} bytes; at most {limits.max_request_bytes}", code="too_large"
+                    f"the blob has {len(data)} bytes; at most {limits.max_request_bytes} are allowed", code="too_large"
                 )
             from rebaser_core.messages.computed_blob import decode_table  # noqa: PLC0415 - needs NumPy
 
@@ -184,7 +184,9 @@ def check_delta(kind: Kind, data: bytes, delta: Delta) -> None:
 
 def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Limits], T]) -> tuple[T, ...]:
     if len(data) > limits.max_request_bytes:
-        raise UnprocessableError(f"a blob of {len(data)} bytes; at most {limits.max_request_bytes}", code="too_large")
+        raise UnprocessableError(
+            f"the blob has {len(data)} bytes; at most {limits.max_request_bytes} are allowed", code="too_large"
+        )
     source = BytesIO(data)
     newest = 2 if field == "updates" else 1
     tag = _open_map(source, lambda tag: check_version(tag, newest))
@@ -193,7 +195,9 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
     _open_map(source, lambda key: _check_field(key, field))
     count = read_head(source, LIST)
     if count > limits.max_updates:
-        raise UnprocessableError(f"{count} {field}; at most {limits.max_updates}", code="too_large")
+        raise UnprocessableError(
+            f"the blob has {count} {_SINGULAR[field]}s; at most {limits.max_updates} are allowed", code="too_large"
+        )
     items: list[T] = []
     some = max(1, min(thresholds.now.blob_slice_max_items, _SLICE_BYTES * count // len(data)))
     for first in range(0, count, some):
@@ -205,7 +209,7 @@ def _decode(field: str, data: bytes, limits: Limits, read: Callable[[object, Lim
             slice_ = [_read_one(source, field, position, limits, read) for position in range(first, first + size)]
         items += slice_
     if source.tell() != len(data):
-        raise malformed(f"{len(data) - source.tell()} bytes follow the {field}")
+        raise malformed(f"{len(data) - source.tell()} bytes follow the {_SINGULAR[field]}s")
     return tuple(items)
 
 

@@ -84,7 +84,7 @@ def _digest(text: object) -> bytes:
     except ValueError:
         digest = b""
     if len(digest) != SIZE:
-        raise malformed("not a digest of a request")
+        raise malformed("the digest of an outcome is not valid")
     return digest
 
 

@@ -34,7 +34,7 @@ def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
     headers = headers or {}
     applied, debt = headers.get(APPLIED), headers.get(DEBT)
     if applied is None or debt is None:
-        raise malformed("no sweep headers")
+        raise malformed("the commit has no sweep headers")
     if not applied:
         return None, _natural(debt)
     stream, _, sequence = applied.rpartition(":")  # the stream's creation time may contain colons
