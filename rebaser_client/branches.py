@@ -80,7 +80,10 @@ class BranchOperations(ReadOperations):
         return info
 
     async def branch(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchInfo | None:
-        """Return what the change set branches from, and its status; None if it has no commits."""
+        """Return what the change set branches from, and its status, at the position `at` (None: now).
+
+        Returns None if it had no commits then.
+        """
         with translate_missing_stream():
             return await self._branches().one(ChangeSetKey.of(workspace, change_set), at)
 
@@ -96,8 +99,8 @@ class BranchOperations(ReadOperations):
         `at`: the position of the branch; None is now. The cost depends on the changes, and on the commits that the
         branch and its target have made since; not on how many values there are.
 
-        Raises `UnprocessableError`: `no_such_change_set`, or `not_a_branch` for a change set without a target. Raises
-        `PositionPurged` as `state` does.
+        Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        Raises `PositionPurged` as `state` does.
         """
         with translate_missing_stream():
             return await self._branches().diff(ChangeSetKey.of(workspace, change_set), at)

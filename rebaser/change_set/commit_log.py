@@ -1,8 +1,9 @@
 """Appends the commits of an owner to its log, one at a time, and detects when another owner has taken over.
 
-Invariants: commits are appended one at a time, each with the last sequence that this owner knows from loading or from
-its own last append. The state is folded from a commit after the commit was appended. An append whose answer is lost is
-repeated, with the same bytes and the same expected sequence, until it is answered. No other commit is built meanwhile.
+Invariants: commits are appended one at a time, each on condition that the log still ends at the sequence that this
+owner knows from loading or from its own last append. The state is folded from a commit after the commit was appended.
+An append whose answer is lost is repeated, with the same bytes and the same expected sequence, until it is answered. No
+other commit is built meanwhile.
 """
 
 import asyncio

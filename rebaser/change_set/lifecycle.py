@@ -1,4 +1,4 @@
-"""The lifecycle of an owned change set, as a pure function: `step(state, event, now) -> (state, effects)`.
+"""The lifecycle of an owned change set, as a pure function: `step(state, event, now, timing) -> (state, effects)`.
 
     LOADING ──loaded──> ACTIVE ──quiet──────────> RELEASING ──> RECHECKING ──> DONE
        │                  │ stop, error, fenced      ^ (ack,        (publishes the task
@@ -85,7 +85,7 @@ class DvuEnded:
 
 @dataclass(frozen=True, slots=True)
 class DvuFailed:
-    """A DVU could not run, was cancelled, or its commit was `fenced`. Its roots stay."""
+    """A DVU could not run, was cancelled, or its commit was `fenced`. The update is still owed."""
 
     fenced: bool = False
 

@@ -1,4 +1,4 @@
-"""Reads what a new change set is created from: a commit of the parent, its checkpoint, and the commits after that.
+"""Reads what a new change set is created from: a commit of the parent, its checkpoint, and the commits between them.
 
 Invariant: what is read is one position of the parent's log, without a gap. The parent's owner is not asked, and its log
 is not pinned: from then on, the new change set needs the blobs that its first commit names, and nothing else.

@@ -293,8 +293,8 @@ class Processor:
         attempt = self._first_attempt(deferred, message)
         now = self._context.now_ms()
         waited = (now - attempt.first_ms) / 1000
-        # If a bug in Rebaser or a hostile payload is the cause, attempts are bounded: time does not help, a release
-        # may.
+        # Errors that come from a bug in Rebaser or a hostile payload are bounded by attempts, because waiting does not
+        # cure them, but a new release may.
         if attempt.count < settings.max_attempts if error.code in INTERNAL_CODES else waited < settings.retry_for:
             return None
         self._budget.record_exhausted(error.code, now)

@@ -21,8 +21,7 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
 
     Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`,
     `no_such_request` if no commit decided the request, `purged` if a commit is gone or does not say what it replaced,
-    and `too_large`. Raises `TransientError` if the log
-    or a blob cannot be read.
+    and `too_large`. Raises `TransientError` if the log or a blob cannot be read.
     """
     if reverts.last > newest:
         raise UnprocessableError(

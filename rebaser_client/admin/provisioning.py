@@ -34,8 +34,8 @@ async def ensure_topology(
 async def retire_old_sweep(js: JetStream, subjects: Subjects) -> bool:
     """Remove the consumer and the message with which earlier releases elected the sweeper.
 
-    Returns False, and removes nothing, if a server of an earlier release still waits on the consumer. It then sweeps
-    beside the new sweeper, which does no harm.
+    Returns False, and removes nothing, if a server of an earlier release still waits on the consumer. That server
+    then sweeps beside the new sweeper, which does no harm.
     """
     try:
         info = await js.consumer_info(subjects.tasks_stream, topology.SWEEP_CONSUMER)

@@ -16,7 +16,7 @@ __all__ = ["BlobCorrupt", "BlobMissing", "BlobStore", "JetStreamBlobs", "open_bl
 def open_blobs(url: str | None, js: JetStream, bucket: str) -> BlobStore:
     """Open the store at `url` (file://, s3://, gs://, az://), or the store in NATS if `url` is None.
 
-    Raises `ConfigError` for an invalid url.
+    Raises `ConfigError` for an invalid url, or if a package that the store needs is missing.
     """
     if url is None:
         return JetStreamBlobs(js, bucket)

@@ -141,8 +141,8 @@ class BranchReader:
     async def diff(self, key: ChangeSetKey, at: At | None = None) -> BranchDiff:
         """Return what the branch `key` changed since its base, and what its target has at these ids now.
 
-        Raises `UnprocessableError`: `no_such_change_set`, and `not_a_branch` for a change set without a target. Raises
-        `PositionPurged` if `at` is no longer readable.
+        Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        Raises `PositionPurged` if `at` is no longer readable.
         """
         info = await self.one(key, at)
         name = f"{key.workspace}/{key.change_set}"

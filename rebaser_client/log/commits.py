@@ -251,7 +251,7 @@ class CommitReader:
         """Return the commit in a log message, its delta not loaded.
 
         If the message does not claim to be a commit, logs an error and returns None. Raises `TransientError` for a
-        damaged commit, because skipping it would lose its changes.
+        damaged commit, because skipping it would lose its changes, and `UnsupportedVersion` for one of a newer version.
         """
         try:
             return replace(decode_commit(headers, data), sequence=sequence)

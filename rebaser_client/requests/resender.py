@@ -4,8 +4,8 @@ Invariant: a request is sent again only after it has left the queue, so that cal
 make it longer. The log recognizes the id of the request, so the reply to the new message is the outcome of the first.
 
 The queue of a change set is checked when a request has waited for `PATIENCE`, and when the connection was replaced.
-While its requests stay queued, it is checked less and less often. So with a slow server, the cost of the checks does
-not depend on how many requests wait.
+While its requests stay queued, the queue is checked less and less often. So with a slow server, the cost of the checks
+does not depend on how many requests wait.
 """
 
 import asyncio
