@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rebaser.change_set.owner import Owner
 from rebaser_core.ids import ChangeSetKey
 
-IDLE_AFTER = 0.25  # seconds without work after which an owner is idle; a new owner's first request may be on its way
+IDLE_AFTER = 0.25  # seconds without work after which an owner is idle: its first request may still be on its way
 SAMPLE = 32  # owners that one search compares; the one that has been idle for the longest time yields
 MAX_SEARCH = 1000  # owners that are looked at to find an idle one
 

@@ -70,7 +70,7 @@ async def update(
     """Compute all derived values of `view` that are not up to date. Returns those that changed.
 
     `view` must stay open meanwhile; commits may be folded into its change set. `label` names the work to an operator.
-    If nothing needs a function (nothing is affected, or only members of cycles), Spark is not asked. `progress` is
+    If nothing needs a function (nothing is affected, or only members of cycles), Spark is not used. `progress` is
     called with the number of values done and the number to do. Raises `DvuError`.
     """
     small = _is_small(view)

@@ -38,7 +38,8 @@ _STOP_SECONDS = 5.0
 _SOCKET_FOLDER_BYTES = 60
 _PREFIX = "rebaser-spark-"
 _LOCAL_SLOTS = re.compile(r"local(?:\[(\d+)\])?")
-_STRUCTURES_VARIABLE = "REBASER_STRUCTURES"  # as in `rebaser.dvu.worker.structure_cache`, whose import would load Arrow
+# `FOLDER_VARIABLE` of `rebaser.dvu.worker.structure_cache`, repeated because importing that module would load Arrow.
+_STRUCTURES_VARIABLE = "REBASER_STRUCTURES"
 _LOCK = "lock"  # a file in the folder, locked while the server that owns the folder is alive
 _INSTALL_HINT = (
     f"install a Java runtime, {_JAVA} or newer (Debian: apt install openjdk-17-jre-headless, macOS: brew install "
@@ -65,7 +66,7 @@ def check_java() -> None:
         raise ConfigError(
             f"Spark needs Java {_JAVA} or newer, and {where} has {version}: {_INSTALL_HINT}", code="no_java"
         )
-    if not _script().exists():  # the package pyspark-client
+    if not _script().exists():  # the package pyspark-client, which has no Spark to start, is installed
         raise ConfigError(
             "Spark is not installed: pip install 'rebaser[spark]', or use a Spark Connect server (sc://host:port)"
         )
@@ -131,7 +132,7 @@ class Jvm:
         threads.shutdown(wait=False)
 
     def start(self) -> None:
-        """Start the JVM, and wait until the Connect server listens. Raises `DvuError` with the end of the JVM's log."""
+        """Start the JVM, and wait until the Connect server listens. Raises `DvuError` with an excerpt of its log."""
         if self._starting is not None:
             self._starting.result()
         else:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 YOUNG = 20_000  # new objects that start a collection of the youngest generation; requests hardly make any cycles
-SECOND = 4  # such collections until their survivors are collected, too
+SECOND = 4  # collections of the youngest generation until their survivors are collected, too
 NEVER = 1_000_000  # collections of survivors until a full collection
 FEW_OWNERS = 500
 COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # how many owners have to end until all objects are collected

@@ -199,7 +199,7 @@ def test_a_packet_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("rebaser.dvu.wire.packet.VERSION", 99)
     data = PacketBuilder(1, "code").encode()
     monkeypatch.undo()
-    with pytest.raises(DvuError, match="a packet of version 99"):
+    with pytest.raises(DvuError, match="a packet has version 99"):
         Packet.decode(data)
 
 

@@ -148,7 +148,7 @@ def _error(item: Any) -> FormulaError:
     try:
         return _failure(item.value())
     except TypeError:  # the library has neither a name nor a Python value for the type
-        return FormulaError("the result is optional, which JSON does not have; end it with .orValue(...)")
+        return FormulaError("the result is optional, which JSON does not have; end the formula with .orValue(...)")
 
 
 def _spend(room: list[int], count: int) -> None:

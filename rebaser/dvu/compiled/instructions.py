@@ -11,12 +11,12 @@ from rebaser_core.values import Json
 
 # An instruction is (op, to, left, right). The program stops at an operand of a kind that its operator does not take.
 (
-    RETURN,  # left
+    RETURN,  # the result is `left`
     MOVE,
-    TRUTH,  # move a boolean
+    TRUTH,  # like MOVE, but only for a boolean
     JUMP,  # to instruction `right`
-    JUMP_IF_NOT,  # if left is false
-    JUMP_IF_NOTHING,  # if left is false or null
+    JUMP_IF_NOT,  # if `left` is false
+    JUMP_IF_NOTHING,  # if `left` is false or null
     ADD,
     SUBTRACT,
     MULTIPLY,
@@ -48,7 +48,7 @@ from rebaser_core.values import Json
     REDUCE_COUNT,
     REDUCE_ABS,
     REDUCE_ROUND,  # to `left` decimals
-    REDUCE_COALESCE,  # if all inputs are null: left
+    REDUCE_COALESCE,  # the first input that is not null, or `left`
 ) = range(37)
 
 INPUTS = 64  # registers for inputs; a program that takes more is compiled only if it is one REDUCE_ instruction

@@ -37,7 +37,7 @@ class Function:
 
     `vector(inputs, params)`, if given, computes many values of one definition (same function, params and names of
     inputs) at once, if there are enough of them. It gets `inputs` as `call` does, but each value is a column with one
-    item for each value to compute: a NumPy array of doubles, integers or booleans if all items are that, otherwise a
+    item for each value to compute: a NumPy array if all items are doubles, all integers or all booleans, otherwise a
     list. By name, a list of ids is a tuple of columns. It returns as many results, in order: an array (NumPy's or
     Arrow's), or a list in which an exception is the error of that value. If it raises, or returns anything else,
     Rebaser computes the values one by one: with `call`, or with columns of one item if there is no `call`. The number

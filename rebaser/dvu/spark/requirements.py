@@ -21,7 +21,7 @@ INSTALL_HINT = "install them for the Python that Spark's workers run (PYSPARK_PY
 
 @dataclass(frozen=True, slots=True)
 class WorkerPackages:
-    """The versions, by name, of those of the probed packages that one worker has."""
+    """The versions, by name, of the probed packages that one worker has."""
 
     host: str
     versions: Mapping[str, str]
@@ -52,7 +52,7 @@ def parse_reply(text: str) -> WorkerPackages:
 
 
 def required(*, store: bool) -> tuple[list[Requirement], list[Requirement]]:
-    """What our code requires on workers, and what it can use there; `store`: they shall read a blob store too."""
+    """What our code requires on workers, and what it can use there. `store`: whether they also read a blob store."""
     declared = importlib.metadata.requires("rebaser")
     ours = {requirement.name: requirement for requirement in _applicable(declared, ("", "blobs", "server"))}
     cel = importlib.metadata.version("cel-expr-python")

@@ -22,10 +22,10 @@ from rebaser.embedded import MAX_CONCURRENT_JOBS
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
-SLOW_AFTER = 1.0  # seconds, plus four times the usual: a small job that takes longer is slow
+SLOW_AFTER = 1.0  # seconds; a small job is slow if it takes longer than this plus four times the usual time
 MAX_FAST_JOBS = 2  # small jobs that run at once and are not slow yet
-MAX_LARGE_JOBS = 2  # at once
-MAX_SHARED_BYTES = 4 * 1024 * 1024  # of the packets that share a job
+MAX_LARGE_JOBS = 2  # large jobs that run at once
+MAX_SHARED_BYTES = 4 * 1024 * 1024  # of all packets that share a job
 BURST_CALLS = 8  # this many calls that wait, or share a job, are a burst: more calls are about to arrive
 SECOND_JOB_CALLS = 128  # this many waiting calls start a second job while a burst shares one
 BURST_PAUSE = (

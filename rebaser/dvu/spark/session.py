@@ -75,7 +75,7 @@ class Session:
         self._mailboxes = mailboxes
         self.task_slots = task_slots or 1
         self._slots_known = task_slots is not None
-        self.sent_bytes = 0  # kept by the server until the session ends
+        self.sent_bytes = 0  # bytes that were sent and that the server keeps until the session ends
         try:
             self._spark: Any = SparkSession(connection=url)
         except PySparkException as error:
@@ -98,7 +98,7 @@ class Session:
             parts = self._spark.range(0, _MANY_ROWS).select(spark_partition_id().alias("part")).toArrow()
             self.task_slots, self._slots_known = len(parts.column("part").unique()), True
         except self._spark_errors as error:
-            raise SessionError(f"no session with Spark can be opened: {reason(error)}") from None
+            raise SessionError(f"a session with Spark cannot be opened: {reason(error)}") from None
 
     def send_bundle(self, bundle: Bundle) -> None:
         """Send the code that executors shall run for this session from now on. Raises `SessionError`."""

@@ -19,7 +19,7 @@ from rebaser.dvu.wire.packet import Encoded
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
-_REPORT_EVERY = 0.5  # seconds
+_REPORT_EVERY = 0.5  # seconds between reports of a task's progress
 _PROGRESS = "done-"
 
 
@@ -72,7 +72,7 @@ def get(folder: str, name: str) -> pa.Buffer:
         with pa.memory_map(str(Path(folder, name))) as file:
             return file.read_buffer()
     except (OSError, pa.ArrowException) as error:
-        raise DvuError(f"a packet or its results are missing in the mailbox: {str(error)[:200]}") from None
+        raise DvuError(f"a packet or its results are missing from the mailbox: {str(error)[:200]}") from None
 
 
 class ProgressFile:

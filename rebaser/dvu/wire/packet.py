@@ -253,7 +253,7 @@ def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]
     """Metadata and columns of a packet of either kind. Raises `DvuError` if it is unreadable or of another version."""
     meta, columns = unpack(data, "packet")
     if meta.get("version") != VERSION:
-        raise DvuError(f"a packet of version {meta.get('version')}; workers of this release read version {VERSION}")
+        raise DvuError(f"a packet has version {meta.get('version')}, but this worker reads version {VERSION}")
     return meta, columns
 
 

@@ -35,7 +35,7 @@ class BatchState(linker.SweepArrays, Protocol):
         """Store what a function gave for `slot`: a result, or an exception."""
 
     def report_progress(self, nodes: int) -> None:
-        """Add `nodes` to those visited."""
+        """Report that `nodes` more nodes have been visited."""
 
 
 def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None]) -> None:
@@ -126,7 +126,7 @@ def scalar_caller(template: Template, function: Function) -> Callable[[list[Json
 
 
 def _column(state: BatchState, slots: Any) -> Any:
-    """The values in `slots` as a vector form takes them. There must be no other items in them."""
+    """The values in `slots` as a vector form takes them. All items in these slots must be values."""
     kinds = state.kinds[slots]
     first = int(kinds[0])
     if (kinds == first).all():

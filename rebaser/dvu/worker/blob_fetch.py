@@ -43,7 +43,7 @@ def open_store(url: str) -> Callable[[str], bytes]:
         try:
             data = bytes(obstore.get(store, path_of(check_address(address))).bytes())
         except FileNotFoundError:
-            raise DvuError(f"a Spark worker does not find blob {address}", code="blob_missing") from None
+            raise DvuError(f"a Spark worker cannot find blob {address}", code="blob_missing") from None
         except (BaseError, ValueError, OSError) as error:
             raise DvuError(f"a Spark worker cannot read a blob ({type(error).__name__})", code="blob_store") from None
         if address_of(data) != address:

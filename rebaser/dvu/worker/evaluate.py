@@ -77,7 +77,7 @@ def evaluate_packet(
     packet = decode(*read_packet(data))
     functions = functions or registry()
     if packet.code != fingerprint.code():
-        raise DvuError("the workers run another release of rebaser than this server", code="other_code")
+        raise DvuError("the workers run another release of Rebaser than this server", code="other_code")
     installed = functions.fingerprints(packet.functions)
     for name, wanted in packet.functions.items():
         if installed[name] != wanted:

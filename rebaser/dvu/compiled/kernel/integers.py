@@ -75,12 +75,12 @@ def run_integers(pc, code, file):
                 return False, a
             rest = a % b
             if op == instructions.REMAINDER:
-                result = rest - b if rest != 0 and (a < 0) != (b < 0) else rest  # the sign of `a`
+                result = rest - b if rest != 0 and (a < 0) != (b < 0) else rest  # it has the sign of `a`
             elif rest != 0:
                 return False, a
             else:
                 result = a // b
-        else:  # MOVE, TRUTH, and those that round
+        else:  # MOVE, TRUTH, and the operators that round
             result = a
         file[to] = result
 

@@ -8,10 +8,10 @@ from rebaser.dvu.compiled import instructions
 from rebaser.dvu.compiled.kernel.base import EXACT, SAFE, STOP, comparable, compiled, half_up, inlined
 from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
-PARTS = 128  # partial sums of doubles that do not overlap: there are 42 at most
+PARTS = 128  # room for partial sums of doubles; because they do not overlap, there are 42 at most
 NOTHING = -2  # none of the inputs is a number
 _NEAR = 1e-3  # if a value is closer to a half than this, its decimal digits decide how it is rounded
-_ROUNDED = 2.0**40  # Python rounds values from here on; below, a double keeps enough bits after the point
+_ROUNDED = 2.0**40  # Python rounds scaled values from here on; smaller ones have enough bits after the point
 
 
 @compiled
@@ -59,8 +59,8 @@ def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, fil
 
 @compiled
 def _sum(start, end, refs, kinds, ints, floats, parts):
-    """The kind of the sum, how many numbers there are, their sum if all are integers, and their sum as a double. The
-    latter is rounded only once, by the algorithm of Shewchuk, as in `math.fsum`."""
+    """The kind of the sum, how many numbers there are, their sum if all are integers, and otherwise their sum as a
+    double. The double is rounded only once, by the algorithm of Shewchuk, as in `math.fsum`."""
     kind, numbers, whole = INT, 0, np.int64(0)
     for at in range(start, end):
         ref = refs[at]
