@@ -227,7 +227,7 @@ class SessionManager:
         return session
 
     async def _stored(self, structure: Structure) -> bool:
-        """Put `structure` into the blob store that workers can read. Return False if there is no store, or it failed."""
+        """Put `structure` into the blob store that workers can read. Return whether it is stored there."""
         if self._settings.blobs is None or not self._settings.blobs_url:
             return False
         try:
