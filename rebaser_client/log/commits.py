@@ -72,7 +72,9 @@ class CommitReader:
         if following is None:
             if isinstance(at, int):
                 await self._check_reached(key, at)
-            return await self._js.last(stream, subject)
+            last = await self._js.last(stream, subject)
+            # A message that was appended meanwhile may be after the position.
+            return last if last is None or not _is_after(last, at) else await self.newest(key, at)
         previous = await self._previous(key, following)
         if previous == 0:
             return None
@@ -307,6 +309,11 @@ class CommitReader:
 
     def _consumer(self, key: ChangeSetKey, start: int) -> OrderedConsumer:
         return OrderedConsumer(self._js, self._subjects.commits_stream, self._subjects.commits(key), start=start)
+
+
+def _is_after(message: StoredMessage, at: At) -> bool:
+    """Whether `message` is after the position `at`."""
+    return message.sequence > at if isinstance(at, int) else datetime.fromisoformat(message.time) > at
 
 
 def _damaged(sequence: int, error: UnprocessableError) -> TransientError:

@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.settings import Settings
 from rebaser_client.admin.provisioning import ensure_topology
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import JetStream, StoredMessage
 from rebaser_client.log import commits
 from rebaser_client.log.positions import PositionPurged
 from rebaser_core.commit import Computed, Kind
@@ -123,6 +123,27 @@ async def test_a_time_means_what_was_stored_by_then(written: Written) -> None:
     assert await values(log, between) == written.at(first)
     assert await values(log, datetime.now(UTC)) == written.at(second)
     assert await values(log, datetime.now(UTC) + timedelta(days=1)) == written.at(second)
+
+
+async def test_a_commit_that_is_appended_during_the_read_is_not_read(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, last = written.log, JetStream.last
+    await log.append(Set("early", 1))
+    late: list[int] = []
+
+    async def last_after_edit(self: JetStream, stream: str, subject: str) -> StoredMessage | None:
+        monkeypatch.undo()
+        late.append(await log.append(Set("late", len(late))))
+        return await last(self, stream, subject)
+
+    for wanted in ({"early": 1}, {"early": 1, "late": 0}):
+        await written.elsewhere()
+        info = await log.js.stream_info(log.subjects.commits_stream)
+        monkeypatch.setattr(JetStream, "last", last_after_edit)
+        at = info.last_sequence if not late else datetime.fromisoformat(info.last_time)
+        assert await values(log, at) == wanted
+    assert len(late) == 2
 
 
 async def test_derived_values_are_those_that_were_stored_then(js: JetStream, subjects: Subjects) -> None:
