@@ -124,7 +124,7 @@ class _Parent:
         return Fork(summary, origin, checkpoint, commit.covers, commit.unknown, needed)
 
     async def _newest(self) -> tuple[StoredMessage, Commit]:
-        """Return the newest commit at the position; raises `UnprocessableError` if there was none."""
+        """Return the newest commit at the position; raises `UnprocessableError` if no edit was applied by then."""
         reader, at = self._reader, self._create.at
         message = await reader.newest(self._parent, at)
         while message is not None:
@@ -132,7 +132,7 @@ class _Parent:
             if commit is not None and read_edited(message.headers, message.sequence):
                 return message, commit
             if commit is not None:
-                break  # it only refused requests, so nothing was ever applied
+                break  # by then, no edit had been applied to the parent
             message = await reader.newest(self._parent, message.sequence - 1)  # the message is not a commit
         name = f"{self._parent.workspace}/{self._parent.change_set}"
         when = "" if at is None else f" at {at_text(at)}"
