@@ -63,7 +63,7 @@ def change_row(change: "Change") -> tuple[str, str, str]:
 
 
 def branch_change_row(change: "BranchChange") -> tuple[str, str, str, str]:
-    """Return the definitions of a value at the base of a branch, in the branch, and in its target if it moved."""
+    """Return the definitions of a value at the base of a branch, in the branch, and in its target if changed there."""
     theirs = definition_text(change.theirs) if change.moved else ""
     return change.id, definition_text(change.base), definition_text(change.ours), theirs
 

@@ -2,8 +2,8 @@
 
 A reader of these headers does not need the payload. Most commits have none of them:
 
-- `X-Edited`: the log sequence of the newest commit with edits. If it is missing, that is the commit itself, or unknown;
-  the sequence of the message is an upper bound in any case.
+- `X-Edited`: the log sequence of the newest commit with edits, 0 if there is none. If the header is missing, the newest
+  commit with edits is this one or an unknown earlier one.
 - `X-Branch`, in change sets that were created by a request: `<target>@<base> <status> <changes> <conflicts>
   <origin>@<sequence>`. A name is empty if there is none.
 - `X-Blobs`: the addresses of all blobs that the log needs from this message on, separated by spaces; or, if they are
@@ -37,7 +37,7 @@ def branch_headers(commit: Commit) -> dict[str, str]:
 
 
 def read_edited(headers: Headers | None, sequence: int) -> int:
-    """The log sequence by which a value was last edited, from the headers of the commit at `sequence`."""
+    """The log sequence of the newest commit with edits; without the header, `sequence`, which is an upper bound."""
     text = (headers or {}).get(EDITED)
     return sequence if text is None else _natural(text)
 

@@ -35,18 +35,18 @@ def branch(
             "--from",
             metavar="CS[@POSITION]",
             envvar="REBASER_BRANCH_FROM",
-            help="What to create it from, now or at a position.",
+            help="The parent, as it is now or at a position.",
         ),
     ] = "main",
     target: Annotated[
         str | None,
-        typer.Option(metavar="CS", help="What to compare it with: the parent (the default), or the parent's target."),
+        typer.Option(metavar="CS", help="What the branch is compared with: the parent (the default), or its target."),
     ] = None,
     closed: Annotated[
-        bool, typer.Option("--closed", help="Accept no edits: a name for a state of the parent.")
+        bool, typer.Option("--closed", help="Accept no edits, so that NAME stands for one state of the parent.")
     ] = False,
     or_use: Annotated[
-        bool, typer.Option("--or-use", help="Succeed if it exists and was created from the same parent.")
+        bool, typer.Option("--or-use", help="Succeed if NAME exists and was created from the same parent.")
     ] = False,
     author: Author = "",
     message: Message = "",
@@ -57,7 +57,7 @@ def branch(
 ) -> int:
     """Create a change set with all values of another one. Both can then be edited independently.
 
-    It takes the same time however many values there are. Without --from, the parent is main.
+    This takes the same time however many values the parent has. Without --from, the parent is main.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -109,10 +109,10 @@ def _show(info: "BranchInfo", json: bool) -> None:
 
 def _advice(error: "RequestRejected", key: "ChangeSetKey", parent: str) -> str:
     """Return why nothing was created, and what to do."""
-    reason = error.response.status.message  # type: ignore[union-attr] # it is no success
+    reason = error.response.status.message  # type: ignore[union-attr] # a rejection is no success
     advice = {
         "exists": f"use another name, or --or-use if it was created from {parent}",
-        "no_such_change_set": f"name another parent with --from; `rebaser list {key.workspace}` shows what there is",
+        "no_such_change_set": f"name another parent with --from; `rebaser list {key.workspace}` shows those that exist",
         "purged": f"`rebaser status {key.workspace} {parent.partition('@')[0]}` shows how far back its history reaches",
         "not_its_target": "leave out --target, or name the target of the parent, which `rebaser branches` shows",
         "self": "name the parent with --from",

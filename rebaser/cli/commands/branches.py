@@ -25,8 +25,8 @@ def branches(
 ) -> int:
     """List change sets, with what each branches from and how many values it changed.
 
-    It shows the base as TARGET@POSITION: the branch contains the edits of the target up to there. A branch is behind if
-    the target was edited after that. Values that were edited back may still count as changed.
+    It shows the base as TARGET@POSITION: the branch contains the edits of the target up to this position.
+    A branch is behind if the target was edited after its base. Values that were edited back may still count as changed.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -42,7 +42,7 @@ def branches(
     if code:
         return code
     if not found:
-        raise CommandFailed(f"there is no workspace {workspace}; `rebaser list` shows what there is")
+        raise CommandFailed(f"there is no workspace {workspace}; `rebaser list` shows those that exist")
     shown = [info for info in found if all_ or info.status == "open"]
     if json:
         for info in shown:
@@ -57,7 +57,9 @@ def branches(
     )
     hidden = len(found) - len(shown)
     if hidden:
-        console.note(f"{hidden} closed; --all shows {'it' if hidden == 1 else 'them'}")
+        console.note(
+            f"{hidden} closed change set{'' if hidden == 1 else 's'} not shown; --all shows {'it' if hidden == 1 else 'them'}"
+        )
     return 0
 
 

@@ -40,8 +40,8 @@ def diff(
 ) -> int:
     """Show what a branch changed, or how two positions of a change set, or two change sets, differ.
 
-    With one change set and no position, it shows what this branch changed since its base, and what its target has now
-    if that was edited, too.
+    With one change set and no position, it shows what this branch changed since its base. Where the target was edited,
+    too, it shows what the target has now.
 
     Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
     exist there. Derived values are compared by their formulas; with --derived, also by their results. With --json, it
