@@ -57,9 +57,7 @@ def branches(
     )
     hidden = len(found) - len(shown)
     if hidden:
-        console.note(
-            f"{hidden} closed change set{'' if hidden == 1 else 's'} not shown; --all shows {'it' if hidden == 1 else 'them'}"
-        )
+        console.note(f"{hidden} closed change set{'' if hidden == 1 else 's'} not shown; to show all, use --all")
     return 0
 
 
