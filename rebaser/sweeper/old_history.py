@@ -49,7 +49,7 @@ class OldHistory:
         self._interval = min(timedelta(seconds=min(history_for, 1e6)) / SHARE, MAX_INTERVAL) or MAX_INTERVAL
         self._created = ""
         self._crowded = False  # whether the current round is one for a crowded stream
-        self._warned = False  # that the stream is crowded, and no history is left
+        self._warned = False  # whether it was logged that the stream is crowded and no history is left
         self._queue: deque[tuple[str, int]] = deque()  # logs that this round has yet to examine: `ws.cs`, messages
         self._next_round: datetime | None = None
         self._settled: dict[str, int] = {}  # logs without history to purge, until they grow: `ws.cs`, messages

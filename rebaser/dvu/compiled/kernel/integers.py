@@ -75,7 +75,7 @@ def run_integers(pc, code, file):
                 return False, a
             rest = a % b
             if op == instructions.REMAINDER:
-                result = rest - b if rest != 0 and (a < 0) != (b < 0) else rest  # it has the sign of `a`
+                result = rest - b if rest != 0 and (a < 0) != (b < 0) else rest  # the remainder has the sign of `a`
             elif rest != 0:
                 return False, a
             else:

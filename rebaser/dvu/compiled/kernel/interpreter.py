@@ -88,7 +88,7 @@ def _integer_arithmetic(op, to, a, b, kinds, ints, floats):
         return False
     rest = a % b
     if op == instructions.REMAINDER:
-        ints[to] = rest - b if rest != 0 and (a < 0) != (b < 0) else rest  # it has the sign of `a`
+        ints[to] = rest - b if rest != 0 and (a < 0) != (b < 0) else rest  # the remainder has the sign of `a`
         return True
     if rest == 0:
         ints[to] = a // b
