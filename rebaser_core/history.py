@@ -70,7 +70,7 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
 def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
     """The log sequence up to which the log is to be purged, 0 for not at all.
 
-    `weight`: of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
+    `weight`: that of the whole log, counted as in `Mark`. `crowded`: there is no room for history. Ages are
     measured from the newest mark, not from the clock, so the result depends on the log alone.
 
     The newest two checkpoints and the log after them always remain, for readers that started from the older one.

@@ -79,7 +79,7 @@ class Thresholds:
     plan_on_loop_max_elements: int = _from(300)
     """Maximum elements of a change set whose updates are planned on the event loop instead of in a thread."""
     plan_on_loop_max_text_chars: int = _from(1000)
-    """Maximum characters of the longest text in such a change set."""
+    """Maximum characters of the longest text in a change set whose updates are planned on the event loop."""
     results_on_loop_max_bytes: int = _from(64 * 1024)
     """Maximum bytes of results that are decoded on the event loop instead of in a thread."""
 

@@ -9,7 +9,7 @@ from rebaser_core.subjects import Subjects
 NANOS = 1_000_000_000
 TASKS_CONSUMER = "rebaser-tasks"
 Durability = Literal["memory", "fast", "safe"]
-MAX_REQUESTS_PER_CHANGE_SET = 100_000  # of a new stream
+MAX_REQUESTS_PER_CHANGE_SET = 100_000  # limit of a new stream of requests
 SEQUENCE_GAP = 1_000_000  # more than the number of messages a stream gets between two observations
 SAFE_COPIES = 3  # if any one copy is lost, a majority is left
 TASKS_GROUP = "servers"
@@ -151,7 +151,7 @@ def _nanos(seconds: float | None) -> int | None:
 
 
 def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """The one durable pull consumer of the fleet. By its `overflow` policy, a server gets tasks only while others lag.
+    """The one durable pull consumer of the fleet. By its `overflow` policy, spare servers get tasks only while others lag.
 
     No `max_deliver`: a work-queue message that exhausts it would stay in the stream and block its change set forever.
     """

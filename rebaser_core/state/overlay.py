@@ -226,7 +226,7 @@ class Cells(Mapping[str, Cell]):
         return True
 
     def _write_overlay(self, update: Update, edited: int) -> bool:
-        """`apply` to the overlay."""
+        """Do what `apply` does, in the overlay."""
         id_ = update.id
         columns, overlaid, row = self.columns, None, -1
         if id_ in self._overlay:

@@ -32,7 +32,7 @@ def recompute(
 ) -> int:
     """Compute the derived values of a change set again.
 
-    Use it after the code of a function has changed: values that are up to date are not computed again otherwise. Until
+    Use it after the code of a function has changed: otherwise, values that are up to date are not computed again. Until
     they are computed, the values show as stale. If one turns out different, the values that depend on it are computed
     again, too.
     """

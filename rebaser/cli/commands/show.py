@@ -25,7 +25,7 @@ def show(
 ) -> int:
     """Show what a commit changed, by request: each value before and after.
 
-    It shows the newest commit at or before the position; by default, the newest commit of all. For an update of derived
+    It shows the newest commit at or before the position; by default, the newest commit. For an update of derived
     values, it shows the results. Unless it prints to a terminal, each line has the request, the id, and the definitions
     before and after, separated by tabs; - means that the value did not exist. With --json, it prints one object.
     """
