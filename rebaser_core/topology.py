@@ -151,7 +151,7 @@ def _nanos(seconds: float | None) -> int | None:
 
 
 def tasks_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, Any]:
-    """The durable pull consumer of all servers. By its `overflow` policy, spares get tasks only while others lag.
+    """The durable pull consumer of all servers. The `overflow` policy gives spare servers tasks only while others lag.
 
     No `max_deliver`: a work-queue message that exhausts it would stay in the stream and block its change set forever.
     """
