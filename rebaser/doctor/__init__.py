@@ -15,6 +15,8 @@ How the repaired state is built, and why:
 - If a `dvu`, `attempt` or `checkpoint` commit is damaged, nothing is lost: its values are computed again.
 - If a `rebase` commit is damaged, all edits of the requests it decided are lost. Its payload has no checksum, so even
   the parts that still decode may be wrong. The values that it changed are listed as far as they can be read.
+- If a `create` commit is damaged and no later checkpoint contains it, all values that the change set took over from its
+  parent are lost.
 - Commits after the damage are carried over. An edit is complete in itself (a value, a definition, or a removal) and
   succeeds on any state, so omitting later acknowledged edits would only lose more. A copy of an earlier commit is
   omitted, and so is a commit that applies requests which were decided before it, so that nothing is applied twice.

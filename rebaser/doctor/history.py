@@ -80,7 +80,9 @@ class History:
             self._report(message, problem, cost, summary)
             self._skip_damaged(message, applied if trusted else None)
             return
-        if summary.kind not in (None, Kind.REBASE) or (trusted and applied == self.state.applied):
+        if summary.kind is Kind.CREATE:  # all that the change set inherited is lost
+            cost = Cost.EDITS
+        elif summary.kind not in (None, Kind.REBASE) or (trusted and applied == self.state.applied):
             cost = Cost.NOTHING
         else:
             cost = Cost.EDITS if trusted or summary.kind is Kind.REBASE else Cost.UNKNOWN

@@ -15,6 +15,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import encode_commit
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Set, Update
+from tests.support.examples import create
 
 ADDRESS = f"sha256:{'0' * 64}"
 QUEUE = Applied("epoch", 100)
@@ -121,6 +122,16 @@ def test_one_commit_less_loses_its_edits_and_no_others(
     # What follows an update that is gone decides something itself.
     assert costs(history) == [(sequence, Cost.EDITS if edits else Cost.UNKNOWN if gone else Cost.NOTHING)]
     assert (state.stale(), state.covers) == (values & {"b", "c"}, 0)
+
+
+def test_a_damaged_create_commit_costs_what_was_inherited() -> None:
+    """Also if it is cut off, so that only its kind can be read."""
+    created = create()
+    headers, payload = encode_commit(created)
+    for data in (payload[:-1], payload[: len(payload) * 2 // 3]):
+        message = classify_message(10, 0, headers, data)
+        assert message.summary().kind is Kind.CREATE
+        assert costs(folded(message)) == [(10, Cost.EDITS)]
 
 
 def test_where_nothing_is_derived_nothing_is_owed() -> None:
