@@ -4,6 +4,10 @@ Invariant: a death counts against a request only if its owner recorded the attem
 records that the attempt ended. An owner that is stopped, is fenced, or meets an outage takes its attempt back. An owner
 that stalled until its lease ran out does not: that is a hang, even if no other server is running that could take over.
 
+Taking an attempt back appends a commit, too. If the stream of all logs is full, the owner keeps its task and tries
+again until there is room. If it gave the task back instead, each owner that finds room for an `attempt` commit, but not
+for the request, would leave a death behind, and a full stream would make poison of a good request.
+
 If a task is redelivered, its previous owner may have died. The request that killed that owner is among those that it
 had taken: at most one batch, from the front of the queue. The next owner decides these requests one by one, and appends
 an `attempt` commit before each of them. Requests behind them, and all that arrive later, are batched as usual. A
@@ -24,15 +28,18 @@ import anyio.lowlevel
 
 from rebaser.change_set.commit_log import CommitLog
 from rebaser.runtime.context import Context
+from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Attempt, Kind
 from rebaser_core.dead_letter import claimed_id, read_redrive
 from rebaser_core.decide import QueuedRequest
-from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import sequence_id
 from rebaser_core.record import record
 
 POISON = "poison"  # the error code of a request that is rejected because it killed or hung its owners
+TAKE_BACK_RETRY = 0.1  # seconds until a refused commit that takes an attempt back is tried again; doubled each time
+TAKE_BACK_RETRY_MAX = 5.0  # seconds
 
 
 @record
@@ -119,7 +126,7 @@ class PoisonDetector:
                     commits.log.warning("request_suspected", seq=sequence, deaths=before.deaths)
                 # Any exception but a `RebaserError` is a bug that this request triggers: the attempt stays recorded, as
                 # after a death.
-                async with recorded_attempt(commits, before, self._hung):
+                async with recorded_attempt(self._context, commits, before, self._hung):
                     yield Suspicion(self._known_poison([message]), {sequence: before.deaths})
         if commits.state.applied != applied:
             self._suspects -= 1
@@ -151,11 +158,13 @@ class PoisonDetector:
 
 
 @asynccontextmanager
-async def recorded_attempt(commits: CommitLog, before: Attempt, hung: Callable[[], bool]) -> AsyncIterator[None]:
+async def recorded_attempt(
+    context: Context, commits: CommitLog, before: Attempt, hung: Callable[[], bool]
+) -> AsyncIterator[None]:
     """Record one more attempt than `before` counts, and take it back if the body ends in an expected way.
 
     The expected ways are to return, to raise a `RebaserError`, and to be cancelled. After any other exception the
-    attempt stays recorded.
+    attempt stays recorded. While the commit that takes it back is refused, this waits, until it is cancelled.
 
     An attempt that is cancelled because its owner `hung` is not taken back. Raises the errors of `CommitLog.append`.
     """
@@ -165,9 +174,9 @@ async def recorded_attempt(commits: CommitLog, before: Attempt, hung: Callable[[
         yield
     except (RebaserError, anyio.get_cancelled_exc_class()):
         if not hung():
-            await _take_back(commits, before)
+            await _take_back(context, commits, before)
         raise
-    await _take_back(commits, before)
+    await _take_back(context, commits, before)
 
 
 async def _write(commits: CommitLog, attempt: Attempt) -> None:
@@ -175,13 +184,21 @@ async def _write(commits: CommitLog, attempt: Attempt) -> None:
         await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
 
 
-async def _take_back(commits: CommitLog, before: Attempt) -> None:
-    """Record that the attempt ended, unless the log no longer has it because the attempt succeeded."""
-    recorded = commits.state.attempts.get(before.sequence)
-    if recorded is None or recorded.deaths <= before.deaths:
-        return
-    with anyio.CancelScope(shield=True):
-        try:
-            await _write(commits, replace(recorded, deaths=before.deaths))
-        except RebaserError as error:
-            commits.log.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)
+async def _take_back(context: Context, commits: CommitLog, before: Attempt) -> None:
+    """Record that the attempt ended, unless the log no longer has it because the attempt succeeded.
+
+    Tries again while the commit is refused. An owner that is cancelled tries once.
+    """
+    backoff = Backoff(TAKE_BACK_RETRY, TAKE_BACK_RETRY_MAX)
+    while (recorded := commits.state.attempts.get(before.sequence)) is not None and recorded.deaths > before.deaths:
+        with anyio.CancelScope(shield=True):
+            try:
+                await _write(commits, replace(recorded, deaths=before.deaths))
+            except RebaserError as error:
+                commits.log.warning("attempt_not_taken_back", seq=before.sequence, reason=error.message)
+                if not isinstance(error, TransientError):
+                    return
+                context.health.record(context.now(), error)
+            else:
+                return
+        await anyio.sleep(backoff.next_delay())

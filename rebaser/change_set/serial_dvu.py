@@ -102,7 +102,7 @@ class SerialDvu:
                 raise DvuError("another update that may kill servers is running here", code="suspect") from None
             stack.callback(self._context.suspect_dvu_lock.release)
             self._log.warning("dvu_suspected", deaths=before.deaths)
-        await stack.enter_async_context(recorded_attempt(self._commits, before, self._hung))
+        await stack.enter_async_context(recorded_attempt(self._context, self._commits, before, self._hung))
 
     def _last_attempt(self) -> Attempt:
         return self._commits.state.attempts.get(DVU_ATTEMPT) or Attempt(DVU_ATTEMPT, 0, 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import anyio
 import anyio.lowlevel
 import pytest
+from structlog.testing import capture_logs
 
 from rebaser.change_set import processor as processing
 from rebaser.change_set.processor import QueueBlocked
@@ -14,9 +15,14 @@ from rebaser_core.commit import Applied, Attempt, Kind
 from rebaser_core.decide import DecidedBatch, QueuedRequest, decide
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import RequestId
+from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.subjects import Subjects
-from tests.support.poison import KEY, Fleet
+from rebaser_core.topology import TopologyOptions, streams
+from rebaser_core.updates import Set
+from tests.support.poison import KEY, Fleet, Owner
+
+ONE_ATTEMPT = 500  # bytes: room for one `attempt` commit and not for two
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -96,6 +102,71 @@ async def test_an_outage_or_a_shutdown_in_a_try_counts_for_nothing(fleet: Fleet)
     async with fleet.owner(redelivered=True) as owner:
         assert owner.deaths == {}
         assert await owner.decide_all() == []
+
+
+async def limit_log(fleet: Fleet, room: int | None) -> None:
+    """Leave `room` bytes in the stream of all logs; None: as many as are needed."""
+    used = (await fleet.js.stream_info(fleet.subjects.commits_stream)).bytes
+    options = TopologyOptions(commits_max_bytes=-1 if room is None else used + room)
+    [logs] = [one for one in streams(fleet.subjects, options) if one["name"] == fleet.subjects.commits_stream]
+    await fleet.js.ensure_stream(logs)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        while not holds():  # noqa: ASYNC110 - an entry in a list sets no event
+            await anyio.sleep(0.01)
+
+
+async def test_a_full_log_counts_for_nothing_however_often_there_is_room_for_an_attempt_only(fleet: Fleet) -> None:
+    """Each owner finds room to record its attempt, but neither for the request nor to take the attempt back."""
+    await fleet.js.publish(*large_request(fleet))
+    await limit_log(fleet, 1)
+    async with fleet.owner(redelivered=True) as owner:
+        with pytest.raises(TransientError):
+            await owner.decide_all()
+    assert await fleet.log() == []
+    for _ in range(4):
+        async with fleet.owner(redelivered=True) as owner, anyio.create_task_group() as group:
+            assert owner.deaths == {}
+            await limit_log(fleet, ONE_ATTEMPT)
+            with capture_logs() as events:
+
+                async def decide(owner: Owner = owner) -> None:
+                    with pytest.raises(TransientError, match="maximum bytes"):
+                        await owner.decide_all()
+
+                group.start_soon(decide)
+                await until(lambda events=events: "attempt_not_taken_back" in [one["event"] for one in events])  # type: ignore[misc]
+            assert owner.deaths == {1: 1}
+            await limit_log(fleet, ONE_ATTEMPT)
+    await limit_log(fleet, None)
+    async with fleet.owner(redelivered=True) as owner:
+        assert owner.deaths == {}
+        assert await owner.decide_all() == []
+        assert owner.commits.state.cells.keys() == {"large"}
+
+
+async def test_an_owner_that_waits_to_take_its_attempt_back_can_be_stopped(fleet: Fleet) -> None:
+    await fleet.js.publish(*large_request(fleet))
+    await limit_log(fleet, ONE_ATTEMPT)
+    async with fleet.owner(redelivered=True) as owner, anyio.create_task_group() as group:
+        with capture_logs() as events:
+            group.start_soon(owner.decide_all)
+            await until(lambda: "attempt_not_taken_back" in [one["event"] for one in events])
+        assert "maximum bytes" in fleet.context.health.current(fleet.context.now())
+        group.cancel_scope.cancel()
+    await limit_log(fleet, None)
+    async with fleet.owner(redelivered=True) as owner:
+        assert owner.deaths == {1: 1}
+        assert await owner.decide_all() == []
+
+
+def large_request(fleet: Fleet) -> tuple[str, bytes, dict[str, str]]:
+    """Subject, payload and headers of a request whose commit is far larger than an attempt."""
+    edit = Set("large", "x" * 5_000)
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("large"), KEY.workspace, KEY.change_set, (edit,)))
+    return fleet.subjects.requests(KEY), payload, headers
 
 
 async def test_a_shutdown_counts_for_nothing_though_another_commit_is_under_way(fleet: Fleet) -> None:

@@ -93,7 +93,7 @@ async def test_each_commit_tells_the_sweeper_whether_an_update_is_owed(fleet: Fl
         await decide()
         await checkpointer.write(context, commits)
         await follow()
-        async with recorded_attempt(commits, Attempt(99, 0, 1), lambda: False):
+        async with recorded_attempt(context, commits, Attempt(99, 0, 1), lambda: False):
             await follow()
         await follow()
         await update()
