@@ -277,7 +277,8 @@ class RebaserClient(RevertOperations, BranchOperations):
                 raise TimeoutError from None
             self._resender.remove(request)  # before the wait for a DVU, which may take long
             request = None
-            self._task_publisher.record_answer(key, stored_at)
+            if not isinstance(action, Create):  # whose owner has ended
+                self._task_publisher.record_answer(key, stored_at)
             response = decode(answer.headers, answer.data, self._limits, expect=EnqueueUpdatesResponse)
             if wait == "derived" and isinstance(response.status, Success):
                 commit = response.status.commit

@@ -15,7 +15,7 @@ from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import OrderedConsumer, StoredMessage
-from rebaser_client.log.commits import DAMAGED, MAX_BLOB
+from rebaser_client.log.commits import DAMAGED, FOREIGN, MAX_BLOB
 from rebaser_client.log.positions import at_text
 from rebaser_client.log.reader import LOAD_ATTEMPTS, RELOAD_MIN
 from rebaser_core import thresholds
@@ -159,12 +159,15 @@ class _Parent:
         messages = await self._messages(message, commit, after)
         if messages is None:
             return None
-        rows, needed = await self._rows(messages)
+        rows, named = await self._rows(messages)
+        size = sum(len(data) for _, _, data in messages)
         try:
-            await run_offloaded(sum(len(data) for _, _, data in messages), check_tail, rows, after, commit.sequence)
+            commits = await run_offloaded(size, check_tail, rows, after, commit.sequence)
         except UnprocessableError as error:
             raise BrokenChain(error.message) from error
-        data = await run_offloaded(sum(len(data) for _, _, data in messages), encode_tail, rows)
+        parts = [part.address for each in commits for part in (each.delta_blob, each.before_blob) if part is not None]
+        needed = tuple(dict.fromkeys([*named, *parts]))  # older servers do not name the parts in headers
+        data = await run_offloaded(size, encode_tail, rows)
         if len(data) <= min(thresholds.now.inline_tail_max_bytes, self._inline_max):
             return rows, None, needed
         if len(data) > thresholds.now.tail_max_bytes:
@@ -193,7 +196,7 @@ class _Parent:
         return messages
 
     async def _rows(self, messages: Iterable[_Message]) -> tuple[tuple[TailRow, ...], tuple[str, ...]]:
-        """Return copies of `messages`, and the addresses of the blobs that they need.
+        """Return copies of `messages`, and the addresses of the blobs that their headers name.
 
         What the parent itself had copied comes first, so that the result has one level however deep the forks are.
         """
@@ -201,17 +204,19 @@ class _Parent:
         needed: dict[str, None] = {}
         for sequence, headers, data in messages:
             await cooperate()
-            commit = self._reader.decode(sequence, headers, data)
-            if commit is None:
+            try:
+                row = copy_row(sequence, headers, data)
+            except UnprocessableError as error:
+                if error.code != FOREIGN:
+                    raise TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED) from error
                 rows.append(TailRow(sequence))
                 continue
-            if commit.kind is Kind.CREATE:
-                origin = (await self._reader.with_tail(commit)).origin
+            if row.body is not None and row.body.get("kind") == Kind.CREATE.value:
+                created = self._reader.decode(sequence, headers, data)
+                origin = None if created is None else (await self._reader.with_tail(created)).origin
                 rows += () if origin is None else origin.tail
-            rows.append(copy_row(sequence, headers, data))
+            rows.append(row)
             needed |= dict.fromkeys(await self._named(headers))
-            blobs = (commit.delta_blob, commit.before_blob)  # older servers do not name them in headers
-            needed |= dict.fromkeys([blob.address for blob in blobs if blob is not None])
         return tuple(rows), tuple(needed)
 
     async def _named(self, headers: dict[str, str]) -> tuple[str, ...]:

@@ -276,6 +276,8 @@ class Owner(Actor):
         except RebaserError as error:
             return self._failure_of("decide_failed", error)
         if commits.handed_over:  # the next owner loads the state of the parent, if there is anything to do
+            # A request that stays in the queue without a task looks stranded, and the sweeper would wake an owner.
+            await self._context.deleter.flush()
             self.post(Stop(Reason.YIELD))
             return Decided(owes=False, more=False)
         # If a DVU is about to run, write the checkpoint after it: while a checkpoint has its view open, no DVU begins.

@@ -13,7 +13,7 @@ from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.merge import Definition
-from rebaser_core.messages.commit import COMMIT
+from rebaser_core.messages.commit import COMMIT, check_is_commit
 from rebaser_core.messages.delta import check_version, decode_delta, encode_updates_blob
 from rebaser_core.messages.origin import read_tail, write_tail
 from rebaser_core.updates import Remove, Update
@@ -25,6 +25,7 @@ _peek = MessageRegistry((COMMIT,)).peek
 
 def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
     """The row of the commit in a message. Raises the errors of `decode_commit` if the message is not a commit."""
+    check_is_commit(headers)
     peeked = _peek(headers)
     body = unwrap(loads(peeked.content_type, data, COMMIT_LIMITS), peeked.version)
     kept = {name: value for name, value in body.items() if name not in _OF_QUEUE}
@@ -81,12 +82,19 @@ def _definition(update: Update) -> Definition:
     return None if type(update) is Remove else update
 
 
-def check_tail(rows: Sequence[TailRow], after: int, until: int) -> None:
-    """Check that `rows` continue a log from `after` to `until` without a gap. Raises the errors of `read_row`."""
+def check_tail(rows: Sequence[TailRow], after: int, until: int) -> list[Commit]:
+    """Check that `rows` continue a log from `after` to `until` without a gap, and return the commits in them.
+
+    Raises the errors of `read_row`.
+    """
+    commits: list[Commit] = []
     for row in rows:
         commit = read_row(row)
         if (commit is not None and commit.follows != after) or row.sequence <= after:
             raise malformed(f"commit {row.sequence} does not follow {after}")
+        if commit is not None:
+            commits.append(commit)
         after = row.sequence
     if after != until:
         raise malformed(f"the copied commits end at {after}, not at {until}")
+    return commits

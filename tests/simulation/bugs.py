@@ -475,9 +475,9 @@ BUGS = (
         "gentle",
         28,
         ORIGIN,
-        "rows, needed = await self._rows(messages)",
-        "rows, needed = await self._rows(messages[:-1])",
-        (ORIGIN, "raise BrokenChain(error.message) from error", "pass"),
+        "rows, named = await self._rows(messages)",
+        "rows, named = await self._rows(messages[:-1])",
+        (ORIGIN, "check_tail, rows, after, commit.sequence)", "check_tail, rows, after, rows[-1].sequence)"),
     ),
     bug(
         "a second edit replaces what stood at the base",
@@ -494,7 +494,7 @@ BUGS = (
         ORIGIN,
         "            needed |= dict.fromkeys(await self._named(headers))\n",
         "",
-        (ORIGIN, "            needed |= dict.fromkeys([blob.address for blob in blobs if blob is not None])\n", ""),
+        (ORIGIN, "needed = tuple(dict.fromkeys([*named, *parts]))", "needed = named"),
         (ORIGIN, "needed = await self._all_needed(checkpoint, needed)", "pass"),
     ),
     bug(
