@@ -128,7 +128,12 @@ def entry_text(entry: "LogEntry") -> str:
         parts.append(reverts_text(entry.reverts))
     if len(entry.requests) == 1:
         decision = entry.requests[0][0]
-        done = _count(decision.performed, "update") if decision.outcome.value == "success" else decision.outcome.value
+        outcome = decision.outcome.value
+        done = (
+            _count(decision.performed, "update")
+            if outcome == "success"
+            else f"not applied ({decision.code or outcome})"
+        )
         parts.append(f"{decision.request_id}: {done}")
     elif entry.requests:
         failed = sum(decision.outcome.value != "success" for decision, _ in entry.requests)

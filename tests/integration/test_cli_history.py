@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_client import Derive, PositionPurged, RebaserClient, Set, UnprocessableError, Unset
+from rebaser_client import Derive, PositionPurged, RebaserClient, RequestRejected, Set, UnprocessableError, Unset
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.changes import Change, LogHistory
 from rebaser_client.log.reader import LogReader
@@ -154,8 +154,15 @@ async def test_the_commands(command: Command, client: RebaserClient) -> None:
     code, lines, err = await command("diff", "ws", f"cs@{at['first']}", f"cs@{at['second']}")
     assert (code, lines, err) == (0, [["price", "1", "10"]], "")
     code, lines, err = await command("diff", "ws", "cs")
+    assert (code, lines) == (1, [])
+    assert "ws/cs is not a branch of another change set" in err
+    code, lines, err = await command("diff", "ws", "cs", "cs")
     assert (code, lines) == (0, [])
     assert "are the same" in err
+    with pytest.raises(RequestRejected):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("price", 5)], expect_at=1, request_id="late")
+    _, (newest, *_), _ = await command("log", "ws", "cs")
+    assert newest[3] == "late: not applied (moved)"
     assert await command.json("diff", "ws", f"cs@{at['first']}", f"cs@{at['second']}") == [
         {"id": "price", "before": {"op": "set", "value": 1}, "after": {"op": "set", "value": 10}}
     ]
