@@ -14,8 +14,9 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from rebaser_client import RebaserClient, Set
+from rebaser_client import DeadLetter, RebaserClient, Set
 from rebaser_client.jetstream import JetStream
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 from tests.support.owners import Engine, serving
 
@@ -113,6 +114,28 @@ async def test_undo_shows_what_it_does_and_asks(client: RebaserClient, on_termin
     value = await client.value("ws", "cs", "price")
     assert value is not None
     assert value.value == 1
+
+
+@pytest.mark.parametrize(("verb", "done"), [("redrive", "redriven"), ("drop", "dropped")])
+async def test_dead_letters_are_kept_until_their_number_is_confirmed(
+    client: RebaserClient, js: JetStream, subjects: Subjects, on_terminal: OnTerminal, verb: str, done: str
+) -> None:
+    for _ in range(2):
+        await js.publish(subjects.requests(ChangeSetKey("ws", "cs")), b"no request", {})
+    with anyio.fail_after(20):
+        while len(await letters(client)) < 2:  # noqa: ASYNC110 - no event tells of them
+            await anyio.sleep(0.05)
+    code, shown = await on_terminal("dlq", verb, "ws", answer=b"n\n")
+    assert (code, f"not confirmed: nothing was {done}" in shown) == (1, True)
+    code, shown = await on_terminal("dlq", verb, "ws", answer=None)
+    assert (code, "Traceback" in shown) == (130, False)
+    assert len(await letters(client)) == 2
+    code, shown = await on_terminal("dlq", verb, "ws", answer=b"y\n")
+    assert (code, f"{done} 2" in shown) == (0, True)
+
+
+async def letters(client: RebaserClient) -> list[DeadLetter]:
+    return [letter async for letter in client.dead_letters.find("ws", "cs")]
 
 
 @pytest.mark.usefixtures("client")

@@ -6,10 +6,10 @@ what they did.
 
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -19,6 +19,8 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, e
 
 if TYPE_CHECKING:
     from rebaser_client import DeadLetter, DeadLetterBox
+
+    Act: TypeAlias = Callable[[DeadLetterBox, DeadLetter], Awaitable[bool]]
 
 FULL_TRIES = 20  # how often a redrive waits for room in a full queue; `QueueFull` says how long
 PREVIEW = 2000  # characters of a payload
@@ -236,7 +238,7 @@ def redrive(
     """
     action = BulkAction("redrive", "redriven", LetterSelection(workspace, change_set, code, id_), yes, json)
     action.check(all_)
-    return _run(nats, prefix, partial(action.run, _redrive)) or action.end()
+    return action.run(nats, prefix, _redrive)
 
 
 @dlq.command(
@@ -258,7 +260,7 @@ def drop(
     """Delete dead letters. This cannot be undone."""
     action = BulkAction("drop", "dropped", LetterSelection(workspace, change_set, code, id_), yes, json)
     action.check(all_)
-    return _run(nats, prefix, partial(action.run, _drop)) or action.end()
+    return action.run(nats, prefix, _drop)
 
 
 async def _redrive(box: "DeadLetterBox", letter: "DeadLetter") -> bool:
@@ -288,7 +290,7 @@ class BulkAction:
     selection: LetterSelection
     yes: bool
     json: bool
-    matched: int = 0
+    letters: "list[DeadLetter]" = field(default_factory=list)
     done: int = 0
     failure: str = ""
 
@@ -298,30 +300,40 @@ class BulkAction:
             message = "choose dead letters with WS, CS, --code or --id, or give --all"
             raise usage_error(message if not everything else "--all cannot be combined with WS, CS, --code or --id")
 
-    async def run(self, act: Callable[["DeadLetterBox", "DeadLetter"], Awaitable[bool]], box: "DeadLetterBox") -> None:
+    @property
+    def matched(self) -> int:
+        return len(self.letters)
+
+    def run(self, nats: str, prefix: str, act: "Act") -> int:
+        """Find the dead letters, ask for confirmation, perform `act` on each, and say what was done."""
+        code = _run(nats, prefix, self._find)
+        if not code and self.matched > 1 and not self.yes:
+            self._confirm()
+        if not code and self.letters:
+            code = _run(nats, prefix, partial(self._act, act))
+        return code or self.end()
+
+    async def _find(self, box: "DeadLetterBox") -> None:
+        self.letters = await self.selection.find(box)
+
+    def _confirm(self) -> None:
+        """Ask while no event loop runs: in a thread beside a running one, Ctrl-C would not end the question."""
+        if not sys.stdin.isatty():
+            raise usage_error(f"{self.matched:,} dead letters match; add --yes to {self.verb} all of them")
+        if not typer.confirm(f"{self.verb} {self.matched:,} dead letters?", err=True):
+            raise CommandFailed(f"not confirmed: nothing was {self.done_verb}")
+
+    async def _act(self, act: "Act", box: "DeadLetterBox") -> None:
         from rebaser_core.errors import RebaserError
 
-        letters = await self.selection.find(box)
-        self.matched = len(letters)
-        if self.matched > 1 and not self.yes:
-            await self._confirm()
         with console.progress(self.verb, self.matched, counted=True) as bar:
-            for letter in letters:
+            for letter in self.letters:
                 try:
                     self.done += await act(box, letter)
                 except RebaserError as error:
                     self.failure = f"request {letter.request_id} of {letter.key}: {error.message}"
                     return
                 bar.advance(bar.task_ids[0])
-
-    async def _confirm(self) -> None:
-        from anyio import to_thread
-
-        if not sys.stdin.isatty():
-            raise usage_error(f"{self.matched:,} dead letters match; add --yes to {self.verb} all of them")
-        ask = partial(typer.confirm, f"{self.verb} {self.matched:,} dead letters?", err=True)
-        if not await to_thread.run_sync(ask, abandon_on_cancel=True):
-            raise CommandFailed(f"not confirmed: nothing was {self.done_verb}")
 
     def end(self) -> int:
         if self.json:
