@@ -57,12 +57,14 @@ class CheckpointDraft:
         ]
         self._recompute = [[recompute.to_wire(), sequence] for recompute, sequence in state.recompute.items()]
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
-        self._outcomes = [*_since(chain.last, state.outcomes), *_since(chain.last, state.redriven)]
+        branch = state.branch
+        # The parts of a parent hold the outcomes of its own queue, and none of those that a `create` commit carried.
+        since = chain.last if branch is None or chain.last >= branch.birth else 0
+        self._outcomes = [*_since(since, state.outcomes), *_since(since, state.redriven)]
         self._kept = [len(state.outcomes), len(state.redriven)]
         self._version = schema.VERSION if tracked else schema.UNTRACKED_VERSION
         self._edited = {"edited": state.edited, "untracked": state.untracked} if tracked else {}
         self._history = [state.weight, [[mark.sequence, mark.named, mark.at_ms, mark.weight] for mark in state.marks]]
-        branch = state.branch
         self._branch = {} if branch is None else {"branch": write_branch(branch)}
         self._changes_at_base = None if branch is None or not branch.target else list(branch.changes.items())
         self._changed: list[tuple[str, Definition, Definition]] | None = None

@@ -1,6 +1,7 @@
 """Change sets are created from others: through real servers, with checkpoints, blobs and purges in between."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -11,10 +12,12 @@ from rebaser.doctor.repair import repair
 from rebaser_client import Derive, RebaserClient, Remove, RequestRejected, Set, Update
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
+from rebaser_client.log.reader import LogReader
 from rebaser_core.branch import differing
 from rebaser_core.commit import Kind
 from rebaser_core.errors import FencedError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import decode_addresses, read_blobs
 from rebaser_core.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from tests.support.history import check_history, commit_of, commits_of
@@ -301,3 +304,56 @@ async def test_of_two_creates_and_an_edit_the_first_in_the_queue_wins(
                 await done.wait()
     assert outcomes == {"one": "created", "two": "exists", "three": "exists"}
     assert await stands(client, "edited") == {"b": 1}
+
+
+async def test_nothing_is_left_to_do_once_a_change_set_is_created(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    """Otherwise the sweeper would wake an owner, which would load all values."""
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        for number in range(5):
+            await client.create_branch("ws", f"fix{number}")
+            key = ChangeSetKey("ws", f"fix{number}")
+            with anyio.fail_after(10):
+                while await js.last(subjects.tasks_stream, subjects.task(key)) is not None:  # noqa: ASYNC110 - of NATS
+                    await anyio.sleep(0.01)
+            assert await js.next(subjects.requests_stream, subjects.requests(key), 1) is None
+
+
+@pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)
+async def test_every_blob_that_a_log_needs_is_named_in_its_headers(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, limits: Thresholds
+) -> None:
+    """Whoever keeps only the named blobs can load every change set, its history and its changes."""
+    with forced(replace(limits, inline_max_updates=2)):
+        async with serving(js, subjects, engine, checkpoint_bytes=1024, history_for=0.001):
+            for number in range(12):
+                await edit(client, "main", *(Set(f"id{one}", number) for one in range(5)))
+            await client.create_branch("ws", "fix")
+            await client.create_branch("ws", "deep", "fix")
+            for number in range(8):
+                await edit(client, "deep", *(Set(f"id{one}", -number) for one in range(3)))
+            await client.create_branch("ws", "twin", "deep", target="fix")
+    blobs = open_blobs(None, js, subjects.blobs_bucket)
+    asked: set[str] = set()
+
+    class Noting:
+        async def get(self, address: str, *, max_bytes: int) -> bytes:
+            asked.add(address)
+            return await blobs.get(address, max_bytes=max_bytes)
+
+    reader = LogReader(js, subjects, Noting())  # type: ignore[arg-type] # it is only read
+    for name in ("main", "fix", "deep", "twin"):
+        asked.clear()
+        await reader.load(ChangeSetKey("ws", name))
+        async for commit in reader.back(ChangeSetKey("ws", name)):
+            await reader.with_before(await reader.with_delta(commit))
+        named: set[str] = set()
+        async for entry in client.entries("commits", "ws", name):
+            for address in read_blobs(entry.headers):
+                if address.startswith("@"):
+                    named |= {address[1:], *decode_addresses(await blobs.get(address[1:], max_bytes=10**6))}
+                named.add(address)
+        assert asked
+        assert asked <= named

@@ -9,7 +9,7 @@ import pytest
 
 from rebaser_core.checkpoint import Chain, PartRef, read_checkpoint, schema
 from rebaser_core.checkpoint.writer import CheckpointDraft
-from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.commit import Applied, CarriedOutcome, Commit, Computed, Decision, Kind, Origin, Outcome
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import Cell, ChangeSetState
@@ -377,3 +377,17 @@ def test_what_was_added_and_removed_while_a_view_was_open_needs_no_row() -> None
         delta = (Set("a", 1), Remove("a"))
         state.fold(1, Commit("c", 0, Kind.REBASE, 1, "o", None, 0, delta=delta))
     assert restored(state).roots == state.roots
+
+
+def test_the_first_checkpoint_of_a_change_set_has_the_outcomes_it_carried_and_none_of_its_parent() -> None:
+    stored, parent = Stored(), ChangeSetState()
+    theirs, mine = (Decision(1, RequestId(name), Outcome.ERROR, 0, "no") for name in ("theirs", "mine"))
+    updates = tuple(Set(f"v{number}", number) for number in range(20))
+    parent.fold(5, Commit("c", 0, Kind.REBASE, 0, "o", None, None, (theirs,), updates))
+    stored.write(parent)
+    origin = Origin("main", 5, "main", 5)
+    carried = (CarriedOutcome(mine, 3, 0),)
+    parent.fold(9, Commit("c", 3, Kind.CREATE, 0, "o", Applied("s", 2), None, origin=origin, carried=carried))
+    made = stored.write(parent)
+    assert len(made.chain.deltas) == 1
+    assert list(stored.read().outcomes) == ["mine"]
