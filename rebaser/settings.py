@@ -99,7 +99,7 @@ class Settings(BaseModel):
         10.0,
         ge=0,
         le=86_400,
-        description="An owner releases its change set after this time without requests and updates.",
+        description="An owner releases its change set after this time without requests or updates.",
     )
     turn: float = Field(
         5.0, gt=0, description="While change sets wait and all slots are taken, a busy owner yields after this time."
@@ -143,7 +143,7 @@ class Settings(BaseModel):
     retry_window: float = Field(
         900.0,
         ge=1,
-        description="How long the outcome of a request is remembered, measured by when later requests were stored;"
+        description="How long the outcome of a request is remembered, by the timestamps of later requests;"
         " clients repeat a request for up to 300 s.",
     )
     history_for: float = Field(

@@ -116,7 +116,7 @@ class BranchOperations(ReadOperations):
             message = await self._reader.newest(key, at)
         if message is None:
             name = f"{key.workspace}/{key.change_set}"
-            raise UnprocessableError(f"{name} had no commit then", code="no_such_position")
+            raise UnprocessableError(f"{name} had no commit at that position", code="no_such_position")
         return message.sequence
 
     async def _owes(self, key: ChangeSetKey, created: int) -> bool:

@@ -146,7 +146,10 @@ class ReadOperations:
             return await self._history.show(ChangeSetKey.of(workspace, change_set), at)
 
     async def blame(self, workspace: str, change_set: str, *ids: str, at: At | None = None) -> dict[str, Blame]:
-        """Return who last defined those of the values `ids` that exist. Costs as much as reading all values."""
+        """Return who last defined each of the values `ids`, without those that do not exist.
+
+        Costs as much as reading all values.
+        """
         with translate_missing_stream():
             return await self._history.blame(ChangeSetKey.of(workspace, change_set), ids, at)
 

@@ -49,7 +49,7 @@ class Thresholds:
     parallelism: int = _from(2, 1, 64)
     """Number of packets in a wave if there is enough work; that many tasks run at the same time."""
     task_min_elements: int = _from(150_000, 1)
-    """Elements for which one more task is used: a second task costs 30 to 45 ms before it helps."""
+    """Number of elements per additional task: a second task costs 30 to 45 ms before it helps."""
     interpreted_max: int = _from(300, -1)
     """Maximum number of positions that Python plans; compiled code plans more than that."""
     interpreted_max_during_start: int = _from(100_000, -1)
@@ -86,11 +86,12 @@ class Thresholds:
     # -- computing an update -----------------------------------------------------------------------------------------
 
     kernel_load_min_elements: int = _from(200_000)
-    """Minimum elements of a packet for loading the compiled kernel."""
+    """Minimum number of elements in a packet for loading the compiled kernel."""
     kernel_call_min_elements: int = _from(400)
-    """Minimum elements of a packet for calling the compiled kernel; minimum inputs for translating a formula to it."""
+    """Minimum number of elements in a packet for calling the compiled kernel. A formula with at least this many inputs
+    is translated to it."""
     translate_min_nodes: int = _from(16)
-    """Minimum nodes for translating a formula to the compiled kernel."""
+    """Minimum number of nodes for translating a formula to the compiled kernel."""
     group_min_values: int = _from(20, 1)
     """Minimum values with the same definition for computing all of them in one call."""
     group_max_inputs: int = _from(256, 0, 256)

@@ -18,7 +18,7 @@ from rebaser_core.messages import DvuProgress, encode
 log = structlog.get_logger(__name__)
 
 MAX_REPORTED = 1000  # updates in one report, the slowest ones
-MAX_LOGGED = 10  # updates in one report that are logged: without Spark, all of them are slow
+MAX_LOGGED = 10  # updates in one report that are logged; while Spark is down, every update counts as slow
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """Content-addressed blob stores, for batches, deltas and checkpoints that are too large for a message.
 
 `store` is the protocol; `nats` implements it on JetStream, `object_store` on a folder or a cloud. `open_blobs` chooses.
-For the client, the log reader and the server. Of Rebaser, this package imports `rebaser_client.jetstream`, `logs`,
-`backoff` and `task_groups`, and `rebaser_core`.
+For the client, the log reader and the server. Within Rebaser, this package imports only `rebaser_core` and, from
+`rebaser_client`, `jetstream`, `logs`, `backoff` and `task_groups`.
 """
 
 from rebaser_client.blobs.nats import JetStreamBlobs

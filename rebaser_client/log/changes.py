@@ -161,7 +161,8 @@ class LogHistory:
         """
         commit = await self._commits.commit_at(key, at)
         if commit is None:
-            raise UnprocessableError(f"{key.workspace}/{key.change_set} had no commit then", code="no_such_position")
+            name = f"{key.workspace}/{key.change_set}"
+            raise UnprocessableError(f"{name} had no commit at that position", code="no_such_position")
         commit = await self._commits.with_before(await self._commits.with_delta(commit))
         entry = LogEntry.of(commit)
         if commit.kind is Kind.DVU:

@@ -299,5 +299,5 @@ def _texts(column: pa.Array) -> list[str]:
 def _container(raw: str) -> Json:
     value: Json = read_json(raw.encode())
     if type(value) is not list and type(value) is not dict:
-        raise malformed("the column json may only hold arrays and maps")
+        raise malformed("the `json` column may only hold arrays and maps")
     return value

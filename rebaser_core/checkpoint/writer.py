@@ -187,7 +187,7 @@ class _File:
         )
         self._rows = rows
         self._first = first
-        self._end = min(first + thresholds.now.part_rows, rows.count)  # at most
+        self._end = min(first + thresholds.now.part_rows, rows.count)  # or earlier, if the file is full by then
         self._templates = rows.templates(first, self._end - first)
         self._definitions = pa.array(
             [write_template(rows.known[place]) for place in self._templates.tolist()], pa.large_string()

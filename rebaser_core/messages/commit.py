@@ -333,7 +333,7 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
     if version >= HISTORY:
         _add_history(commit, wire)
     elif _has_history(commit):
-        raise UnprocessableError(f"version {version} of a commit has no history", code="invalid_commit")
+        raise UnprocessableError(f"version {version} of a commit cannot record history", code="invalid_commit")
     return wire
 
 

@@ -4,7 +4,7 @@ rules.
 Both modules are compiled in the same way; `rebaser.dvu.planning.loop_loader` offers their functions together.
 """
 
-# ruff: noqa: PLR0912, PLR0915, PLR0917, C901 - compiled code: a call costs what a branch saves
+# ruff: noqa: PLR0912, PLR0915, PLR0917, C901 - smaller functions would make the compiled loops slower
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 

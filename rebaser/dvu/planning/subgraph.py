@@ -41,7 +41,7 @@ class Subgraph:
     roots first; `cycles` lists the members of each cycle.
 
     `template[i]` is a position in the templates of the change set, or `-k - 1` for `widened[k]`. `faults` has code and
-    message for each position whose patterns give it too many inputs; it has no inputs here.
+    message for each position whose patterns give it too many inputs; such a position has no inputs here.
     """
 
     rows: Ints

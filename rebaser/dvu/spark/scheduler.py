@@ -130,7 +130,7 @@ class JobScheduler:
         return None
 
     def wake_at(self, now: float) -> float:
-        """When to call `next_job` again if no call arrives and no job ends before."""
+        """When to call `next_job` again if no call arrives and no job ends before then."""
         if not self._small or len(self._running) >= MAX_CONCURRENT_JOBS:
             return math.inf
         return self._small_job_due(now)
@@ -174,7 +174,7 @@ class JobScheduler:
         return [job for job in self._running if not job.large and now - job.started_at < self._slow_after]
 
     def _small_job_due(self, now: float) -> float:
-        """When the next small job should start if no other ends before; `-inf` for at once."""
+        """When the next small job should start if no other job ends before then; `-inf` for at once."""
         first, last, waiting = self._small[0], self._small[-1], len(self._small)
         from_split = first.share_group != 0  # it waits for no further calls, because it shares with none of them
         fast = self._fast_jobs(now)

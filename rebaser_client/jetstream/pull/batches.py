@@ -1,4 +1,4 @@
-"""Endless messages (`consume`) and batches (`fetch`): pulls that follow what the reader takes (ADR-37)."""
+"""Pulls messages without end (`consume`) or in batches (`fetch`), as fast as the reader takes them (ADR-37)."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable

@@ -335,7 +335,7 @@ class Puller:
         self._subscription = await self._connection.listen(self._inbox + "*", self._handler)
 
     async def _renew_inbox(self) -> None:
-        """Unsubscribe from the inbox of all pulls, so that the server serves none of them beside its successor."""
+        """Replace the inbox of all pulls. The server then drops the old pulls; otherwise, it would still serve them."""
         if self._subscription is not None:
             await self._subscription.drain()  # messages on their way are counted before their pulls are given up
         try:

@@ -173,7 +173,7 @@ def sweep(
                 at += 1
                 continue
 
-        # Else by the rules for all kinds, or by Python.
+        # Otherwise, by the rules for all kinds, or by Python.
         entry = entries[template[node], 0]
         if entry < 0 or not _compute_any(
             slot, entry, first, last, refs, kinds, ints, floats, float_bits, changed, code,
