@@ -143,7 +143,7 @@ class Settings(BaseModel):
     retry_window: float = Field(
         900.0,
         ge=1,
-        description="How long the outcome of a request is remembered, by the timestamps of later requests;"
+        description="How long the outcome of a request is remembered, going by the timestamps of later requests;"
         " clients repeat a request for up to 300 s.",
     )
     history_for: float = Field(

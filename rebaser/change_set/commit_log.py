@@ -303,7 +303,7 @@ class CommitLog:
         if self._abandoned:
             raise _given_up()
         if self.handed_over:
-            raise FencedError("the change set was created, and is for the next owner to load")
+            raise FencedError("this owner created the change set; only the next owner may append to its log")
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
         commit_id = encoded.commit.id

@@ -32,7 +32,7 @@ def failure_lines(tally: "Tally") -> list[str]:
 
 
 def tally_object(tally: "Tally") -> dict[str, Any]:
-    """Return the values by state, and the first errors, as an object for `--json`."""
+    """Return the number of values in each state, and the first errors, as an object for `--json`."""
     return {
         "values": {state.value: count for state, count in tally.counts.items()},
         "errors": [{"id": id_, "code": fault.code, "message": fault.message} for id_, fault in tally.causes],

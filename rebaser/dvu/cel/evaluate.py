@@ -98,9 +98,9 @@ def _compile(expression: str) -> _Program | str:
 def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length: int) -> None:
     """Refuse a formula that could build gigabytes, for instance by doubling a text in macro after macro.
 
-    The library bounds iterations but not sizes. In a macro, each operator or literal that copies its arguments may add
-    the size of the input once more, and one that a macro repeats may do so for each element. `length` is the
-    approximate length of the formula. Raises `FormulaError`.
+    The library bounds iterations but not sizes. Each operator or literal that copies its arguments may add the size of
+    the input once more. If a macro repeats it, it may do so for each element. `length` is the approximate length of the
+    formula. Raises `FormulaError`.
     """
     given_size = sum([estimated_size(value) for value in inputs.values()]) + length
     size = given_size + (_REPLACED_BYTES if syntax.replaces else 0)

@@ -18,7 +18,7 @@ import cbor2
 from rebaser.dvu import faults
 from rebaser_core.values import Json
 
-TRIES = 2  # child processes that the call for one value may end
+TRIES = 2  # attempts at the call for one value; an attempt fails if its child process ends
 
 # A list: the value alone, or the code and the text of a fault.
 CallOutcome = list[Any]

@@ -35,7 +35,7 @@ class PatternMatches:
     def __init__(self, columns: ValueColumns) -> None:
         self._columns = columns
         self._patterns = GlobSet()
-        self._ids: IdTree | None = None  # since the first lookup
+        self._ids: IdTree | None = None  # None until the first lookup
         self._links = PatternLinks()
         self._new: dict[str, None] = {}  # keys that are not linked yet; before the first lookup, all keys
         self._cache: dict[str, _Matched] = {}

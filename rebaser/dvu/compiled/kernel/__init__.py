@@ -135,7 +135,7 @@ def sweep(
         if last - first > max_inputs:
             return at
 
-        # First as if all inputs were doubles: the result is NaN if they are not.
+        # First, as if all inputs were doubles: the result is NaN if they are not.
         entry = entries[template[node], 1]
         if entry >= 0:
             if code[entry, 0] >= instructions.REDUCE_SUM:
@@ -155,7 +155,7 @@ def sweep(
                 at += 1
                 continue
 
-        # Then if all of them are integers.
+        # Then as integers, if all inputs are integers.
         entry = entries[template[node], 2]
         if entry >= 0 and all_integers(first, last, refs, kinds):
             if code[entry, 0] >= instructions.REDUCE_SUM:
