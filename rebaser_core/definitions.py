@@ -29,7 +29,7 @@ class FunctionSignature:
 
 
 BY_ID: Final = "by_id"  # the planner turns it into an `object` that uses the ids as names
-NO_PATTERN: Final = "takes a pattern among its inputs (object takes ids, by name)"
+NO_PATTERN: Final = "needs a pattern among its inputs; for ids alone, use object"
 _OF_VALUES = "abs concat count keys length list max mean merge min product sum union values"
 
 BUILTINS: Final[Mapping[str, FunctionSignature]] = MappingProxyType(

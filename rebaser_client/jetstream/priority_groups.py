@@ -27,7 +27,7 @@ class PriorityGroup(NamedTuple):
         present = {field: value for field, value in fields.items() if value is not None}
         if name is None:
             if present:
-                raise ConfigError(f"{' and '.join(present)} of a pull require the name of a group")
+                raise ConfigError(f"a pull with {' and '.join(present)} must name a priority group")
             return cls(None, {})
         check_name(name)
         for field, value in present.items():

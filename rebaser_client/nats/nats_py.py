@@ -206,7 +206,7 @@ class NatsClient(Client):
 
 
 class SafeTransport(TcpTransport):
-    """A TCP transport that fixes what nats-py's does wrong with asyncio."""
+    """A TCP transport that uses asyncio correctly where the transport of nats-py does not."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -165,7 +165,7 @@ async def consumer(stream: Stream) -> Consumer:
         ({"threshold_bytes": 1}, "threshold_bytes has no effect, because max_messages is the limit"),
         ({"group": "g"}, "has no priority groups"),
         ({"group": "no group"}, "cannot name a group"),
-        ({"priority": 1}, "priority of a pull require the name of a group"),
+        ({"priority": 1}, "a pull with priority must name a priority group"),
     ],
 )
 async def test_consume_refuses(consumer: Consumer, options: dict[str, Any], what: str) -> None:

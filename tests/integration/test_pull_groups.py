@@ -185,7 +185,7 @@ async def test_a_pin_is_named_only_while_there_is_one(js: JetStream, stream: str
         ({"group": ""}, "cannot name a group"),
         ({"group": "a b"}, "cannot name a group"),
         ({"group": "seventeen-letters"}, "cannot name a group"),
-        ({"min_pending": 3}, "min_pending of a pull require the name of a group"),
+        ({"min_pending": 3}, "a pull with min_pending must name a priority group"),
         ({"group": GROUP, "min_pending": -1}, "must be 0 or more"),
         ({"group": GROUP, "priority": 10}, "must be from 0 to 9"),
     ],

@@ -21,7 +21,7 @@ check = partial(check_definition, formulas=True)
         (Derive("t", "round", {"v": "a"}, {"digit": 1}), "'t': round has no parameter 'digit'; did you mean digits?"),
         (Derive("t", "sum", {"v": "a"}, {"zzz": 1}), "'t': sum has no parameter 'zzz'; it has none"),
         (Derive("t", "if", {"cond": "a"}), "'t': if has no input 'cond'; did you mean condition?"),
-        (Derive("t", "by_id", {"a": ("a", "b")}), "'t': by_id takes a pattern among its inputs"),
+        (Derive("t", "by_id", {"a": ("a", "b")}), "'t': by_id needs a pattern among its inputs"),
         (Derive("t", "cel", {"a": "a"}), "'t': the parameter expr must be a formula"),
         (Derive("t", "cel", {"a": "a"}, {"expr": "a + b"}), "'t': the formula names 'b', which is not an input"),
         (Derive("t", "cel", {"a/b": "a"}, {"expr": "1"}), "'t': input name 'a/b' cannot be used in a formula"),

@@ -80,7 +80,7 @@ def test_ids_come_with_values_where_they_are_asked_for(limits: Thresholds) -> No
     assert values["some"].value == {"fee": 1, "p/10": 10, "p/2": 2}
     assert values["none"].value == {}
     assert values["without"].error is not None
-    assert values["without"].error.message.startswith("takes a pattern among its inputs")
+    assert values["without"].error.message.startswith("needs a pattern among its inputs")
     assert values["dear"].value == ["p/10"]
     book.edit(Remove("p/2"), Set("p/20", 2))  # the same values
     with book.state.view() as view:

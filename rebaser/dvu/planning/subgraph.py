@@ -210,7 +210,7 @@ def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = No
 
 
 def _topological_order(loops: Any, sptr: Ints, sidx: Ints, waiting: Ints) -> tuple[Ints, list[list[int]]]:
-    """Positions outside cycles in topological order, first in first out and so level by level; and the cycles."""
+    """The positions outside cycles in topological order, level by level; and the cycles."""
     count = len(waiting)
     order = np.empty(count, np.int32)
     ready = np.flatnonzero(waiting == 0)

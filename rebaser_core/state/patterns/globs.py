@@ -30,7 +30,7 @@ def matcher(glob: str) -> Matcher:
 
 
 class _Affixes(Generic[T]):
-    """A map from globs with at least one run, indexed by the literal text at their beginnings and ends."""
+    """A map from globs with at least one wildcard, indexed by the literal text at their beginnings and ends."""
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[int, int], int] = {}
