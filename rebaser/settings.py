@@ -187,18 +187,19 @@ class Settings(BaseModel):
         None, ge=-1, description="Maximum size of one request message with its headers, in bytes; -1: no limit."
     )
     commits_max_bytes: int | None = Field(
-        None, ge=-1, description="Maximum size of all logs, in bytes; when they are full, requests wait; -1: no limit."
+        None, ge=-1, description="Maximum size of all logs, in bytes; at the limit, requests wait; -1: no limit."
     )
     dlq_max_bytes: int | None = Field(
         None,
         ge=-1,
-        description="Maximum size of all dead letters, in bytes; when full, dead requests stay queued; -1: no limit.",
+        description="Maximum size of all dead letters, in bytes; at the limit, dead requests stay queued;"
+        " -1: no limit.",
     )
     dlq_max_age: float | None = Field(None, ge=0, description="NATS deletes dead letters after this time; 0: never.")
     blobs_max_bytes: int | None = Field(
         None,
         ge=-1,
-        description="Maximum size of blobs in NATS, in bytes; when full, large requests and checkpoints fail;"
+        description="Maximum size of all blobs in NATS, in bytes; at the limit, large requests and checkpoints fail;"
         " -1: no limit.",
     )
     duplicate_window: float | None = Field(

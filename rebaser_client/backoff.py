@@ -1,7 +1,7 @@
 """Delays between retries: exponential backoff with jitter.
 
-Jitter keeps clients apart that failed at the same moment, for example when a server restarted: without it they would
-all return at the same moment, too.
+Clients may fail at the same moment, for example when a server restarts. Jitter keeps them from all returning at the
+same moment, too.
 
 Invariant: nothing here sleeps or reads a clock. Randomness comes from `draw`; the simulation seeds the default.
 """

@@ -366,7 +366,7 @@ def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
     if commit.delta_blob is not None:  # `delta`, if not empty, is the content of the blob
         return write_blob(commit.delta_blob)
     if version < MATCHES and _has_match(commit):
-        raise UnprocessableError("version 1 of a commit has no inputs by pattern", code="invalid_commit")
+        raise UnprocessableError("version 1 of a commit cannot have patterns as inputs", code="invalid_commit")
     return write_delta(commit.delta)
 
 

@@ -211,7 +211,8 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     }
     if version < 4 and _is_v4(request):
         raise UnprocessableError(
-            f"version {version} of a request has no author, message, expect, revert or create", code="invalid_request"
+            f"version {version} of a request cannot have author, message, expect, revert or create",
+            code="invalid_request",
         )
     if request.revert is not None or request.create is not None:
         return wire | _write_v4(request)
@@ -221,11 +222,13 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
         wire["updatesAddress"] = request.updates_address
     elif version >= 2:
         if version < MATCHES and any_match(request.updates or ()):
-            raise UnprocessableError(f"version {version} of a request has no inputs by pattern", code="invalid_request")
+            raise UnprocessableError(
+                f"version {version} of a request cannot have patterns as inputs", code="invalid_request"
+            )
         wire["updates"] = [update.to_wire() for update in request.updates or ()]
     else:
         raise UnprocessableError(
-            "version 1 of a request carries no updates: give their address", code="invalid_request"
+            "version 1 of a request cannot carry updates: give their address", code="invalid_request"
         )
     if request.from_change_set_id is not None:
         wire["fromChangeSetId"] = request.from_change_set_id
