@@ -77,7 +77,7 @@ class LazyGroup(TyperGroup):
 
     @classmethod
     def command(cls, name: str, summary: str, epilog: str) -> Callable[[Callable[[], Function]], None]:
-        """Register the command whose function the decorated function imports and returns."""
+        """Register a command. The decorated function imports and returns the function of the command."""
 
         def register(load: Callable[[], Function]) -> None:
             def make() -> Command:

@@ -29,7 +29,7 @@ FOREIGN = "foreign"  # the code with which `decode_commit` refuses a message of 
 DAMAGED = "damaged_commit"
 SINGLY = 2  # commits that are read one by one, because many callers take no more
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first page and on the largest; factor between pages
-MAX_SPREAD = 64  # the most stream sequences per commit that are assumed when a page is requested
+MAX_SPREAD = 64  # a request for a page assumes at most this many stream sequences per commit
 PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # of the times that people and programs give
 

@@ -64,7 +64,7 @@ def read_template(text: str) -> Template:
         raise malformed("a definition must be a map of function, inputs and params")
     function, counts, params = raw["function"], raw["inputs"], raw["params"]
     if type(function) is not str or type(counts) is not dict or type(params) is not dict:
-        raise malformed("the function of a definition must be text, its inputs and params must be maps")
+        raise malformed("the function of a definition must be text, and its inputs and params must be maps")
     inputs = tuple((name, -1 if count is None else natural(count)) for name, count in counts.items())
     if sum(abs(count) for _, count in inputs) > COMMIT_LIMITS.max_inputs:
         raise malformed("a definition has too many inputs")

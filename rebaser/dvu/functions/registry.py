@@ -60,8 +60,8 @@ def identity() -> str:
 
 
 def load(entries: Iterable[importlib.metadata.EntryPoint]) -> FunctionRegistry:
-    """The built-in functions and those of `entries`. An entry point is a `Function`, or a callable `(inputs, params)`
-    that gets the name of the entry."""
+    """The built-in functions and those of `entries`. An entry point is a `Function`, or a callable `(inputs, params)`,
+    which is registered under the name of the entry point."""
     functions = builtins()
     broken: dict[str, str] = {}
     for entry in sorted(entries, key=lambda entry: (entry.name, entry.value)):

@@ -143,7 +143,7 @@ def _input_rows(row: int, expansion: Expansion) -> list[int]:
 def _widened_templates(
     columns: Columns, template: Ints, pattern_counts: Ints, positions: Longs, sizes: Longs
 ) -> tuple[Ints, list[Template]]:
-    """The widened templates of definitions that have patterns, and for each definition `-k - 1` for the k-th of them.
+    """For each definition that has patterns, `-k - 1` for the widened template `k`; and all widened templates.
 
     `template` and `pattern_counts` are by definition. `positions` (among the inputs of the definition) and `sizes` are
     by pattern, one definition after another. Definitions share a widened template if they agree in all of these.
