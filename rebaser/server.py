@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 
 CROWD_LOOK = 0.1  # seconds between searches for idle owners while all slots are taken
 CROWD_CHECK = 1.0  # seconds between checks for tasks that wait in NATS while all slots are taken
-OVERBOOKING = 64  # for each 64 slots, one task more than there are free slots is requested
-MAX_OVERBOOKED = 16  # maximum number of these additional tasks
+OVERBOOKING = 64  # while all slots are taken, one task is requested in advance for every 64 slots
+MAX_OVERBOOKED = 16  # maximum number of tasks requested in advance
 SLICE = 64  # owners that are started or stopped in one iteration of the event loop
 TASKS_SLICE = 1000  # tasks that are accepted, or reported to be in progress, in one iteration
 HANDOVER_DELAY = 0.25  # seconds until a task that needs a newer server is offered to the next server

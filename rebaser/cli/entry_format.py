@@ -128,7 +128,7 @@ def _commit(commit: Commit) -> dict[str, Any]:
 
 
 def _authorship(who: Authorship) -> dict[str, str]:
-    """Return who sent a request, and why. The `message` of a decision is already that of its error."""
+    """Return who sent a request, and why. `message` would be ambiguous: a decision has the message of its error."""
     return {"author": _short(who.author), "authorMessage": _short(who.message)}
 
 

@@ -64,7 +64,7 @@ class PartLoader:
             or batch.edited[bare].any()
             or not batch.faults.keys().isdisjoint(bare.tolist())
         ):
-            raise malformed("a row that only gives an id, or removes it, has a value, definition or error")
+            raise malformed("a row that only names or removes an id must not have a value, definition or error")
         for position in bare.tolist():
             if batch.ids[position][0] == PATTERN_PREFIX:
                 columns.add_pattern(batch.ids[position])

@@ -228,7 +228,7 @@ class Puller:
         for action in actions:
             match action:
                 case SendPull() if not self._jobs and not self._job_running and self._send_now(action):
-                    pass  # at once: a task might run hundreds of messages later, when nothing is outstanding any more
+                    pass  # at once: by the time a task ran, hundreds of messages might have used up what is outstanding
                 case SendPull() | RenewInbox():
                     self._add_job(action)
                 case PullWarning(event, status, reason):
