@@ -104,8 +104,8 @@ class Settings(BaseModel):
     turn: float = Field(
         5.0, gt=0, description="While change sets wait and all slots are taken, a busy owner yields after this time."
     )
-    # Other servers take over the change sets of a killed server within 10 s. That is this time, the time to load a
-    # change set, and a reserve for delays of the machine.
+    # Other servers take over the change sets of a killed server within 10 s: the sum of this time, the time to
+    # load a change set, and a reserve for delays of the machine.
     ack_wait: float = Field(
         6.0,
         ge=0.5,

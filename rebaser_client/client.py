@@ -367,7 +367,7 @@ class RebaserClient(RevertOperations, BranchOperations):
             raise not_sent(self._connection, id_, timeout) from None
 
     def _request_id(self, request_id: str | None) -> RequestId:
-        """Check `request_id`, or create a ULID. Within a millisecond, the random part is incremented, as ULIDs are."""
+        """Check `request_id`, or create a ULID, whose random part is incremented within a millisecond."""
         if request_id is not None:
             return check_request_id(request_id)
         now = time.time_ns() // 1_000_000

@@ -242,7 +242,7 @@ class Commit:
     recompute: tuple[Recompute, ...] = ()
     debt: int = field(default=0, compare=False)  # roots and recomputes due after this commit; a header repeats it
     sequence: int = field(default=0, compare=False)  # log sequence of this commit, if the reader knows it
-    # Functions that definitions name but that the server that wrote this commit lacks. They are only in a header, for
+    # Functions that definitions name, and that the writer of this commit lacks. They are only in a header, for
     # the sweeper of a server that has them.
     unknown: tuple[str, ...] = field(default=(), compare=False)
     before: tuple[Update, ...] | None = None

@@ -14,7 +14,7 @@ from rebaser_core.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.subjects import Subjects
 
-MAX_CONCURRENT = 64  # copies in flight; in a flood of bad requests, more would all time out
+MAX_CONCURRENT = 64  # copies in flight; with more, a flood of bad requests would make all of them time out
 
 
 class DeadLetterPublisher:

@@ -15,7 +15,7 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-MIN_PAUSE = 30.0  # seconds between reports, because code that blocks repeatedly is one bug
+MIN_PAUSE = 30.0  # seconds between reports: code that blocks again and again is a single bug
 MAX_FRAMES = 30  # innermost frames of a stack
 
 

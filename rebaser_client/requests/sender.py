@@ -233,7 +233,7 @@ class RequestSender:
         return await self._js.publish(subject, request.payload, request.headers, timeout=timeout)
 
     async def _check_ready(self) -> None:
-        """Raise `NotReadyError` if the streams do not exist. They may only lack a leader for some seconds."""
+        """Raise `NotReadyError` if the streams do not exist. They may exist, but lack a leader for some seconds."""
         try:
             with translate_missing_stream():
                 await self._js.stream_info(self._subjects.requests_stream)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-# `loads` refuses numbers of more than 1100 characters. Here the limit is one lower, so that `loads` decides about them.
+# `loads` refuses numbers of more than 1100 characters. Here the limit is one lower, so that they are left to `loads`.
 _LONG = 1100
 _LONG_NUMBER = re.compile(rb"[-+.0-9Ee]{%d}" % _LONG)
 

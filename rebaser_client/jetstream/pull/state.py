@@ -130,7 +130,7 @@ class PullState(PullCounts):
         return NOTHING if self.min_free else self.pull()
 
     def pinned(self, pin: str) -> Sequence[Action]:
-        """A message named `pin`."""
+        """A message with the pin id `pin` was received."""
         if pin == self.pin:
             return NOTHING
         self.pin = pin
