@@ -33,9 +33,10 @@ class Expansion:
 
     `pattern_of[row]` is `-n - 1` in the row of pattern `n`, which stands for `size[n]` of `members` from `begin[n]` on.
 
-    By position in the rows that were asked for: `input_counts` with all that patterns match, and `template`: a position
-    in the templates of the change set or, if the definition has patterns, `-k - 1` for `widened[k]`. A widened template
-    has an input for each matched value; that of `by_id` has become an `object` that names its inputs by their ids.
+    By position in the rows that were asked for: `input_counts`, which count each matched value as an input; and
+    `template`, a position in the templates of the change set or, if the definition has patterns, `-k - 1` for
+    `widened[k]`. A widened template has an input for each matched value; that of `by_id` has become an `object` that
+    names its inputs by their ids.
     `faults` has code and message for each position that has too many inputs; its input count is 0.
     """
 
