@@ -19,7 +19,7 @@ from rebaser_core.topology import TopologyOptions
 if TYPE_CHECKING:
     from rebaser_client.jetstream import Access
 
-PREFIX = "rebaser_"  # of environment variables, in any case
+PREFIX = "rebaser_"  # of environment variables, in upper or lower case
 LIMIT_PREFIX = f"{PREFIX}limits__"
 LOWEST_LIMIT = 8
 _SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")

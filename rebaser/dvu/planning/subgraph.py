@@ -79,9 +79,7 @@ def refresh_indexes(columns: Columns) -> None:
 
 
 def root_rows(view: View) -> Ints:
-    """The rows of the roots of `view`, except roots without a row, and the rows of the patterns that match removed
-    roots.
-    """
+    """The rows of those roots of `view` that have one, then the rows of the patterns that match removed roots."""
     roots, columns = view.roots, view.columns
     index, globs = columns.index, columns.patterns
     rows = np.fromiter(map(index.get, roots, repeat(-1)), np.int32, len(roots))

@@ -39,7 +39,7 @@ _SETTINGS = {
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _DIED = "Python worker exited unexpectedly"
-_MANY_ROWS = 1000  # more than the task slots of any Spark that are of use to one server
+_MANY_ROWS = 1000  # more task slots than one server can use
 _HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\D*([\d.]+\d)\D+([\d.]+\d)")
 

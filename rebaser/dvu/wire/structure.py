@@ -1,7 +1,7 @@
 """The graph of a whole change set as a message: it travels once, and later packets refer to it by its hash.
 
 An update of the graph is a `StructurePacket`: which nodes to compute, and the values to start from. So an update of
-most of a large graph sends the inputs of the nodes, not the edges.
+most of a large graph sends values, but no edges.
 Invariant: a `Structure` never changes. It holds no values, and no ids except those of inputs that are part of a result
 (`by_id`).
 """
