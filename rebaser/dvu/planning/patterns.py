@@ -83,8 +83,8 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
         return Expansion(pattern_of, begin, size, rows[:0], counts, template, [], {})
     positions, starts, arity = columns.input_places(rows[patterned])
     link = pattern_of[columns.refs[positions]]
-    inputs = np.flatnonzero(link < 0)  # those that are patterns, and the numbers of the patterns
-    numbers = -1 - link[inputs]
+    inputs = np.flatnonzero(link < 0)  # those that are patterns
+    numbers = -1 - link[inputs]  # of these patterns
     used = np.unique(numbers)
     matched = [patterns.rows(columns.ids[row]) for row in links.pattern_row[used].tolist()]
     assert [len(match) for match in matched] == size[used].tolist()  # noqa: S101 - compiled code does no bounds checks
