@@ -27,7 +27,7 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 
 @dataclass(frozen=True, slots=True)
 class WrittenCheckpoint:
-    """The parts to store, oldest first, and the chain that ends with them. `changes`: a blob, in branches."""
+    """The parts to store, oldest first, and the chain that ends with them. `changes`: a branch's changes, as a blob."""
 
     parts: list[bytes]
     chain: Chain

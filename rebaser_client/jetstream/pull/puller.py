@@ -204,7 +204,9 @@ class Puller:
         queue.append(message)
         if len(queue) == 1:
             self._readable.set()
-        if self._grouped and PIN_ID in message.headers:  # before the message is counted: the next pull names it
+        if (
+            self._grouped and PIN_ID in message.headers
+        ):  # before the message is counted, because the next pull names the pin
             self._act(self._state.pinned(message.headers[PIN_ID]))
         actions = self._state.message(amount)
         if actions:
