@@ -193,6 +193,7 @@ def _read_checkpoint(body: CheckpointV3) -> CheckpointRef:
 
 # Nearly all commits decide requests or hold the results of a dependent values update, and have only these fields.
 USUAL = {"id", "previous", "kind", "atMs", "owner", "applied", "covers", "requests", "delta", "forgetBeforeMs", "debt"}
+USUAL |= {"checkpoint"}
 USUAL_HISTORY = USUAL | {"before", "authors"}
 
 
@@ -221,6 +222,11 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
         if not (type(stream) is str and type(sequence) is int and sequence >= 0):
             return None
         reached = Applied(stream, sequence)
+    named, checkpoint = get("checkpoint"), None
+    if named is not None:
+        checkpoint = _quick_checkpoint(named)
+        if checkpoint is None:
+            return None
     stood, authors = get("before", {}), get("authors", [])
     if (stood is not None and type(stood) is not dict) or type(authors) is not list:
         return None
@@ -238,12 +244,23 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
         decisions,
         delta,
         blob,
+        checkpoint,
         forget_before_ms=forget,
         debt=debt,
         before=before,
         before_blob=before_blob,
         authors=_read_authors(authors, len(decisions)),
     )
+
+
+def _quick_checkpoint(raw: object) -> CheckpointRef | None:
+    """A checkpoint of a change set that is not a branch, or None."""
+    if type(raw) is not dict or len(raw) != 3:
+        return None
+    address, sequence, size = raw.get("address"), raw.get("sequence"), raw.get("size")
+    if not (type(sequence) is type(size) is int and sequence >= 0 and size >= 0):
+        return None
+    return CheckpointRef(check_address(address), sequence, size)
 
 
 def _read_changes(kind: Kind, raw: dict[str, Any] | None, limits: Limits, version: int) -> tuple[Delta, BlobRef | None]:

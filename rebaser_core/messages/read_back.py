@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from rebaser_core.commit import Authorship, Commit, Decision, Delta, Kind, Outcome
+from rebaser_core.blob_address import is_address
+from rebaser_core.commit import Authorship, CheckpointRef, Commit, Decision, Delta, Kind, Outcome
 from rebaser_core.encoding.envelope import APPLIED, CBOR, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION, Headers
 from rebaser_core.encoding.payload import read_unchecked
 from rebaser_core.limits import COMMIT_LIMITS
@@ -29,7 +30,7 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
 
     Raises `UnprocessableError` if `payload` is not CBOR.
     """
-    if commit.kind is not Kind.REBASE or commit.delta_blob is not None or commit.checkpoint is not None:
+    if commit.kind is not Kind.REBASE or commit.delta_blob is not None:
         return False
     if commit.attempt is not None or commit.recompute or commit.before_blob is not None or commit.reverts is not None:
         return False
@@ -50,6 +51,7 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
         type(body) is dict
         and body.keys() <= usual
         and _same_fields(body, commit, headers)
+        and _same_checkpoint(body.get("checkpoint"), commit.checkpoint)
         and _same_decisions(body.get("requests", []), commit.requests)
         and _same_updates(body.get("delta"), commit.delta)
         and _same_before(body, commit.before)
@@ -59,7 +61,7 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
 
 
 def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool:
-    """Compare the fields of `USUAL` except `requests` and `delta`, and the headers that repeat `applied` and `debt`."""
+    """Compare the numbers and names among the fields, and the headers that repeat `applied` and `debt`."""
     get = body.get
     id_, kind, owner, applied, covers = get("id"), get("kind"), get("owner"), get("applied"), get("covers")
     previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
@@ -91,6 +93,25 @@ def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool
     if not (0 <= debt <= high and 0 <= covers <= high and 0 <= reached <= high):
         return False
     return headers.get(APPLIED) == applied_header and headers.get(DEBT) == str(debt)
+
+
+def _same_checkpoint(raw: Any, checkpoint: CheckpointRef | None) -> bool:
+    """Compare the checkpoints of a change set that is not a branch."""
+    if raw is None or checkpoint is None:
+        return raw is None and checkpoint is None
+    if type(raw) is not dict or len(raw) != 3 or checkpoint.changes is not None:
+        return False
+    address, sequence, size = raw.get("address"), raw.get("sequence"), raw.get("size")
+    return (
+        type(sequence) is type(size) is int
+        and type(address) is str
+        and sequence == checkpoint.sequence
+        and size == checkpoint.size
+        and 0 <= sequence <= INT64_MAX
+        and 0 <= size <= INT64_MAX
+        and address == checkpoint.address
+        and is_address(address)
+    )
 
 
 def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:

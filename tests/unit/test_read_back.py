@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.commit import Applied, Authorship, Commit, Computed, Decision, Kind, Outcome
+from rebaser_core.commit import Applied, Authorship, CheckpointRef, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.encoding.envelope import (
     APPLIED,
     CBOR,
@@ -47,6 +47,7 @@ ADDED = (
     "reverts",
 )
 LISTS = ("delta", "requests", "recompute", "before", "authors")
+CHECKPOINT = CheckpointRef(f"sha256:{'0' * 64}", 5, 6)
 STOOD = (Set("v0", ["x"]), Set("a", 0))
 
 
@@ -109,6 +110,8 @@ def damaged(tree: Any) -> Iterator[Any]:
         historical(),
         historical(()),
         replace(historical(), authors=()),
+        replace(usual(), checkpoint=CHECKPOINT),
+        replace(historical(), checkpoint=CHECKPOINT),
     ],
 )
 def test_a_payload_that_says_something_else(commit: Commit) -> None:
@@ -121,7 +124,7 @@ def test_a_payload_that_says_something_else(commit: Commit) -> None:
 
 def test_a_commit_that_nobody_can_read() -> None:
     """Neither in what it is written as, so that the payload says the same, nor in the payload of another."""
-    for commit in (usual(), historical()):
+    for commit in (usual(), historical(), replace(historical(), checkpoint=CHECKPOINT)):
         check_damaged(commit)
 
 
@@ -147,6 +150,9 @@ def check_damaged(commit: Commit) -> None:
     wrong.append(
         replace(commit, delta=tuple([Computed(one.id, one.value) for one in commit.delta if type(one) is Set]))
     )
+    at = CHECKPOINT.address
+    named = [CheckpointRef(*parts) for odd in ODD for parts in ((odd, 5, 6), (at, odd, 6), (at, 5, odd))]
+    wrong += [replace(commit, checkpoint=one) for one in (*named, replace(CHECKPOINT, sequence=4), None)]
     wrong += [replace(commit, applied=place) for odd in ODD for place in (Applied(odd, 9), Applied("s", odd))]
     written = 0
     right = encode_commit(commit)
