@@ -76,7 +76,7 @@ class _Affixes(Generic[T]):
 
 
 class _Node:
-    """A node of the tree of globs by segment. `deep`: the rests of globs whose next segment contains `**`."""
+    """A node of the tree of globs by segment. `deep`: what is left of globs whose next segment contains `**`."""
 
     __slots__ = ("deep", "glob", "literal", "starred")
 
