@@ -105,10 +105,10 @@ class MessageBatch(_RefillingPuller):
         async for message in consumer.fetch(10): ...
 
     Iteration ends when everything requested was delivered, when time is up, or when the next message is too large.
-    After what was delivered before, it raises `PullRefusedError`, `NoRespondersError`, `RequestTimeoutError` (not even
-    the status for the end of the pull arrived), or `NotConnectedError` (the connection was lost, or there was none for
-    all that time). A batch that is not read to its end is over when its time is up, or at the end of an `async with`
-    block.
+    If the pull fails, iteration yields the messages that were delivered and then raises `PullRefusedError`,
+    `NoRespondersError`, `RequestTimeoutError` (not even the status for the end of the pull arrived), or
+    `NotConnectedError` (the connection was lost, or there was none for all that time). A batch that is not read to its
+    end is over when its time is up, or at the end of an `async with` block.
     """
 
     def __init__(self, js: ApiCalls, stream: str, consumer: str, limits: PullLimits, group: PriorityGroup) -> None:
