@@ -3,7 +3,8 @@
 Clients may fail at the same moment, for example when a server restarts. Jitter keeps them from all returning at the
 same moment, too.
 
-Invariant: nothing here sleeps or reads a clock. Randomness comes from `draw`; the simulation seeds the default.
+Invariant: nothing here sleeps or reads a clock. Randomness comes from the argument `draw`. The simulation seeds the
+default of that argument.
 """
 
 import math

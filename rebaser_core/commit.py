@@ -221,9 +221,9 @@ class Commit:
     `checkpoint` is that of the parent. Later commits name the same checkpoint until the change set has one of its own,
     and until then, `begin` is the sequence of the `create` commit.
 
-    `edited`, `branch` and `blobs` are only in headers, and a decoded commit lacks them: the newest commit with edits
-    (None: this one; 0: there is none), the branch after this commit, and the addresses of all blobs that the log needs
-    from this message on.
+    `edited`, `branch` and `blobs` are only in headers, so a decoded commit lacks them. `edited`: the newest commit with
+    edits (None: this one; 0: there is none). `branch`: the branch after this commit. `blobs`: the addresses of all blobs
+    that the log needs from this message on.
     """
 
     id: str

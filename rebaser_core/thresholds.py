@@ -151,8 +151,8 @@ class Thresholds:
     dependents_rebuild_min_edges: int = _from(4_096)
     """The dependents are rebuilt once added and dead edges exceed both this number and a quarter of all."""
     dependents_drop_min_edges: int = _from(1_048_576)
-    """The dependents are dropped until the next lookup once the added edges exceed both this number and twice the
-    number built."""
+    """The dependents are dropped if the edges added since they were built exceed both this number and twice the edges
+    they were built from. The next lookup builds them again."""
     compact_min_dead_inputs: int = _from(65_536)
     """The inputs are compacted once the inputs of removed definitions exceed both this number and half of all."""
     match_cache_max_rows: int = _from(16_000_000)

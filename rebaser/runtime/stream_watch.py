@@ -85,7 +85,7 @@ class StreamWatch:
         self._seen = await self._snapshots()
 
     def check_soon(self) -> None:
-        """Request a check, because an operation failed in a way that a missing stream would explain."""
+        """Request a check, for instance because an operation failed as it would if a stream were missing."""
         self._check_wanted.set()
 
     async def run(self, listener: StreamLossListener) -> None:

@@ -1,4 +1,4 @@
-"""Bounds how many requests a client stores at one time.
+"""Bounds how many requests of a client wait for the confirmation that they are stored.
 
 Invariant: callers are admitted in the order in which they asked. A request that is stored no longer counts, so a change
 set whose owner does not answer holds up nobody else.

@@ -40,7 +40,7 @@ def edits(environment: Environment) -> list[Edit]:
     pair = _new_requirement([name for name in sound if name != grown], reach, users)
     if pair is not None:
         environment = _require(out, environment, *pair, users[pair[0]])
-    seen = {grown, *(pair or ())}  # a cycle among other packages shows more
+    seen = {grown, *(pair or ())}  # the cycle is shown among packages that no other scene has used
     ring = _ring(environment, _reach(environment), seen)
     if ring is not None:
         _cycle(out, environment, *ring)

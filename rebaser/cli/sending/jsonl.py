@@ -127,7 +127,7 @@ class CsvParser(JsonLinesParser):
     _columns: tuple[str, ...] = ()
 
     def _read_block(self, block: bytes) -> None:
-        """Leave all lines to `_read`."""
+        """Do nothing: no line is read in a block, so `_read` gets all of them."""
 
     def _read(self, raw: bytes) -> Update | None:
         try:

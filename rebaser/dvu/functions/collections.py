@@ -67,8 +67,8 @@ def object_(inputs: Inputs, params: Params) -> Json:
 
 @builtin(BY_ID, "names")
 def by_id(_: Inputs, __: Params) -> Json:
-    """A map of all inputs by their ids; a pattern stands for all values that it matches. At least one is required."""
-    raise FunctionError(NO_PATTERN)  # with a pattern, `rebaser.dvu.planning.patterns` has made it an `object`
+    """A map of all inputs by their ids. At least one must be a pattern, which stands for all values that it matches."""
+    raise FunctionError(NO_PATTERN)  # not called with a pattern: `planning.patterns` then calls `object`
 
 
 @builtin("list")

@@ -1,8 +1,8 @@
 """Plans an update that reaches much of a large graph: one packet over a structure that workers keep between updates.
 
-Invariant: the plan gives the results that `rebaser.dvu.planning.packet_plan.PacketPlan` would give. The owner compares
-the results with the stored values, column by column. So the stored values of computed nodes are not sent, and edges are
-sent only the first time.
+Invariant: the plan gives the results that `rebaser.dvu.planning.packet_plan.PacketPlan` would give. Edges are part of
+the structure, so they are sent only once. The stored values of the nodes to compute are not sent at all, because the
+owner compares the results with them, column by column.
 """
 
 from collections.abc import Iterator, Sequence

@@ -117,8 +117,8 @@ def local_edges(rows, columns, expanded, mark, position, constant, ptr, idx, out
 
     `columns` are as for `input_counts`. `expanded` are the arrays of `rebaser.dvu.planning.patterns.Expansion`:
     `pattern_of, begin, size, members, input_counts`. Pattern `n` stands for `size[n]` of `members` from `begin[n]` on.
-    Unless `pattern_of` is empty, rows of input count 0 get no inputs. `mark` is 1 for `rows`. `position` and `constant`
-    are scratch by row; `constant` is all zero.
+    If there are patterns, a row whose count in `input_counts` is 0 gets no inputs, whatever it refers to. `mark` is 1
+    for `rows`. `position` and `constant` are scratch by row; `constant` is all zero.
     """
     template, first_input, arity, refs = columns
     pattern_of, begin, size, members, count = expanded

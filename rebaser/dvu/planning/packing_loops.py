@@ -107,7 +107,8 @@ def fill(islands, graph, weights, limits, packing, out):
                 work += 1 + ptr[node + 1] - ptr[node]
                 continue
             _forget_inputs(counted, fresh, constant_seen, seen)
-            if not ready or (size > largest and inside):  # an input's fault takes precedence over the inputs' size
+            # If it is too large, wait for inputs that this packet computes: one may be a fault, which takes precedence.
+            if not ready or (size > largest and inside):
                 later[deferred] = node
                 deferred += 1
             elif not inside and not dirty[node]:
@@ -138,8 +139,8 @@ def packet_inputs(nodes, ptr, idx, where, packet, index_in_packet, constant_slot
     """Write the inputs of the `nodes` of a packet into `refs`, as slots, and its constants into `constants`. Returns
     how many constants there are.
 
-    A constant of the packet is a constant `k` of the graph, as `-k - 1`, or a settled position. `constant_slot` and
-    `slot` are all -1, before and after.
+    The constants of a packet are those inputs of its nodes that it does not compute: a constant `k` of the graph, written
+    as `-k - 1`, or the position of a node outside the packet. `constant_slot` and `slot` are all -1, before and after.
     """
     inside = 1 << 30  # added to indexes in the packet, as the number of constants is not known yet
     filled = known = 0

@@ -176,7 +176,7 @@ def local_edges(
 
 
 def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = None) -> Reached | None:
-    """The rows that `roots`, and the rows that a recompute asks for, reach; None if these are more than `max_rows`."""
+    """Return what is reached from `roots` and from the rows of a recompute; None if it is more than `max_rows` rows."""
     columns = view.columns
     edges, count, interpreted_max = columns.edges, columns.count, limits.interpreted_max
     max_rows = count if max_rows is None else max_rows

@@ -84,7 +84,7 @@ class JobScheduler:
         self._large: deque[EvaluateCall] = deque()
         self._running: set[Job] = set()
         self._slow_labels: dict[str, None] = {}  # in the order in which they were found slow
-        self._usual_seconds = 0.0  # moving average for small jobs, so that no call counts as slow on a busy machine
+        self._usual_seconds = 0.0  # moving average of small jobs: on a busy machine, all take longer
         self._burst_ends_at = -math.inf
         self._share_groups = itertools.count(1)
         self.jobs_started = 0
