@@ -65,7 +65,7 @@ class TimeSlices:
         self.loop.call_soon(self._end_slice)  # runs in the next iteration, after the callbacks of the sockets
 
     def _end_slice(self) -> None:
-        """Admit tasks from the queue, and begin a slice for them. If the queue is empty, the next caller begins a slice."""
+        """Admit tasks from the queue, and begin a slice for them; if it is empty, the next caller begins a slice."""
         self._running = False
         if not self._queue:
             return

@@ -222,8 +222,8 @@ class Commit:
     and until then, `begin` is the sequence of the `create` commit.
 
     `edited`, `branch` and `blobs` are only in headers, so a decoded commit lacks them. `edited`: the newest commit with
-    edits (None: this one; 0: there is none). `branch`: the branch after this commit. `blobs`: the addresses of all blobs
-    that the log needs from this message on.
+    edits (None: this one; 0: there is none). `branch`: the branch after this commit. `blobs`: the addresses of all
+    blobs that the log needs from this message on.
     """
 
     id: str

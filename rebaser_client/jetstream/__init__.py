@@ -1,9 +1,9 @@
 """JetStream: streams, consumers, publishes and acknowledgements, as ADR-37, ADR-42 and ADR-17 describe them.
 
 A thin layer over `rebaser_client.nats`. It replaces nats-py's JetStream, which lacks some features of these ADRs and,
-in others, loses messages; README.md in this folder lists every rule with its place and its test. `JetStream` (`context`) is
-the entry point. `pull` has pull consumers, `ordered` has ordered consumers, `advisories` what the server reports by
-itself.
+in others, loses messages; README.md in this folder lists every rule with its place and its test. `JetStream`
+(`context`) is the entry point. `pull` has pull consumers, `ordered` has ordered consumers, `advisories` what the server
+reports by itself.
 
 For the rest of `rebaser_client`, for servers, and for programs that use JetStream directly: import from here. Of
 Rebaser, this package imports `rebaser_client.nats`, `errors`, `logs` and `backoff`, and `rebaser_core`.

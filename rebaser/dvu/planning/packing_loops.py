@@ -139,8 +139,9 @@ def packet_inputs(nodes, ptr, idx, where, packet, index_in_packet, constant_slot
     """Write the inputs of the `nodes` of a packet into `refs`, as slots, and its constants into `constants`. Returns
     how many constants there are.
 
-    The constants of a packet are those inputs of its nodes that it does not compute: a constant `k` of the graph, written
-    as `-k - 1`, or the position of a node outside the packet. `constant_slot` and `slot` are all -1, before and after.
+    The constants of a packet are those inputs of its nodes that it does not compute: a constant `k` of the graph,
+    written as `-k - 1`, or the position of a node outside the packet. `constant_slot` and `slot` are all -1, before and
+    after.
     """
     inside = 1 << 30  # added to indexes in the packet, as the number of constants is not known yet
     filled = known = 0

@@ -2,9 +2,9 @@
 
 There is one unit, messages or bytes, because ADR-37 allows only one of the two as the limit.
 
-`outstanding` is what the pulls on the server may still deliver; messages that wait in the reader's buffer are no part of
-it. `free` is what the reader has granted beyond that. Invariant: `free`, `outstanding` and everything delivered add up to
-everything granted, of which the limit is the first grant.
+`outstanding` is what the pulls on the server may still deliver; messages that wait in the reader's buffer are no part
+of it. `free` is what the reader has granted beyond that. Invariant: `free`, `outstanding` and everything delivered add
+up to everything granted, of which the limit is the first grant.
 
 A message does not say which pull it answers (the server serves pulls in turn), so it is counted for the oldest. The
 status that ends a pull says how much the pull did not deliver, and that corrects the counts.
