@@ -71,7 +71,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        24,
+        17,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -91,7 +91,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        98,
+        31,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -118,7 +118,7 @@ BUGS = (
     bug(
         "the log is purged one checkpoint further than its history reaches",
         "gentle",
-        6,
+        9,
         "rebaser_core.history",
         "            place = number\n",
         "            place = min(number + 1, last)\n",
@@ -134,7 +134,7 @@ BUGS = (
     bug(
         "the sweeper keeps what the first commit of the history needs, not the state before it",
         "harsh",
-        20,
+        9,
         OLD_HISTORY,
         "await self._js.get(stream, first.previous)",
         "following",
@@ -150,7 +150,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        10,
+        37,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -293,7 +293,7 @@ BUGS = (
     bug(
         "what an owner has not yet decided is forgotten when a commit is full",
         "gentle",
-        4,
+        31,
         OWNER,
         "            self._rest = processed.rest\n",
         "",
@@ -333,7 +333,7 @@ BUGS = (
     bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
-        41,
+        31,
         "rebaser_client.jetstream.ordered.consumer",
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",
@@ -386,7 +386,7 @@ BUGS = (
     bug(
         "no last look",
         "gentle",
-        75,
+        79,
         OWNER,
         "                work_left = request is not None or commits.state.owes\n",
         "                work_left = False\n",
@@ -402,7 +402,7 @@ BUGS = (
     bug(
         "the last look does not wait until the task is gone",
         "gentle",
-        73,
+        31,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -526,7 +526,7 @@ BUGS = (
     bug(
         "the sweeper passes over requests",
         "harsh",
-        8,
+        56,
         SWEEPER,
         'waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")',
         "waiting: set[str] = set()",
@@ -535,7 +535,7 @@ BUGS = (
     bug(
         "a request that was redriven is answered as dead",
         "harsh",
-        4,
+        10,
         DECIDE,
         "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > epoch.sequence",
         "return decision.outcome is Outcome.DEAD",
