@@ -82,29 +82,29 @@ class RevertOperations(ReadOperations):
 
         Raises the errors of `revert`, and `UnprocessableError` with code `nothing_to_undo`.
         """
-        author = options.get("author")
-        step = await self.undoable(workspace, change_set, author=author)
-        if step is None:
-            raise _nothing("undo", self._author if author is None else author, f"{workspace}/{change_set}")
-        return await self.revert(
-            workspace, change_set, step.entry.sequence, request=step.decision.request_id, **options
-        )
+        step = await self.undoable(workspace, change_set, author=options.get("author"))
+        return await self._revert_step("undo", step, workspace, change_set, **options)
 
     async def redo(self, workspace: str, change_set: str, **options: Unpack[RevertOptions]) -> EnqueueUpdatesResponse:
         """Take back the undo that `redoable` returns, and wait.
 
         Raises the errors of `revert`, and `UnprocessableError` with code `nothing_to_redo`.
         """
-        author = options.get("author")
-        step = await self.redoable(workspace, change_set, author=author)
+        step = await self.redoable(workspace, change_set, author=options.get("author"))
+        return await self._revert_step("redo", step, workspace, change_set, **options)
+
+    async def _revert_step(
+        self, verb: str, step: UndoStep | None, workspace: str, change_set: str, **options: Unpack[RevertOptions]
+    ) -> EnqueueUpdatesResponse:
         if step is None:
-            raise _nothing("redo", self._author if author is None else author, f"{workspace}/{change_set}")
+            author = options.get("author")
+            author = self._author if author is None else author
+            whose = f"by {author}" if author else "without an author"
+            what = "request" if verb == "undo" else "undo"
+            name = f"{workspace}/{change_set}"
+            raise UnprocessableError(
+                f"nothing to {verb} in {name}: no {what} {whose} is left", code=f"nothing_to_{verb}"
+            )
         return await self.revert(
             workspace, change_set, step.entry.sequence, request=step.decision.request_id, **options
         )
-
-
-def _nothing(verb: str, author: str, name: str) -> UnprocessableError:
-    whose = f"by {author}" if author else "without an author"
-    what = "request" if verb == "undo" else "undo"
-    return UnprocessableError(f"nothing to {verb} in {name}: no {what} {whose} is left", code=f"nothing_to_{verb}")

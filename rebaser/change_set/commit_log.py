@@ -18,7 +18,7 @@ import structlog
 from anyio import to_thread
 
 from rebaser.change_set.known_functions import load_functions, missing_functions
-from rebaser.change_set.needed_blobs import with_blobs_named
+from rebaser.change_set.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
@@ -227,8 +227,8 @@ class CommitLog:
                 if len(payload) > min(self._inline_max, limits.inline_max_bytes):
                     commit = await move(commit)
                     headers, payload = encode_commit(commit)
-            if self.history and (named := await with_blobs_named(self._blobs, commit, self.tail_max)) is not commit:
-                commit = named
+            if self.history and needs_blobs(commit):
+                commit = await with_blobs_named(self._blobs, commit, self.tail_max)
                 headers, payload = encode_commit(commit)
             return self._read_back(
                 EncodedCommit(commit, headers, payload, commit.delta_blob.size if commit.delta_blob else 0)

@@ -1,4 +1,4 @@
-"""A change is tried on a branch: real servers, derived values on Spark, and edits of both sides meanwhile."""
+"""Try a change on a branch while both sides are edited: real servers, derived values on Spark."""
 
 import pytest
 

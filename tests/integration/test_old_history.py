@@ -58,7 +58,7 @@ class Logs:
         return OldHistory(self.js, self.subjects, log.reader, history_for)
 
     async def crowd(self, share: float) -> None:
-        """Bound the stream so that `share` of it is used."""
+        """Set the stream's size limit so that `share` of it is used."""
         used = (await self.js.stream_info(self.subjects.commits_stream)).bytes
         await ensure_topology(self.js, self.subjects, TopologyOptions(commits_max_bytes=int(used / share)))
 

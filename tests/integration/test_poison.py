@@ -163,7 +163,7 @@ async def test_an_owner_that_waits_to_take_its_attempt_back_can_be_stopped(fleet
 
 
 def large_request(fleet: Fleet) -> tuple[str, bytes, dict[str, str]]:
-    """Subject, payload and headers of a request whose commit is far larger than an attempt."""
+    """Return subject, payload and headers of a request whose commit is far larger than an `attempt` commit."""
     edit = Set("large", "x" * 5_000)
     headers, payload = encode(EnqueueUpdatesRequest(RequestId("large"), KEY.workspace, KEY.change_set, (edit,)))
     return fleet.subjects.requests(KEY), payload, headers

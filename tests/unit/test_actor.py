@@ -34,7 +34,7 @@ REPLIES: dict[Effect, Event] = {
 
 
 class Scripted(Actor):
-    """Does at once what it is told, and notes it. `on`: what else to do at an effect."""
+    """Records each effect and performs it at once."""
 
     def __init__(self, timing: Timing, now: Callable[[], float] = time.monotonic) -> None:
         self.slots: list[bool] = []

@@ -62,7 +62,7 @@ def branches(
 
 
 def branch_json(info: "BranchInfo") -> dict[str, Any]:
-    """Return a branch as an object."""
+    """Return a branch as a JSON object."""
     from rebaser.cli.change_format import time_json
 
     return {

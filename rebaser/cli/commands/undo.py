@@ -109,7 +109,7 @@ class _TakeBack:
         if self.conflicts is not None:
             show_conflicts(self.conflicts, self.json)
             raise CommandFailed(f"nothing was taken back: {self.conflicts.message}")
-        assert self.response is not None  # noqa: S101 - anything else raises
+        assert self.response is not None  # noqa: S101 - `_take_back` sets it or raises
         show_success(self.response, self.json)
         return 0
 

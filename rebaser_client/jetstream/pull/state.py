@@ -96,7 +96,7 @@ class PullState(PullCounts):
         return self._end(None)
 
     def pull(self, min_free: int = 0) -> Sequence[Action]:
-        """Return the pull that is due, if one is: if at least `min_free` is free. 0 stands for the usual threshold."""
+        """Return the pull to send now, if any. One is due once at least `min_free` is free; 0: the usual threshold."""
         amount = self.free
         if (
             amount < (min_free or self.min_free or max(self.outstanding, 1))
